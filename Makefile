@@ -1,0 +1,66 @@
+# Every target does its own set-up on a machine with Python 3.11 and make; `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+# The two builds have their own marks, so that asking for the other one builds again.
+READY := .venv/.ready$(if $(filter 1,$(ODRADEK_PURE)),-pure)
+COMPILED := $(wildcard src/odradek/records/*.pyx)
+FUZZ_SECONDS ?= 60
+
+.PHONY: help setup demo test check fmt lint types imports kafka bench docs fuzz clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## make .venv with the package, its compiled module and the tools (ODRADEK_PURE=1: no compiled module)
+
+$(READY): pyproject.toml setup.py scripts/setup scripts/debian-packages $(COMPILED)
+	@scripts/setup
+	@rm -f .venv/.ready*
+	@touch $@
+
+demo: $(READY) ## write a log, kill the writer, recover it, print what survived
+	@$(BIN)/python scripts/demo.py
+
+test: $(READY) ## all checks and all tests; what CI runs
+	@scripts/kafka || echo "test: no Apache Kafka here, the tests that need it will be skipped"
+	@$(MAKE) lint types imports
+	@$(BIN)/pytest -n 2 -q
+
+check: test ## the same as test
+
+fmt: $(READY) ## format the code and mend what the linter can
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+lint: $(READY) ## ruff (rules and format) and codespell
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/codespell
+
+types: $(READY) ## mypy, strict
+	@$(BIN)/mypy
+
+imports: $(READY) ## the layers and other import contracts
+	@$(BIN)/lint-imports
+
+kafka: ## fetch Apache Kafka into a cache outside the tree, for the tests against it
+	@scripts/kafka
+
+bench: $(READY) ## measure; prints a table, keeps the raw figures in benchmarks/results
+	@$(BIN)/python -m benchmarks
+
+docs: $(READY) ## write the generated pages of docs/reference
+	@$(BIN)/python scripts/docs.py
+
+fuzz: $(READY) ## throw ever new bytes at the decoders for FUZZ_SECONDS (60)
+	@end=$$((SECONDS + $(FUZZ_SECONDS))); \
+	while [ $$SECONDS -lt $$end ]; do $(BIN)/pytest -n 2 -q tests/fuzz; done
+
+clean: ## remove what make has made, except the cache of Apache Kafka
+	@rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -f src/odradek/records/*.so
+	@find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,30 @@
+"""Builds the optional compiled module; without a compiler the package installs all the same.
+
+Everything else is declared in pyproject.toml. ``ODRADEK_PURE=1`` leaves the compiled module out
+on purpose, which is how the fallback is tested.
+"""
+
+import os
+
+from setuptools import Extension, setup
+
+extensions: list[Extension] = []
+if os.environ.get("ODRADEK_PURE") != "1":
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        print("odradek: Cython is missing, the pure-Python record walk will be used")
+    else:
+        extensions = cythonize(
+            [
+                Extension(
+                    "odradek.records._walk",
+                    ["src/odradek/records/_walk.pyx"],
+                    optional=True,  # a failing compiler is a warning, never a failed install
+                )
+            ],
+            build_dir="build/cython",
+            language_level=3,
+        )
+
+setup(ext_modules=extensions)

@@ -1,0 +1,114 @@
+"""The disk seam: every file operation whose durability or failure matters goes through a `Disk`.
+
+The real `Disk` is the operating system and costs one attribute look-up more than calling ``os``.
+The fake (`odradek.testing.SimDisk`) works on the same real files and remembers which bytes and
+which names were synced, so that a test can take the rest away, or make an operation fail.
+
+Rules its users keep:
+
+1. A file's *bytes* are durable after `fsync` of a descriptor of it.
+2. A file's *name* (created, renamed, removed) is durable after `fsync_dir` of its directory.
+3. `write` may write less than asked and the caller compares the count; a short write is a failure.
+4. A failed sync is never repeated: the kernel may have dropped the pages.
+"""
+
+import mmap
+import os
+
+__all__ = ["Disk", "read_whole", "write_atomically"]
+
+# Checkpoints and snapshots mostly fit into one read of this size.
+_READ_BYTES = 1 << 18
+
+
+class Disk:
+    """The operating system's files."""
+
+    __slots__ = ()
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        """Opens `path`, returns a descriptor."""
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    write = staticmethod(os.write)
+    writev = staticmethod(os.writev)
+    pread = staticmethod(os.pread)
+    close = staticmethod(os.close)
+
+    def ftruncate(self, fd: int, length: int) -> None:
+        """Cuts or extends the file to `length` bytes."""
+        os.ftruncate(fd, length)
+
+    def fsync(self, fd: int) -> None:
+        """Makes the file's bytes and length durable."""
+        os.fsync(fd)
+
+    def flush_map(self, mapping: mmap.mmap, path: str) -> None:
+        """Makes a mapped file's pages and length durable."""
+        mapping.flush()
+        self.fsync_path(path)
+
+    def fsync_path(self, path: str) -> None:
+        """Makes the bytes of the file at `path` durable."""
+        fd = self.open(path, os.O_RDONLY)
+        try:
+            self.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def fsync_dir(self, path: str) -> None:
+        """Makes the names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        """Renames atomically, replacing `target`."""
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Removes a name."""
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        """Creates a directory; its parent must exist."""
+        os.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        """Removes an empty directory."""
+        os.rmdir(path)
+
+
+def read_whole(disk: Disk, path: str) -> bytes:
+    """Reads a small file in one go.
+
+    Raises:
+        OSError: It cannot be read; `FileNotFoundError` when there is none.
+    """
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        chunks = []
+        position = 0
+        while chunk := disk.pread(fd, _READ_BYTES, position):
+            chunks.append(chunk)
+            position += len(chunk)
+        return b"".join(chunks)
+    finally:
+        disk.close(fd)
+
+
+def write_atomically(disk: Disk, path: str, data: bytes) -> None:
+    """Replaces `path` by `data` so that a crash leaves either the old or the new content."""
+    temporary = path + ".tmp"
+    fd = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        written = disk.write(fd, data)
+        if written != len(data):
+            raise OSError(f"short write to {temporary}: {written} of {len(data)} bytes")
+        disk.fsync(fd)
+    finally:
+        disk.close(fd)
+    disk.rename(temporary, path)
+    disk.fsync_dir(os.path.dirname(path))

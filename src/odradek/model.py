@@ -1,0 +1,144 @@
+"""The nouns every layer shares: small immutable values without behaviour."""
+
+import base64
+import binascii
+import uuid
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+__all__ = [
+    "INITIAL_LEADER_EPOCH",
+    "LEADER_DURING_DELETE",
+    "NO_CONTROLLER",
+    "NO_LEADER",
+    "AppendOrigin",
+    "Endpoint",
+    "LeaderAndIsr",
+    "ReplicaAssignment",
+    "SecurityProtocol",
+    "TopicPartition",
+    "parse_uuid",
+    "uuid_text",
+]
+
+NO_CONTROLLER = -1
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2  # In UpdateMetadata: the partition is being deleted.
+INITIAL_LEADER_EPOCH = 0
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; hashable, ordered by name and number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class AppendOrigin(Enum):
+    """Who writes to a log, and so which checks its batches pass."""
+
+    CLIENT = "client"  # A Produce request: everything is checked.
+    COORDINATOR = "coordinator"  # Group or transaction coordinator: no sequence checks.
+    REPLICATION = "replication"  # A follower's fetch: the leader checked it, structure only.
+    RAFT_LEADER = "raft-leader"  # The metadata quorum's own log.
+
+
+class SecurityProtocol(IntEnum):
+    """How a listener protects its connections; the number is wire contract."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+
+class Endpoint(NamedTuple):
+    """Where one listener of a broker can be reached."""
+
+    host: str
+    port: int
+    listener: str  # Upper case; unique within a broker.
+    security_protocol: SecurityProtocol
+
+    @property
+    def connection_string(self) -> str:
+        """`NAME://host:port`, an IPv6 host in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsr:
+    """Who leads a partition and which replicas are in sync, as one decision made it."""
+
+    leader: int  # NO_LEADER when nobody can lead.
+    leader_epoch: int
+    isr: tuple[int, ...]  # Ordered. Invariant: contains the leader, if there is one.
+    # Node version in store mode, partition epoch in quorum mode: compared, never computed with.
+    partition_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """The brokers that hold a partition, and the move that is under way."""
+
+    replicas: tuple[int, ...]  # Ordered; the first is the preferred leader.
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas before the move."""
+        return tuple(r for r in self.replicas if r not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after the move."""
+        return tuple(r for r in self.replicas if r not in self.removing)
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        """Whether a move is under way."""
+        return bool(self.adding or self.removing)
+
+    def reassign_to(self, target: tuple[int, ...]) -> "ReplicaAssignment":
+        """The assignment that holds old and new replicas until the new ones caught up."""
+        origin = self.origin
+        replicas = tuple(dict.fromkeys(target + origin))
+        return ReplicaAssignment(
+            replicas,
+            adding=tuple(r for r in replicas if r not in origin),
+            removing=tuple(r for r in replicas if r not in target),
+        )
+
+    def remove_replica(self, replica: int) -> "ReplicaAssignment":
+        """The assignment without `replica` in any of its lists."""
+        return ReplicaAssignment(
+            tuple(r for r in self.replicas if r != replica),
+            adding=tuple(r for r in self.adding if r != replica),
+            removing=tuple(r for r in self.removing if r != replica),
+        )
+
+
+def uuid_text(value: uuid.UUID) -> str:
+    """The 22 characters of base64url that files, nodes and tools write for an id."""
+    return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
+
+
+def parse_uuid(text: str) -> uuid.UUID:
+    """Reads what `uuid_text` writes.
+
+    Raises:
+        ValueError: `text` is not 22 characters of base64url.
+    """
+    if len(text) != 22 or not text.isascii():
+        raise ValueError(f"expected an id of 22 base64url characters, found {text!r}")
+    try:
+        data = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"id {text!r} is not base64url: {error}") from None
+    return uuid.UUID(bytes=data)

@@ -1,0 +1,87 @@
+"""Zigzag variable-length integers, as used inside records.
+
+Base 128, least significant group first, the high bit says that more follows; zigzag folds the sign
+into the lowest bit, so that small magnitudes stay short: 0, -1, 1, -2 become 0, 1, 2, 3. A varint
+has at most 5 bytes and 32 bits, a varlong 10 and 64; bits beyond are dropped, as the Java reader
+does. The *unsigned* varints of the wire protocol's compact types are another encoding and live
+with the protocol.
+"""
+
+from typing import Final
+
+from odradek.errors import InvalidRecordError
+from odradek.records.batch import Buffer
+
+__all__ = ["decode_varint", "decode_varlong", "encode_varint", "encode_varlong"]
+
+_MASK_32: Final = 0xFFFF_FFFF
+_MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
+_ONE_BYTE: Final = tuple(bytes((n,)) for n in range(0x80))
+
+
+def encode_varint(value: int) -> bytes:
+    """Encodes an int32."""
+    assert -0x8000_0000 <= value <= 0x7FFF_FFFF, value
+    return _encode((value << 1) ^ (value >> 31))
+
+
+def encode_varlong(value: int) -> bytes:
+    """Encodes an int64."""
+    assert -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF, value
+    return _encode((value << 1) ^ (value >> 63))
+
+
+def decode_varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
+    """Decodes an int32 at `position`.
+
+    Returns:
+        The value and the position behind it.
+
+    Raises:
+        InvalidRecordError: It has more than 5 bytes, or reaches `end`.
+    """
+    raw, position = _decode(buffer, position, end, 5)
+    raw &= _MASK_32
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def decode_varlong(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
+    """Decodes an int64 at `position`.
+
+    Returns:
+        The value and the position behind it.
+
+    Raises:
+        InvalidRecordError: It has more than 10 bytes, or reaches `end`.
+    """
+    raw, position = _decode(buffer, position, end, 10)
+    raw &= _MASK_64
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def _encode(zigzag: int) -> bytes:
+    if zigzag < 0x80:
+        return _ONE_BYTE[zigzag]
+    encoded = bytearray()
+    while zigzag >= 0x80:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+def _decode(buffer: Buffer, position: int, end: int, max_size: int) -> tuple[int, int]:
+    value = 0
+    shift = 0
+    last = position + max_size
+    start = position
+    while position < end:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        if position == last:
+            raise InvalidRecordError(f"varint at position {start} is longer than {max_size} bytes")
+        shift += 7
+    raise InvalidRecordError(f"varint at position {start} does not end before position {end}")

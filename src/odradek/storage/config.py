@@ -1,0 +1,48 @@
+"""What one log needs to know of its topic's settings; resolved once, replaced whole on change."""
+
+from dataclasses import dataclass
+
+__all__ = ["INT32_MAX", "INT64_MAX", "LogConfig"]
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Topic-level settings; the comment gives the topic's name of each.
+
+    Raises:
+        ValueError: a value that no log could honour.
+    """
+
+    segment_bytes: int = 1 << 30  # segment.bytes: roll size. Invariant: positions fit in int32.
+    segment_ms: int = 604_800_000  # segment.ms: roll age.
+    segment_jitter_ms: int = 0  # segment.jitter.ms: largest random reduction of the roll age.
+    segment_index_bytes: int = 10 << 20  # segment.index.bytes: preallocated size of an index.
+    index_interval_bytes: int = 4096  # index.interval.bytes: log bytes between index entries.
+    retention_ms: int = 604_800_000  # retention.ms: -1 keeps for ever.
+    retention_bytes: int = -1  # retention.bytes: -1 means no limit.
+    cleanup_delete: bool = True  # cleanup.policy contains "delete".
+    cleanup_compact: bool = False  # cleanup.policy contains "compact".
+    max_message_bytes: int = 1_048_588  # max.message.bytes: largest batch a client may append.
+    compression_type: str = "producer"  # compression.type: codec to store with.
+    compression_gzip_level: int = -1  # compression.gzip.level
+    compression_lz4_level: int = 9  # compression.lz4.level
+    compression_zstd_level: int = 3  # compression.zstd.level
+    log_append_time: bool = False  # message.timestamp.type is LogAppendTime.
+    timestamp_before_max_ms: int = INT64_MAX  # message.timestamp.before.max.ms
+    timestamp_after_max_ms: int = INT64_MAX  # message.timestamp.after.max.ms
+    flush_messages: int = INT64_MAX  # flush.messages: unflushed records that force a flush.
+    flush_ms: int = INT64_MAX  # flush.ms: age of unflushed data that forces a flush.
+    preallocate: bool = False  # preallocate: size the segment file in advance.
+    file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: from `.deleted` to removal.
+    validate_compressed: bool = True  # produce.validate.compressed: walk compressed batches too.
+
+    def __post_init__(self) -> None:
+        if not 14 <= self.segment_bytes <= INT32_MAX:
+            raise ValueError(f"segment.bytes={self.segment_bytes}: must be 14..{INT32_MAX}")
+        if self.segment_index_bytes < 4:
+            raise ValueError(f"segment.index.bytes={self.segment_index_bytes}: must be at least 4")
+        if self.index_interval_bytes < 0:
+            raise ValueError(f"index.interval.bytes={self.index_interval_bytes}: is negative")

@@ -1,0 +1,63 @@
+"""Where an offset lies: the offset itself and, where known, its segment and byte position."""
+
+from typing import NamedTuple
+
+__all__ = ["UNKNOWN", "LogOffsetMetadata", "LogOffsetSnapshot"]
+
+UNKNOWN = -1  # Segment base or position of an offset that was not resolved.
+
+
+class LogOffsetMetadata(NamedTuple):
+    """An offset with its place in the log. Replaced, never edited: readers copy the reference once.
+
+    Byte distances mean something within one segment only.
+    """
+
+    message_offset: int
+    segment_base_offset: int = UNKNOWN
+    relative_position: int = UNKNOWN  # Bytes from the start of the segment's file.
+
+    @property
+    def is_message_offset_only(self) -> bool:
+        return self.segment_base_offset == UNKNOWN and self.relative_position == UNKNOWN
+
+    def is_on_same_segment(self, other: "LogOffsetMetadata") -> bool:
+        """Whether both lie in one segment.
+
+        Raises:
+            ValueError: this one was not resolved.
+        """
+        self._require_resolved()
+        return self.segment_base_offset == other.segment_base_offset
+
+    def is_on_older_segment(self, other: "LogOffsetMetadata") -> bool:
+        """Whether this one's segment comes before the other's.
+
+        Raises:
+            ValueError: this one was not resolved.
+        """
+        self._require_resolved()
+        return self.segment_base_offset < other.segment_base_offset
+
+    def position_difference(self, other: "LogOffsetMetadata") -> int:
+        """Bytes from `other` to this one.
+
+        Raises:
+            ValueError: one was not resolved, or they lie in different segments.
+        """
+        if not self.is_on_same_segment(other) or other.is_message_offset_only:
+            raise ValueError(f"{self} and {other} are not in one segment")
+        return self.relative_position - other.relative_position
+
+    def _require_resolved(self) -> None:
+        if self.is_message_offset_only:
+            raise ValueError(f"{self} has no segment: only its offset is known")
+
+
+class LogOffsetSnapshot(NamedTuple):
+    """The four offsets of a log at one moment. Invariant: start <= stable <= high watermark <= end."""
+
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int

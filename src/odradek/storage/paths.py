@@ -1,0 +1,63 @@
+"""File names of a partition directory: twenty digits of base offset, a kind, maybe a life stage.
+
+| suffix       | meaning                                                       |
+|--------------|---------------------------------------------------------------|
+| `.log`       | record batches                                                |
+| `.index`     | offset index                                                  |
+| `.timeindex` | time index                                                    |
+| `.txnindex`  | aborted transactions; created by the first one                |
+| `.snapshot`  | producer state up to (excluding) the offset in the name       |
+| `.deleted`   | appended: waits for removal                                   |
+| `.cleaned`   | appended: compaction or split output still being written      |
+| `.swap`      | appended: complete output about to replace live segments      |
+"""
+
+import re
+
+__all__ = [
+    "CLEANED_SUFFIX",
+    "DELETED_SUFFIX",
+    "DELETE_DIR_SUFFIX",
+    "FUTURE_DIR_SUFFIX",
+    "INDEX_SUFFIX",
+    "INDEX_SUFFIXES",
+    "LEADER_EPOCH_CHECKPOINT",
+    "LOG_SUFFIX",
+    "SNAPSHOT_SUFFIX",
+    "STRAY_DIR_SUFFIX",
+    "SWAP_SUFFIX",
+    "TIME_INDEX_SUFFIX",
+    "TRANSACTION_INDEX_SUFFIX",
+    "offset_from_name",
+    "segment_path",
+]
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+DELETE_DIR_SUFFIX = "-delete"
+FUTURE_DIR_SUFFIX = "-future"
+STRAY_DIR_SUFFIX = "-stray"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+_OFFSET_PREFIX = re.compile(r"([0-9]{20})\.")
+
+
+def segment_path(directory: str, base_offset: int, kind: str, stage: str = "") -> str:
+    """Path of one file of a segment, e.g. ``…/00000000000000012345.log``."""
+    return f"{directory}/{base_offset:020d}{kind}{stage}"
+
+
+def offset_from_name(name: str) -> int | None:
+    """The offset that a file name starts with; none for foreign files."""
+    match = _OFFSET_PREFIX.match(name)
+    if match is None:
+        return None
+    offset = int(match[1])
+    return offset if offset < 2**63 else None
