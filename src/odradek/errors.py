@@ -12,6 +12,8 @@ Ask first whose fault it is; the type answers::
     │       ├── InvalidTimestampError 32
     │       └── InvalidRecordError    87  structure of a batch or of its records
     ├── DecodeError                   the peer's bytes: that connection closes, others live
+    │   ├── FramingError              a frame length nobody can mean
+    │   └── UnsupportedRequestError   a request type or version that is not served
     ├── StorageError(log_dir)         the disk: that log directory goes offline
     ├── LogDataError                  what a file says: repaired by recovery, never sent to a peer
     │   ├── CorruptIndexError         an index fails its sanity check: rebuild it
@@ -19,6 +21,7 @@ Ask first whose fault it is; the type answers::
     │   ├── CorruptSnapshotError      a producer snapshot is damaged: take an older one
     │   ├── InvalidOffsetError        a non-increasing index append
     │   ├── OffsetOverflowError       a relative offset beyond int32: split the segment
+    │   ├── TimestampRegressionError  a time index append that goes back in time
     │   ├── OffsetsOutOfOrderError    a follower's set goes backwards
     │   └── UnexpectedAppendOffsetError  a follower's set starts below the log end
     ├── LogDirLockedError             another broker owns the directory
@@ -51,6 +54,7 @@ __all__ = [
     "CorruptSnapshotError",
     "DecodeError",
     "ErrorCode",
+    "FramingError",
     "InvalidOffsetError",
     "InvalidRecordError",
     "InvalidTimestampError",
@@ -71,7 +75,9 @@ __all__ = [
     "StorageError",
     "StoreCorruptError",
     "StoreError",
+    "TimestampRegressionError",
     "UnexpectedAppendOffsetError",
+    "UnsupportedRequestError",
 ]
 
 
@@ -200,6 +206,19 @@ class ErrorCode(IntEnum):
     TELEMETRY_TOO_LARGE = 118
     INVALID_REGISTRATION = 119
     TRANSACTION_ABORTABLE = 120
+    INVALID_RECORD_STATE = 121
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_SHARE_SESSION_EPOCH = 123
+    FENCED_STATE_EPOCH = 124
+    INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
+    INVALID_REGULAR_EXPRESSION = 128
+    REBOOTSTRAP_REQUIRED = 129
+    STREAMS_INVALID_TOPOLOGY = 130
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131
+    STREAMS_TOPOLOGY_FENCED = 132
+    SHARE_SESSION_LIMIT_REACHED = 133
 
     @property
     def retriable(self) -> bool:
@@ -248,6 +267,9 @@ _RETRIABLE = _REFRESH_METADATA | frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
 
@@ -321,6 +343,20 @@ class DecodeError(OdradekError):
     """A peer's bytes are not what the protocol says; its connection closes."""
 
 
+class FramingError(DecodeError):
+    """A frame length that is zero, negative or above the limit; nothing behind it is legible."""
+
+
+class UnsupportedRequestError(DecodeError):
+    """A request whose layout is unknown, so that no answer can be given."""
+
+    def __init__(self, api_key: int, api_version: int, client_id: str) -> None:
+        super().__init__(f"client {client_id!r} sent api key {api_key} version {api_version}")
+        self.api_key = api_key
+        self.api_version = api_version
+        self.client_id = client_id
+
+
 class StorageError(OdradekError):
     """The disk failed under a log directory, or its log is closed; the directory is offline."""
 
@@ -362,6 +398,10 @@ class InvalidOffsetError(LogDataError):
 
 class OffsetOverflowError(LogDataError):
     """An offset too far from its segment's base for a 32-bit relative offset."""
+
+
+class TimestampRegressionError(LogDataError):
+    """A time index append below the last timestamp: it would mislead searches by time."""
 
 
 class OffsetsOutOfOrderError(LogDataError):

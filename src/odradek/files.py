@@ -54,7 +54,7 @@ class Disk:
         try:
             self.fsync(fd)
         finally:
-            os.close(fd)
+            self.close(fd)
 
     def fsync_dir(self, path: str) -> None:
         """Makes the names in a directory durable."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 __all__ = [
     "KAFKA_VERSIONS",
-    "BrokerFailed",
+    "BrokerStartError",
     "KafkaInstall",
     "RunningBroker",
     "find_kafka",
@@ -41,7 +41,7 @@ _START_ATTEMPTS = 3  # a free port found by asking may be taken before the broke
 _JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-class BrokerFailed(Exception):
+class BrokerStartError(Exception):
     """The broker did not start; the message holds the end of its log."""
 
 
@@ -138,7 +138,7 @@ def running_broker(
         overrides: entries of ``server.properties`` that win over the ones made here.
 
     Raises:
-        BrokerFailed: it exited or did not answer in time.
+        BrokerStartError: it exited or did not answer in time.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     broker = _start(install, data_dir, dict(overrides or {}))
@@ -183,7 +183,7 @@ def _start(install: KafkaInstall, data_dir: Path, overrides: Mapping[str, str]) 
         if _PORT_TAKEN_LINE not in log_path.read_text(errors="replace"):
             break
     tail = log_path.read_text(errors="replace")[-4000:]
-    raise BrokerFailed(f"Apache Kafka {install.version} did not start in {data_dir}:\n{tail}")
+    raise BrokerStartError(f"Apache Kafka {install.version} did not start in {data_dir}:\n{tail}")
 
 
 def _write_properties(
@@ -215,7 +215,7 @@ def _format_storage(install: KafkaInstall, data_dir: Path, properties_path: Path
     arguments = ("format", "-t", _CLUSTER_ID, "-c", str(properties_path))
     result = install.run_tool("kafka.tools.StorageTool", *arguments)
     if result.returncode != 0:
-        raise BrokerFailed(f"formatting {data_dir} failed:\n{result.stdout}{result.stderr}")
+        raise BrokerStartError(f"formatting {data_dir} failed:\n{result.stdout}{result.stderr}")
 
 
 def _wait_until_started(process: subprocess.Popen[bytes], log_path: Path, port: int) -> bool:

@@ -12,10 +12,18 @@ from typing import Final
 from odradek.errors import InvalidRecordError
 from odradek.records.batch import Buffer
 
-__all__ = ["decode_varint", "decode_varlong", "encode_varint", "encode_varlong"]
+__all__ = [
+    "decode_base128",
+    "decode_varint",
+    "decode_varlong",
+    "encode_varint",
+    "encode_varlong",
+    "wrap_int64",
+]
 
 _MASK_32: Final = 0xFFFF_FFFF
 _MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
+_SIGN_64: Final = 1 << 63
 _ONE_BYTE: Final = tuple(bytes((n,)) for n in range(0x80))
 
 
@@ -40,7 +48,9 @@ def decode_varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     Raises:
         InvalidRecordError: It has more than 5 bytes, or reaches `end`.
     """
-    raw, position = _decode(buffer, position, end, 5)
+    if position < end and (raw := buffer[position]) < 0x80:  # Nearly always.
+        return (raw >> 1) ^ -(raw & 1), position + 1
+    raw, position = decode_base128(buffer, position, end, 5)
     raw &= _MASK_32
     return (raw >> 1) ^ -(raw & 1), position
 
@@ -54,9 +64,37 @@ def decode_varlong(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     Raises:
         InvalidRecordError: It has more than 10 bytes, or reaches `end`.
     """
-    raw, position = _decode(buffer, position, end, 10)
+    if position < end and (raw := buffer[position]) < 0x80:  # Nearly always.
+        return (raw >> 1) ^ -(raw & 1), position + 1
+    raw, position = decode_base128(buffer, position, end, 10)
     raw &= _MASK_64
     return (raw >> 1) ^ -(raw & 1), position
+
+
+def decode_base128(buffer: Buffer, position: int, end: int, max_size: int) -> tuple[int, int]:
+    """Decodes the unsigned number under a varint, not yet cut to its bits.
+
+    Raises:
+        InvalidRecordError: It has more than `max_size` bytes, or reaches `end`.
+    """
+    value = 0
+    shift = 0
+    start = position
+    while position < end:
+        byte = buffer[position]
+        position += 1
+        if byte < 0x80:
+            return value | byte << shift, position
+        if position - start == max_size:
+            raise InvalidRecordError(f"varint at position {start} is longer than {max_size} bytes")
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    raise InvalidRecordError(f"varint at position {start} does not end before position {end}")
+
+
+def wrap_int64(value: int) -> int:
+    """Folds a sum that leaves int64 back into it, as the Java reader does without noticing."""
+    return ((value + _SIGN_64) & _MASK_64) - _SIGN_64
 
 
 def _encode(zigzag: int) -> bytes:
@@ -68,20 +106,3 @@ def _encode(zigzag: int) -> bytes:
         zigzag >>= 7
     encoded.append(zigzag)
     return bytes(encoded)
-
-
-def _decode(buffer: Buffer, position: int, end: int, max_size: int) -> tuple[int, int]:
-    value = 0
-    shift = 0
-    last = position + max_size
-    start = position
-    while position < end:
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        if position == last:
-            raise InvalidRecordError(f"varint at position {start} is longer than {max_size} bytes")
-        shift += 7
-    raise InvalidRecordError(f"varint at position {start} does not end before position {end}")

@@ -19,19 +19,22 @@ Rules:
    through the mapping.
 5. A file without a whole slot has no mapping: zero bytes cannot be mapped.
 
-The lock makes each operation whole for threads that read while another one writes. It is not
-held while syncing, so a reader never waits for the disk.
+Threads: whoever changes an index holds the lock of its log, so there is one writer at a time.
+Readers and `flush` need no lock of the log. An append stores its slot before it counts it, so a
+reader sees whole entries only; the lock in here keeps readers and changes of shape or name apart.
+It is not held while syncing: a reader never waits for the disk.
 """
 
 import errno
 import mmap
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple
 
-from odradek.errors import CorruptIndexError
+from odradek.errors import CorruptIndexError, OffsetOverflowError
 from odradek.files import Disk
 
 __all__ = [
@@ -59,11 +62,12 @@ class Column(NamedTuple):
     unpack: Callable[[Any, int], tuple[Any, ...]]  # (buffer, byte position) -> (value,)
     stride: int  # Bytes from one slot to the next.
     shift: int  # Byte position of the field in its slot.
+    is_relative: bool = False  # Stored minus the base offset of the index.
 
     @classmethod
-    def of(cls, layout: str, *, stride: int, shift: int) -> "Column":
+    def of(cls, layout: str, *, stride: int, shift: int = 0, is_relative: bool = False) -> "Column":
         """Builds the column of a field packed as `layout`."""
-        return cls(Struct(layout).unpack_from, stride, shift)
+        return cls(Struct(layout).unpack_from, stride, shift, is_relative)
 
 
 def first_hot_slot(entries: int, warm_entries: int) -> int:
@@ -88,34 +92,16 @@ def find_slot_range(
     """
     if entries == 0:
         return -1, -1
-    unpack, stride, shift = column
+    unpack, stride, shift, _ = column
     low = 0
     high = first_hot_slot(entries, warm_entries)
     if unpack(data, high * stride + shift)[0] < target:
         low, high = high, entries - 1
     elif unpack(data, shift)[0] > target:
         return -1, 0
-    return _bisect(column, data, entries, target, low=low, high=high)
-
-
-def find_slot_range_plain(
-    column: Column, data: Any, entries: int, target: int
-) -> tuple[int, int]:
-    """Answers as `find_slot_range` by textbook binary search: the reference it is tested against."""
-    if entries == 0:
-        return -1, -1
-    if column.unpack(data, column.shift)[0] > target:
-        return -1, 0
-    return _bisect(column, data, entries, target, low=0, high=entries - 1)
-
-
-def _bisect(
-    column: Column, data: Any, entries: int, target: int, *, low: int, high: int
-) -> tuple[int, int]:
-    unpack, stride, shift = column
     while low < high:
         middle = (low + high + 1) >> 1
-        found = unpack(data, middle * stride + shift)[0]
+        (found,) = unpack(data, middle * stride + shift)
         if found > target:
             high = middle - 1
         elif found < target:
@@ -125,7 +111,31 @@ def _bisect(
     return low, (-1 if low == entries - 1 else low + 1)
 
 
-class Index:
+def find_slot_range_plain(column: Column, data: Any, entries: int, target: int) -> tuple[int, int]:
+    """Answers as `find_slot_range`, by textbook binary search: the oracle it is tested against."""
+
+    def stored(slot: int) -> int:
+        value: int = column.unpack(data, slot * column.stride + column.shift)[0]
+        return value
+
+    if entries == 0:
+        return -1, -1
+    if stored(0) > target:
+        return -1, 0
+    low, high = 0, entries - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = stored(middle)
+        if found == target:
+            return middle, middle
+        if found > target:
+            high = middle - 1
+        else:
+            low = middle
+    return low, (low + 1 if low < entries - 1 else -1)
+
+
+class Index(ABC):
     """Base of the mapped indexes; a subclass defines the slot and what may be appended.
 
     Args:
@@ -184,7 +194,7 @@ class Index:
         self._lock = threading.RLock()
         # None while there is no whole slot, and after closing.
         self._map: mmap.mmap | None = None
-        # End of the bytes that surely have room on disk. Invariant: >= entries * entry_size.
+        # End of the bytes that surely have room on disk.
         self._reserved = 0
         self._name_unsynced = False  # The file is ours and its directory was not synced since.
         self._closed = False
@@ -275,12 +285,13 @@ class Index:
             try:
                 if size > self.length:
                     self._disk.ftruncate(fd, size)
+                    self.length = size
                 self._replace_map(self._map_file(fd, size))
                 self.max_entries = size // self.entry_size
                 self._reserved = min(self._reserved, size)
                 if size < self.length:
                     self._disk.ftruncate(fd, size)
-                self.length = size
+                    self.length = size
             finally:
                 self._disk.close(fd)
             return True
@@ -314,9 +325,9 @@ class Index:
         self._reserved = entries * self.entry_size
         self._load_last()
 
+    @abstractmethod
     def _load_last(self) -> None:
-        """Takes over what the last entry says; a subclass keeps it for its appends."""
-        raise AssertionError(f"{type(self).__name__} does not define its last entry")
+        """Takes over what the last entry says, or the values that stand for "empty"."""
 
     def _replace_map(self, mapping: mmap.mmap | None) -> None:
         previous, self._map = self._map, mapping
@@ -329,8 +340,9 @@ class Index:
         Raises:
             OSError: The disk is full, or broken.
         """
+        start = max(self._reserved, self.entries * self.entry_size)
         page_end = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
-        count = min(page_end, self.length) - self._reserved
+        count = min(page_end, self.length) - start
         try:
             fd = self._disk.open(self.path, os.O_WRONLY)
         except OSError as error:
@@ -338,15 +350,15 @@ class Index:
                 return  # Not the disk's fault: store without the guard, try again next time.
             raise
         try:
-            os.lseek(fd, self._reserved, os.SEEK_SET)
+            os.lseek(fd, start, os.SEEK_SET)
             written = self._disk.write(fd, bytes(count))
         finally:
             self._disk.close(fd)
         if written != count:
             raise OSError(
-                errno.ENOSPC, f"short write: {written} of {count} bytes at {self._reserved}", self.path
+                errno.ENOSPC, f"short write: {written} of {count} bytes at {start}", self.path
             )
-        self._reserved += count
+        self._reserved = start + count
 
     # Names and durability
 
@@ -404,15 +416,16 @@ class Index:
     # Search and checks
 
     def slot_range(self, target: int, *, by_value: bool = False) -> tuple[int, int]:
-        """Finds the slots around a *stored* key or value: see `find_slot_range`."""
+        """Finds the slots around `target`, a key or a value: see `find_slot_range`."""
+        column = self.value if by_value else self.key
+        if column.is_relative:
+            target -= self.base_offset
+        warm_entries = WARM_BYTES // self.entry_size
         with self._lock:
-            self._check_open()
+            if self._closed:
+                raise self._no_mapping()
             return find_slot_range(
-                self.value if by_value else self.key,
-                self._map,
-                self.entries,
-                target,
-                warm_entries=WARM_BYTES // self.entry_size,
+                column, self._map, self.entries, target, warm_entries=warm_entries
             )
 
     def sanity_check(self) -> None:
@@ -426,12 +439,23 @@ class Index:
                 f"index {self.path}: length {self.length} is no multiple of {self.entry_size}"
             )
 
+    def _no_mapping(self) -> ValueError:
+        """Explains why there is no mapping where one is needed."""
+        state = "closed" if self._closed else "empty"
+        return ValueError(f"index {self.path} is {state}")
+
+    def _overflow(self, offset: int) -> OffsetOverflowError:
+        return OffsetOverflowError(
+            f"index {self.path}: offset {offset} is not within {INT32_MAX} above the base offset"
+            f" {self.base_offset}"
+        )
+
     def _whole(self, size: int) -> int:
         return size - size % self.entry_size
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ValueError(f"index {self.path} is closed")
+            raise self._no_mapping()
 
     def _check_writable(self) -> None:
         self._check_open()

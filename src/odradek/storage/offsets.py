@@ -55,7 +55,7 @@ class LogOffsetMetadata(NamedTuple):
 
 
 class LogOffsetSnapshot(NamedTuple):
-    """The four offsets of a log at one moment. Invariant: start <= stable <= high watermark <= end."""
+    """The four offsets of a log at one moment: start <= stable <= high watermark <= end."""
 
     log_start_offset: int
     log_end_offset: int

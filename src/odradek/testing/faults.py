@@ -7,8 +7,8 @@ from dataclasses import dataclass
 __all__ = ["Faults", "SimulatedCrash"]
 
 
-class SimulatedCrash(BaseException):  # noqa: N818 - an event, not an error
-    """The machine stopped here. Not an `Exception`: no handler of the code under test survives it."""
+class SimulatedCrash(BaseException):
+    """The machine stopped here. Not an `Exception`, so that no handler outlives it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,12 +53,8 @@ class Faults:
         self._crash_countdown = None
 
     def plant_error(
-        self, operation: str, path_contains: str, error: OSError | int, after: int, times: int | None
+        self, operation: str, path_contains: str, number: int, *, after: int, times: int | None
     ) -> None:
-        number = error if isinstance(error, int) else error.errno
-        if number is None:  # OSError(EIO) holds its number as a plain argument.
-            assert isinstance(error, OSError)
-            number = int(error.args[0])
         self._rules.append(
             _Rule(
                 operation=operation,
@@ -70,7 +66,7 @@ class Faults:
         )
 
     def plant_short_write(
-        self, short_bytes: int, path_contains: str, after: int, times: int | None
+        self, short_bytes: int, path_contains: str, *, after: int, times: int | None
     ) -> None:
         self._rules.append(
             _Rule(

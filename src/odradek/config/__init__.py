@@ -1,0 +1,46 @@
+"""Configuration: keys declared beside their readers, sources merged by strength, errors by name."""
+
+from odradek.config.checks import AtLeast, Between, Check, EachOneOf, NonEmpty, OneOf, Rule
+from odradek.config.declaration import (
+    REQUIRED,
+    ConfigKey,
+    Definition,
+    Synonym,
+    Update,
+    key,
+    synonym,
+)
+from odradek.config.properties import parse_assignments, parse_properties
+from odradek.config.reference import render_reference
+from odradek.config.settings import Level, Setting, Settings, Source, UnknownKey
+from odradek.config.values import HIDDEN, Kind, Password, Value, format_value
+
+__all__ = [
+    "HIDDEN",
+    "REQUIRED",
+    "AtLeast",
+    "Between",
+    "Check",
+    "ConfigKey",
+    "Definition",
+    "EachOneOf",
+    "Kind",
+    "Level",
+    "NonEmpty",
+    "OneOf",
+    "Password",
+    "Rule",
+    "Setting",
+    "Settings",
+    "Source",
+    "Synonym",
+    "UnknownKey",
+    "Update",
+    "Value",
+    "format_value",
+    "key",
+    "parse_assignments",
+    "parse_properties",
+    "render_reference",
+    "synonym",
+]

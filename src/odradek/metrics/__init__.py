@@ -1,0 +1,24 @@
+"""Metrics under Kafka's names: instruments, their registry, and Prometheus text."""
+
+from odradek.metrics.instruments import QUANTILES, Gauge, Histogram, Meter, Rates, Snapshot, Timer
+from odradek.metrics.names import MetricName
+from odradek.metrics.prometheus import CONTENT_TYPE, iter_prometheus, render_prometheus
+from odradek.metrics.registry import OTHER, Instrument, MetricGroup, MetricRegistry
+
+__all__ = [
+    "CONTENT_TYPE",
+    "OTHER",
+    "QUANTILES",
+    "Gauge",
+    "Histogram",
+    "Instrument",
+    "Meter",
+    "MetricGroup",
+    "MetricName",
+    "MetricRegistry",
+    "Rates",
+    "Snapshot",
+    "Timer",
+    "iter_prometheus",
+    "render_prometheus",
+]

@@ -1,0 +1,105 @@
+"""The registry as Prometheus text, version 0.0.4.
+
+A family at a time, so that whoever serves a large page can let others run in between::
+
+    # HELP kafka_server_brokertopicmetrics_bytesin_total Bytes written by clients.
+    # TYPE kafka_server_brokertopicmetrics_bytesin_total counter
+    kafka_server_brokertopicmetrics_bytesin_total 4096
+    kafka_server_brokertopicmetrics_bytesin_total{topic="orders"} 4096
+
+How names are formed is told in `odradek.metrics.names`.
+"""
+
+import logging
+import math
+from collections.abc import Iterator
+from typing import assert_never
+
+from odradek.metrics.instruments import QUANTILES, Gauge, Histogram, Meter, Timer
+from odradek.metrics.names import MetricName
+from odradek.metrics.registry import Family, Instrument, MetricRegistry
+
+__all__ = ["CONTENT_TYPE", "iter_prometheus", "render_prometheus"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_log = logging.getLogger(__name__)
+
+_LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
+
+
+def render_prometheus(registry: MetricRegistry) -> str:
+    """The whole page."""
+    return "".join(iter_prometheus(registry))
+
+
+def iter_prometheus(registry: MetricRegistry) -> Iterator[str]:
+    """The page in pieces, one per family; the registry may change between them."""
+    for family in registry.families():
+        yield _render_family(family)
+
+
+def _render_family(family: Family) -> str:
+    lines = [
+        f"# HELP {family.name} {family.doc.translate(_HELP_ESCAPES)}",
+        f"# TYPE {family.name} {family.kind.value}",
+    ]
+    # A copy, because a gauge may register or remove others while it is read.
+    for name, instrument in tuple(family.series.items()):
+        try:
+            lines.extend(_samples(family.name, name, instrument))
+        except Exception:  # noqa: BLE001 - a gauge is anybody's code, logged
+            # One broken gauge must not take the page away.
+            _log.exception("Metric %s cannot be read", name)
+    lines.append("")
+    return "\n".join(lines)
+
+
+def _samples(family: str, name: MetricName, instrument: Instrument) -> list[str]:
+    labels = name.labels()
+    match instrument:
+        case Meter():
+            return [f"{family}{_braces(labels)} {instrument.count}"]
+        case Gauge():
+            return [f"{family}{_braces(labels)} {_number(instrument.read())}"]
+        case Histogram():
+            return _summary(family, labels, instrument)
+        case Timer():
+            return _summary(family, labels, instrument.durations)
+        case _:
+            assert_never(instrument)
+
+
+def _summary(family: str, labels: tuple[tuple[str, str], ...], histogram: Histogram) -> list[str]:
+    snapshot = histogram.snapshot()
+    # An empty sample has no quantiles; zero would read as "very fast".
+    lines = [
+        f"{family}{_braces((*labels, ('quantile', str(quantile))))} "
+        f"{_number(snapshot.quantile(quantile) if snapshot.count else math.nan)}"
+        for quantile in QUANTILES
+    ]
+    braces = _braces(labels)
+    lines.append(f"{family}_sum{braces} {_number(snapshot.total)}")
+    lines.append(f"{family}_count{braces} {snapshot.count}")
+    return lines
+
+
+def _braces(labels: tuple[tuple[str, str], ...]) -> str:
+    if not labels:
+        return ""
+    return (
+        "{"
+        + ",".join(f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels)
+        + "}"
+    )
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return str(int(value))  # bool is an int and reads as 0 or 1.
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))

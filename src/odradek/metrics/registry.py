@@ -1,0 +1,228 @@
+"""The registry: every metric of a process by its name.
+
+Instruments are asked for once and kept by whoever measures; looking one up is not for the hot path.
+
+The number of series in a family is bounded, since topics, clients and error names come from
+outside. Past the bound new names share one instrument whose tag values are all `OTHER`: nothing is
+lost from the sums, and memory stays flat. A gauge cannot be shared; past the bound it is left out.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import TypeVar
+
+from odradek.clock import Clock
+from odradek.metrics.instruments import Gauge, Histogram, Meter, Timer
+from odradek.metrics.names import Kind, MetricName
+
+__all__ = ["OTHER", "Instrument", "MetricGroup", "MetricRegistry"]
+
+_log = logging.getLogger(__name__)
+
+Instrument = Meter | Histogram | Timer | Gauge
+_Made = TypeVar("_Made", Meter, Histogram, Timer)
+
+# Tag value of the series that stands for those beyond the bound.
+OTHER = "(other)"
+
+# More than the topics or clients a broker usually has; one full family is half a megabyte of text.
+MAX_SERIES_PER_FAMILY = 5_000
+
+_KINDS: dict[type, Kind] = {
+    Meter: Kind.METER,
+    Gauge: Kind.GAUGE,
+    Histogram: Kind.HISTOGRAM,
+    Timer: Kind.HISTOGRAM,
+}
+
+
+class Family:
+    """Metrics that differ only in their tags."""
+
+    __slots__ = ("doc", "instrument_type", "is_full_logged", "name", "series")
+
+    def __init__(self, name: str, instrument_type: type, doc: str) -> None:
+        self.name = name
+        self.instrument_type = instrument_type
+        self.doc = doc
+        self.series: dict[MetricName, Instrument] = {}
+        self.is_full_logged = False
+
+    @property
+    def kind(self) -> Kind:
+        return _KINDS[self.instrument_type]
+
+
+class MetricRegistry:
+    """Holds instruments by name; the same name gives the same instrument.
+
+    Args:
+        clock: For rates and for the age of sampled values.
+        random: For sampling.
+        max_series_per_family: See the module's docstring.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        random: Random,
+        *,
+        max_series_per_family: int = MAX_SERIES_PER_FAMILY,
+    ) -> None:
+        self._clock = clock
+        self._random = random
+        self._max_series = max_series_per_family
+        self._families: dict[str, Family] = {}
+        # Names by (tag, value), so that a deleted topic is found without a walk over all of them.
+        self._by_tag: dict[tuple[str, str], dict[MetricName, Family]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(family.series) for family in self._families.values())
+
+    def group(self, domain: str, type_name: str, /, **tags: str) -> "MetricGroup":
+        """Metrics of one component: ``group("kafka.server", "BrokerTopicMetrics", topic=t)``."""
+        return MetricGroup(self, domain, type_name, tuple(tags.items()))
+
+    def meter(self, name: MetricName, doc: str = "") -> Meter:
+        return self._get_or_make(name, Meter, lambda: Meter(self._clock), doc)
+
+    def histogram(self, name: MetricName, doc: str = "") -> Histogram:
+        return self._get_or_make(name, Histogram, lambda: Histogram(self._clock, self._random), doc)
+
+    def timer(self, name: MetricName, doc: str = "") -> Timer:
+        return self._get_or_make(name, Timer, lambda: Timer(self._clock, self._random), doc)
+
+    def gauge(self, name: MetricName, read: Callable[[], float], doc: str = "") -> None:
+        """Register a gauge; a gauge of that name, if there is one, is replaced."""
+        family = self._family(name, Gauge, doc)
+        if name in family.series or self._has_room(family):
+            self._put(family, name, Gauge(read))
+
+    def get(self, name: MetricName) -> Instrument | None:
+        for family in self._families.values():
+            if name in family.series:
+                return family.series[name]
+        return None
+
+    def families(self) -> Iterator[Family]:
+        """All families by name. The registry may change between two steps."""
+        for name in sorted(self._families):
+            family = self._families.get(name)
+            if family is not None:
+                yield family
+
+    def remove(self, name: MetricName) -> bool:
+        """Forget a metric; whether it was there. Whoever still holds it measures into the void."""
+        for family in tuple(self._families.values()):
+            if name in family.series:
+                self._drop(family, name)
+                return True
+        return False
+
+    def remove_tagged(self, tag: str, value: str) -> int:
+        """Forget every metric with that tag, as for a deleted topic; how many there were."""
+        tagged = tuple(self._by_tag.get((tag, value), {}).items())
+        for name, family in tagged:
+            self._drop(family, name)
+        return len(tagged)
+
+    def _get_or_make(
+        self, name: MetricName, instrument_type: type[_Made], make: Callable[[], _Made], doc: str
+    ) -> _Made:
+        family = self._family(name, instrument_type, doc)
+        if name not in family.series and not self._has_room(family):
+            name = MetricName(
+                name.domain, name.type, name.name, tuple((tag, OTHER) for tag, _ in name.tags)
+            )
+        known = family.series.get(name)
+        if isinstance(known, instrument_type):
+            return known
+        instrument = make()
+        self._put(family, name, instrument)
+        return instrument
+
+    def _family(self, name: MetricName, instrument_type: type, doc: str) -> Family:
+        family_name = name.family(_KINDS[instrument_type])
+        family = self._families.get(family_name)
+        if family is None:
+            doc = doc or f"{name.domain}:type={name.type},name={name.name}"
+            family = self._families[family_name] = Family(family_name, instrument_type, doc)
+        if family.instrument_type is not instrument_type:
+            raise ValueError(
+                f"{name}: {family_name} holds {family.instrument_type.__name__}s already, "
+                f"a {instrument_type.__name__} cannot join them"
+            )
+        return family
+
+    def _has_room(self, family: Family) -> bool:
+        if len(family.series) < self._max_series:
+            return True
+        if not family.is_full_logged:
+            family.is_full_logged = True
+            _log.warning(
+                "Metric %s has %d series; further ones are counted together",
+                family.name,
+                len(family.series),
+            )
+        return False
+
+    def _put(self, family: Family, name: MetricName, instrument: Instrument) -> None:
+        family.series[name] = instrument
+        for tag in name.tags:
+            self._by_tag.setdefault(tag, {})[name] = family
+
+    def _drop(self, family: Family, name: MetricName) -> None:
+        del family.series[name]
+        if not family.series:
+            del self._families[family.name]
+        for tag in name.tags:
+            names = self._by_tag[tag]
+            del names[name]
+            if not names:
+                del self._by_tag[tag]
+
+
+class MetricGroup:
+    """Shorthand for metrics that share domain, type and some tags."""
+
+    __slots__ = ("_domain", "_registry", "_tags", "_type")
+
+    def __init__(
+        self,
+        registry: MetricRegistry,
+        domain: str,
+        type_name: str,
+        tags: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self._registry = registry
+        self._domain = domain
+        self._type = type_name
+        self._tags = tags
+
+    def meter(self, name: str, doc: str = "", /, **tags: str) -> Meter:
+        return self._registry.meter(self._name(name, tags), doc)
+
+    def histogram(self, name: str, doc: str = "", /, **tags: str) -> Histogram:
+        return self._registry.histogram(self._name(name, tags), doc)
+
+    def timer(self, name: str, doc: str = "", /, **tags: str) -> Timer:
+        return self._registry.timer(self._name(name, tags), doc)
+
+    def gauge(self, name: str, read: Callable[[], float], doc: str = "", /, **tags: str) -> None:
+        self._registry.gauge(self._name(name, tags), read, doc)
+
+    def remove(self) -> None:
+        """Forget every metric with the group's domain, type and tags, as its owner shuts down."""
+        for family in self._registry.families():
+            for name in tuple(family.series):
+                if self._contains(name):
+                    self._registry.remove(name)
+
+    def _contains(self, name: MetricName) -> bool:
+        return (name.domain, name.type) == (self._domain, self._type) and set(self._tags) <= set(
+            name.tags
+        )
+
+    def _name(self, name: str, tags: dict[str, str]) -> MetricName:
+        return MetricName(self._domain, self._type, name, self._tags + tuple(tags.items()))

@@ -1,0 +1,1 @@
+"""The wire protocol: bytes to frames, frames to messages and back. No sockets, no clock."""

@@ -1,0 +1,98 @@
+"""Messages to bytes and back, any version.
+
+The code that does it is written at first use, per message and version, by `decoder_source` and
+`encoder_source`. The APIs that are asked thousands of times a second have a second, hand-tuned
+codec in `hot/`; it gives the same bytes.
+
+Border of trust: bytes given to `parse_message` may be anything, so they give a message or
+`DecodeError`. What is given to `encode_message` is ours: a value that does not fit its field
+(a null, a number too large, a string above 32767 bytes before flexible versions) is a bug and
+surfaces as the `TypeError`, `AttributeError` or `struct.error` it causes.
+"""
+
+from collections.abc import Callable
+from struct import error as struct_error
+from typing import Any, TypeVar
+
+from odradek.errors import ApiError, DecodeError, ErrorCode
+from odradek.protocol.decoder_source import compile_decoder
+from odradek.protocol.encoder_source import compile_encoder
+from odradek.protocol.primitives import Buffer
+from odradek.protocol.schema import Message, MessageType
+
+__all__ = ["encode_message", "encode_message_parts", "parse_message"]
+
+M = TypeVar("M", bound=Message)
+
+
+def parse_message(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> tuple[M, int]:
+    """Read a message of `version` that starts at `offset`.
+
+    The message may keep views into `buffer` (`records` fields only); strings and bytes are
+    copied. Bytes behind the message are the caller's business: Kafka ignores them.
+
+    Returns:
+        The message and the offset behind it.
+
+    Raises:
+        DecodeError: the version is unknown or the bytes are no such message.
+    """
+    try:
+        decoder = cls.wire_decoders[version]
+    except KeyError:
+        decoder = _decoder_of(cls, version)
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    try:
+        return decoder(view, offset)
+    except (struct_error, IndexError) as error:
+        raise DecodeError(
+            f"{cls.__name__} v{version} ends after {len(view) - offset} bytes, more was announced"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{cls.__name__} v{version} holds a string that is no UTF-8") from error
+
+
+def encode_message(message: Message, version: int) -> bytes:
+    """Write a message as `version`.
+
+    Raises:
+        ApiError: UNSUPPORTED_VERSION, if the version is unknown or cannot carry a field that is
+            set.
+    """
+    return b"".join(encode_message_parts(message, version))
+
+
+def encode_message_parts(message: Message, version: int) -> list[Any]:
+    """Write a message as a list of buffers, in order, for a gathered write.
+
+    What stands in a `records` field is put into the list as it is; anything that has a length
+    will do, such as a slice of a file.
+
+    Raises:
+        ApiError: as `encode_message`.
+    """
+    cls = type(message)
+    try:
+        encoder = cls.wire_encoders[version]
+    except KeyError:
+        encoder = _encoder_of(cls, version)
+    parts: list[Any] = []
+    encoder(message, parts)
+    return parts
+
+
+def _decoder_of(cls: MessageType, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
+    if version not in cls.wire_versions:
+        raise DecodeError(f"{cls.__name__} has no version {version}, only {cls.wire_versions}")
+    decoder = cls.wire_decoders[version] = compile_decoder(cls, version)
+    return decoder
+
+
+def _encoder_of(cls: MessageType, version: int) -> Callable[[Any, list[Any]], None]:
+    if version not in cls.wire_versions:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{cls.__name__} has no version {version}, only {cls.wire_versions}",
+        )
+    encoder = cls.wire_encoders[version] = compile_encoder(cls, version)
+    return encoder

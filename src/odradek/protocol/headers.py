@@ -1,0 +1,173 @@
+"""What stands before every request and response body.
+
+Request header, after the frame's length::
+
+    offset  size  field
+    0       2     api key
+    2       2     api version
+    4       4     correlation id
+    8       2+n   client id, nullable string with an int16 length   (v1, v2)
+    ..      1+    tagged fields                                     (v2)
+
+v2 goes with flexible versions, v0 with ControlledShutdown 0 alone, v1 with everything else. The
+client id is never compact, so that it can be read before the version is judged.
+
+Response header::
+
+    0       4     correlation id
+    4       1+    tagged fields                                     (v1)
+
+v1 goes with flexible versions, except that ApiVersions always has v0: a client must be able to
+read the answer to a version the broker has never heard of.
+"""
+
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from odradek.errors import DecodeError, UnsupportedRequestError
+from odradek.protocol.api_keys import API_SUPPORT, ApiKey, is_flexible
+from odradek.protocol.primitives import Buffer, fail_length, skip_tagged_fields
+
+__all__ = [
+    "RequestHeader",
+    "encode_request_header",
+    "encode_response_header",
+    "parse_request_header",
+    "parse_response_header",
+    "request_header_version",
+    "response_header_version",
+]
+
+_FIXED: Final = Struct(">hhi")
+_FIXED_AND_CLIENT_ID_LENGTH: Final = Struct(">hhih")
+_CORRELATION_ID: Final = Struct(">i")
+_CORRELATION_ID_NO_TAGS: Final = Struct(">ix")
+
+
+class RequestHeader(NamedTuple):
+    """Who asks for what. `client_id` is empty when the client sent none."""
+
+    api_key: ApiKey
+    api_version: int
+    correlation_id: int
+    client_id: str
+
+
+def request_header_version(api_key: ApiKey, version: int) -> int:
+    """The version of the header that precedes such a request."""
+    if is_flexible(api_key, version):
+        return 2
+    return 0 if api_key is ApiKey.CONTROLLED_SHUTDOWN and version == 0 else 1
+
+
+def response_header_version(api_key: ApiKey, version: int) -> int:
+    """The version of the header that precedes the response to such a request."""
+    return int(api_key is not ApiKey.API_VERSIONS and is_flexible(api_key, version))
+
+
+# (api key, version) of all accepted requests: (key as enum, header version).
+_ACCEPTED: Final = {
+    (int(key), version): (key, request_header_version(key, version))
+    for key, support in API_SUPPORT.items()
+    for version in range(support.accepted.first, support.accepted.last + 1)
+}
+
+
+def parse_request_header(payload: Buffer) -> tuple[RequestHeader, int]:
+    """Read the header of a request a broker received; return it and where the body begins.
+
+    An ApiVersions request of unknown version passes, since it must be answered; its body is not
+    to be read, so the position returned is the end. Nothing but the correlation id matters
+    there: client id and tags may be in a form not invented yet.
+
+    Raises:
+        UnsupportedRequestError: the key or the version is not served; no answer is possible.
+        DecodeError: the bytes are no request header.
+    """
+    try:
+        api_key, version, correlation_id, length = _FIXED_AND_CLIENT_ID_LENGTH.unpack_from(payload)
+        key, header_version = _ACCEPTED[api_key, version]
+        if header_version == 0:
+            return RequestHeader(key, version, correlation_id, ""), _FIXED.size
+        position = 10
+        client_id = ""
+        if length > 0:
+            position += length
+            if position > len(payload):
+                fail_length("client_id", length, 10, len(payload))
+            client_id = str(payload[10:position], "utf-8")
+        elif length < -1:
+            fail_length("client_id", length, 10, len(payload))
+        if header_version == 2:
+            tag_count = payload[position]
+            position += 1
+            if tag_count:
+                position = skip_tagged_fields(payload, position, tag_count)
+        return RequestHeader(key, version, correlation_id, client_id), position
+    except KeyError:
+        return _unknown_request(payload, api_key, version, correlation_id)
+    except (struct_error, IndexError):
+        return _short_header(payload)
+    except UnicodeDecodeError as error:
+        raise DecodeError("the client id of a request header is no UTF-8") from error
+
+
+def _unknown_request(
+    payload: Buffer, api_key: int, version: int, correlation_id: int
+) -> tuple[RequestHeader, int]:
+    if api_key == ApiKey.API_VERSIONS:
+        header = RequestHeader(ApiKey.API_VERSIONS, version, correlation_id, "")
+        return header, len(payload)
+    (length,) = Struct(">h").unpack_from(payload, 8)
+    client_id = bytes(payload[10 : 10 + max(length, 0)]).decode("utf-8", "replace")
+    raise UnsupportedRequestError(api_key, version, client_id)
+
+
+def _short_header(payload: Buffer) -> tuple[RequestHeader, int]:
+    """A header too short for a client id: right in ControlledShutdown 0, and never elsewhere."""
+    if len(payload) >= _FIXED.size:
+        api_key, version, correlation_id = _FIXED.unpack_from(payload)
+        if (api_key, version) == (ApiKey.CONTROLLED_SHUTDOWN, 0):
+            header = RequestHeader(ApiKey.CONTROLLED_SHUTDOWN, 0, correlation_id, "")
+            return header, _FIXED.size
+        if api_key == ApiKey.API_VERSIONS and version not in API_SUPPORT[api_key].accepted:
+            header = RequestHeader(ApiKey.API_VERSIONS, version, correlation_id, "")
+            return header, len(payload)
+    raise DecodeError(f"a request of {len(payload)} bytes ends inside its header")
+
+
+def encode_request_header(header: RequestHeader) -> bytes:
+    """Write the header of a request."""
+    header_version = request_header_version(header.api_key, header.api_version)
+    if header_version == 0:
+        return _FIXED.pack(header.api_key, header.api_version, header.correlation_id)
+    client_id = header.client_id.encode()
+    fixed = _FIXED_AND_CLIENT_ID_LENGTH.pack(
+        header.api_key, header.api_version, header.correlation_id, len(client_id)
+    )
+    return fixed + client_id + (b"\0" if header_version == 2 else b"")
+
+
+def encode_response_header(api_key: ApiKey, version: int, correlation_id: int) -> bytes:
+    """Write the header of the response to such a request."""
+    if response_header_version(api_key, version):
+        return _CORRELATION_ID_NO_TAGS.pack(correlation_id)
+    return _CORRELATION_ID.pack(correlation_id)
+
+
+def parse_response_header(payload: Buffer, api_key: ApiKey, version: int) -> tuple[int, int]:
+    """Read the correlation id of a response; return it and where the body begins.
+
+    Raises:
+        DecodeError: the bytes are no response header.
+    """
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(payload)
+        position = 4
+        if response_header_version(api_key, version):
+            tag_count = payload[4]
+            position = skip_tagged_fields(payload, 5, tag_count) if tag_count else 5
+    except (struct_error, IndexError) as error:
+        raise DecodeError(f"a response of {len(payload)} bytes ends inside its header") from error
+    return correlation_id, position

@@ -1,0 +1,181 @@
+"""The wire types, and the few readers and writers that are not one `struct` call.
+
+===============================  ==========================================================
+type                             encoding
+===============================  ==========================================================
+int8 … int64, uint16/32, float64 fixed size, big-endian
+bool                             1 byte; 0 is false, anything else is true
+uuid                             16 bytes; all zero means absent
+string                           int16 length, UTF-8; -1 is null
+bytes, records                   int32 length; -1 is null
+array                            int32 count; -1 is null
+compact string, bytes, records   unsigned varint of length + 1; 0 is null
+compact array                    unsigned varint of count + 1; 0 is null
+nullable struct (flexible)       int8: -1 null, 1 present
+tagged fields                    varint count, then tag, size, data each; tags ascend strictly
+===============================  ==========================================================
+
+An unsigned varint has 7 bits a byte, low bits first, the top bit set on all but the last byte;
+300 is `ac 02`. It holds at most 32 bits, so it ends with the fifth byte.
+
+Readers take `(buffer, position)` and return the value and the position behind it. They may let
+`IndexError` and `struct.error` through: whoever calls them turns both into `DecodeError`, once,
+at the border (`schema.parse_message`).
+"""
+
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+
+from odradek.errors import DecodeError
+
+__all__ = [
+    "BOOL",
+    "BYTES",
+    "FLOAT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "RECORDS",
+    "STRING",
+    "UINT16",
+    "UINT32",
+    "UUID",
+    "ZERO_UUID",
+    "Buffer",
+    "WireType",
+    "encode_uvarint",
+    "fail_count",
+    "fail_length",
+    "fail_null",
+    "fail_tag",
+    "parse_uvarint",
+    "parse_uvarint_tail",
+    "skip_tagged_fields",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+# The absent topic id, directory id and the like.
+ZERO_UUID: Final = bytes(16)
+
+
+class WireType(NamedTuple):
+    """One primitive type; those of variable size have no `code`."""
+
+    name: str
+    # Format character(s) of `struct`, without the byte order; "" when the size varies.
+    code: str
+    # Size when fixed, else 0.
+    size_bytes: int
+    # What a field holds when nothing is said; Kafka's definitions agree.
+    default: Any
+
+
+INT8: Final = WireType("int8", "b", 1, 0)
+INT16: Final = WireType("int16", "h", 2, 0)
+INT32: Final = WireType("int32", "i", 4, 0)
+INT64: Final = WireType("int64", "q", 8, 0)
+UINT16: Final = WireType("uint16", "H", 2, 0)
+UINT32: Final = WireType("uint32", "I", 4, 0)
+FLOAT64: Final = WireType("float64", "d", 8, 0.0)
+BOOL: Final = WireType("bool", "?", 1, False)
+UUID: Final = WireType("uuid", "16s", 16, ZERO_UUID)
+STRING: Final = WireType("string", "", 0, "")
+BYTES: Final = WireType("bytes", "", 0, b"")
+# Record batches: read as a view into the request, never copied, never looked into here.
+RECORDS: Final = WireType("records", "", 0, None)
+
+
+def encode_uvarint(value: int) -> bytes:
+    """Encode an unsigned varint."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
+
+
+def parse_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Read an unsigned varint.
+
+    Raises:
+        DecodeError: it has more than 32 bits.
+        IndexError: the buffer ends inside it.
+    """
+    value = buffer[position]
+    if value < 0x80:
+        return value, position + 1
+    return parse_uvarint_tail(buffer, position + 1, value)
+
+
+def parse_uvarint_tail(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """Read the rest of a varint whose first byte, 0x80 or above, was read already.
+
+    Raises:
+        DecodeError: it has more than 32 bits.
+        IndexError: the buffer ends inside it.
+    """
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                break
+            return value, position
+    raise DecodeError(f"varint before byte {position} has more than 32 bits")
+
+
+def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
+    """Pass over `count` tagged fields nobody here knows; return the position behind them.
+
+    `count` is the first byte of the varint count, read already; it may have more.
+
+    Raises:
+        DecodeError: tags do not ascend, or a field reaches behind the end.
+    """
+    if count > 0x7F:
+        count, position = parse_uvarint_tail(buffer, position, count)
+    previous = -1
+    for _ in range(count):
+        tag, position = parse_uvarint(buffer, position)
+        size_bytes, position = parse_uvarint(buffer, position)
+        if tag <= previous or size_bytes > len(buffer) - position:
+            fail_tag(tag, previous, size_bytes, len(buffer) - position)
+        previous = tag
+        position += size_bytes
+    return position
+
+
+def fail_length(label: str, length: int, position: int, end: int) -> NoReturn:
+    """Refuse a string, bytes or records length."""
+    raise DecodeError(
+        f"{label}: length {length} at byte {position}, {max(end - position, 0)} bytes are left"
+    )
+
+
+def fail_count(label: str, count: int, position: int, end: int) -> NoReturn:
+    """Refuse an array count."""
+    raise DecodeError(
+        f"{label}: {count} elements at byte {position} cannot fit in the "
+        f"{max(end - position, 0)} bytes left"
+    )
+
+
+def fail_null(label: str, position: int) -> NoReturn:
+    """Refuse a null."""
+    raise DecodeError(f"{label}: null before byte {position}, which this version does not allow")
+
+
+def fail_tag(tag: int, previous: int, size_bytes: int, left_bytes: int) -> NoReturn:
+    """Refuse a tagged field."""
+    if tag <= previous:
+        raise DecodeError(f"tag {tag} after tag {previous}: tags must ascend")
+    raise DecodeError(f"tag {tag} announces {size_bytes} bytes, {left_bytes} are left or were used")

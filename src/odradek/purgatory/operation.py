@@ -1,0 +1,85 @@
+"""A request that cannot be answered yet: it ends when its condition holds or its time is up.
+
+Rules:
+
+1. `on_complete` runs exactly once, whoever gets there first: the first check, a later one, the
+   timer, or a closing connection. `on_expiration` runs at most once, after it, and only if the
+   timer won.
+2. `try_complete`, `on_complete` and `on_expiration` never await. The lock that guards a check where
+   threads share an operation is here the flag "a check of this operation is on the stack".
+3. No wake-up is lost. A callback that makes the condition true while a check is on the stack calls
+   `maybe_try_complete` again; the check below may have looked already and seen "not yet". The inner
+   call leaves a mark and returns, and the outer one looks again.
+"""
+
+from abc import abstractmethod
+
+from odradek.purgatory.timing_wheel import TimerTask
+
+__all__ = ["DelayedOperation"]
+
+
+class DelayedOperation(TimerTask):
+    """One parked request. A subclass says when it is done, and what to do then.
+
+    Args:
+        delay_ms: How long it may wait, usually the client's own timeout.
+    """
+
+    __slots__ = ("_check_again", "_is_checking", "_is_completed")
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self._is_completed = False
+        self._is_checking = False  # A `try_complete` of this operation is on the stack.
+        self._check_again = False  # Somebody asked for a check meanwhile.
+
+    @abstractmethod
+    def try_complete(self) -> bool:
+        """Test the condition: if it holds, return `force_complete()`, else False."""
+
+    @abstractmethod
+    def on_complete(self) -> None:
+        """Answer the request. Called by `force_complete` alone."""
+
+    @abstractmethod
+    def on_expiration(self) -> None:
+        """What a timeout adds to `on_complete`, such as a metric."""
+
+    @property
+    def is_completed(self) -> bool:
+        return self._is_completed
+
+    def force_complete(self) -> bool:
+        """End the operation now; False if it has ended before."""
+        if self._is_completed:
+            return False
+        self._is_completed = True
+        self.cancel()
+        self.on_complete()
+        return True
+
+    def maybe_try_complete(self) -> bool:
+        """Check the condition from outside; whether this call completed the operation.
+
+        However deep the caller stands inside a check of this very operation, at least one full
+        `try_complete` begins after the call, until the operation is completed.
+        """
+        if self._is_checking:
+            self._check_again = True
+            return False
+        done = False
+        self._check_again = True
+        while self._check_again and not self._is_completed:
+            self._check_again = False
+            self._is_checking = True
+            try:
+                done = self.try_complete()
+            finally:
+                self._is_checking = False
+        return done
+
+    def run(self) -> None:
+        """The time is up."""
+        if self.force_complete():
+            self.on_expiration()

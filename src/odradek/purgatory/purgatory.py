@@ -1,0 +1,183 @@
+"""Where requests wait that are neither satisfied nor timed out, found again by key.
+
+An operation is watched under every key whose change could satisfy it (for a fetch of three
+partitions, those three) and is in the timer once. Whoever changes the state behind a key calls
+`check_and_complete(key)`.
+
+Rules:
+
+1. An operation for which `try_complete_else_watch` returned False is completed, or watched under
+   every one of its keys and in the timer.
+2. Completion under one key leaves the operation in the lists of its other keys. They drop it when
+   their own key is checked, or in a purge. A purge walks everything, so it runs only once more than
+   `purge_interval` operations are estimated to be such leftovers; the question is asked on every
+   wake-up of the timer and on every `purge_interval`-th `try_complete_else_watch`.
+3. Operations do not share fate: one that raises is logged, stays until its timeout, and the walk
+   goes on. The caller is another request and cannot help it.
+
+There are no locks and no shards, because nothing here awaits. A completion callback should not
+re-check keys in place but collect them and have them checked after its own answer is queued; if it
+does re-enter, the walks below survive it, for they go over a copy and trim the list afterwards.
+"""
+
+import logging
+from collections.abc import Hashable, Sequence
+from typing import Generic, TypeVar
+
+from odradek.metrics import MetricGroup, MetricRegistry
+from odradek.purgatory.operation import DelayedOperation
+from odradek.purgatory.timer import Timer
+
+__all__ = ["DelayedOperationPurgatory"]
+
+_log = logging.getLogger(__name__)
+
+Operation = TypeVar("Operation", bound=DelayedOperation)
+
+
+class DelayedOperationPurgatory(Generic[Operation]):
+    """Parked operations of one kind.
+
+    Args:
+        name: Kind of operation, as in the metric tag ``delayedOperation``.
+        timer: Expires the operations; owned by the purgatory from now on.
+        purge_interval: How many completed operations may linger in the watch lists.
+        reaper_enabled: Whether the timer's wake-ups drive this purgatory; if not, somebody calls
+            `advance_clock`.
+        timer_enabled: Whether operations expire at all.
+        metrics: Where to register the gauges ``PurgatorySize`` and ``NumDelayedOperations``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        timer: Timer,
+        *,
+        broker_id: int = 0,
+        purge_interval: int = 1000,
+        reaper_enabled: bool = True,
+        timer_enabled: bool = True,
+        metrics: MetricRegistry | None = None,
+    ) -> None:
+        self.name = name
+        self.reaper_name = f"ExpirationReaper-{broker_id}-{name}"
+        self._timer = timer
+        self._timer_enabled = timer_enabled
+        self._purge_interval = purge_interval
+        # Invariant: no list is empty outside of a walk.
+        self._watchers: dict[Hashable, list[Operation]] = {}
+        # Operations watched since the last purge, plus those that were in the timer then.
+        self._estimated_total_operations = 0
+        self._calls_since_purge_check = 0
+        self._gauges: MetricGroup | None = None
+        if metrics is not None:
+            self._gauges = metrics.group(
+                "kafka.server", "DelayedOperationPurgatory", delayedOperation=name
+            )
+            self._gauges.gauge("PurgatorySize", lambda: self.watched)
+            self._gauges.gauge("NumDelayedOperations", lambda: self.num_delayed)
+        if reaper_enabled:
+            timer.drive_with(self._reap)
+
+    @property
+    def watched(self) -> int:
+        """Lengths of all watch lists: an operation counts once per key, completed leftovers too."""
+        return sum(map(len, self._watchers.values()))
+
+    @property
+    def num_delayed(self) -> int:
+        """Operations in the timer."""
+        return self._timer.size
+
+    @property
+    def estimated_total_operations(self) -> int:
+        return self._estimated_total_operations
+
+    def try_complete_else_watch(self, operation: Operation, keys: Sequence[Hashable]) -> bool:
+        """Complete the operation now or park it; whether this call completed it.
+
+        The condition is tested twice, however many keys there are: before the operation is watched,
+        and after, because it may have come true in between. From then on every change of a key
+        finds the operation in its list.
+        """
+        assert keys, "an operation without keys would never be checked again"
+        self._calls_since_purge_check += 1
+        if self._calls_since_purge_check >= self._purge_interval:
+            self._maybe_purge()
+        # Nobody else can see the operation yet, so this needs no guard against re-entry.
+        if operation.try_complete():
+            return True
+        is_counted = False
+        for key in keys:
+            if operation.is_completed:
+                return False
+            self._watchers.setdefault(key, []).append(operation)
+            if not is_counted:
+                is_counted = True
+                self._estimated_total_operations += 1
+        if operation.maybe_try_complete():
+            return True
+        if self._timer_enabled and not operation.is_completed:
+            self._timer.add(operation)
+        return False
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Check every operation watched under the key; how many this call completed."""
+        operations = self._watchers.get(key)
+        if operations is None:
+            return 0
+        completed = 0
+        for operation in tuple(operations):
+            if operation.is_completed:
+                continue
+            try:
+                completed += operation.maybe_try_complete()
+            except Exception:  # noqa: BLE001 - the border between two requests, logged
+                _log.exception("%s: check of %r for key %s failed", self.name, operation, key)
+        self._drop_completed(key, operations)
+        _log.debug("Request key %s unblocked %d %s operations", key, completed, self.name)
+        return completed
+
+    def cancel_for_key(self, key: Hashable) -> list[Operation]:
+        """Forget the key and stop the clocks of its operations. They are **not** completed."""
+        operations = self._watchers.pop(key, [])
+        for operation in operations:
+            operation.cancel()
+        return operations
+
+    def advance_clock(self, timeout_ms: int) -> bool:
+        """Expire what is due, then purge if it is worth it; whether anything fell due."""
+        advanced = self._timer.advance_clock(timeout_ms)
+        self._maybe_purge()
+        return advanced
+
+    def shutdown(self) -> None:
+        """Stop the timer and withdraw the gauges; parked operations stay uncompleted."""
+        self._timer.shutdown()
+        if self._gauges is not None:
+            self._gauges.remove()
+
+    def _reap(self) -> None:
+        self.advance_clock(0)
+
+    def _maybe_purge(self) -> None:
+        self._calls_since_purge_check = 0
+        num_delayed = self._timer.size
+        if self._estimated_total_operations - num_delayed <= self._purge_interval:
+            return
+        # Set before the walk: what is watched from here on counts anew.
+        self._estimated_total_operations = num_delayed
+        purged = sum(
+            self._drop_completed(key, operations)
+            for key, operations in tuple(self._watchers.items())
+        )
+        _log.debug("Purged %d completed operations from %s", purged, self.name)
+
+    def _drop_completed(self, key: Hashable, operations: list[Operation]) -> int:
+        """Trim the list in place, and remove its key once it is empty; how many were dropped."""
+        before = len(operations)
+        operations[:] = [operation for operation in operations if not operation.is_completed]
+        # A callback may have removed the key and somebody else begun a new list for it.
+        if not operations and self._watchers.get(key) is operations:
+            del self._watchers[key]
+        return before - len(operations)

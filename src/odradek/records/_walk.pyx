@@ -1,0 +1,209 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The compiled twin of `walk.walk_records_pure`; see there for what it does.
+
+It reads raw pointers, so every read is checked against the end of its record before it is made.
+Large regions are walked without the GIL.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from odradek.errors import InvalidRecordError
+from odradek.records.malformed import malformed_record, malformed_region
+
+cdef enum:
+    NULL_KEY = 1
+    TIMESTAMP_OUT_OF_RANGE = 2
+    MAX_BAD_RECORDS = 16
+    # Bytes from which the walk takes longer than handing over the GIL is worth.
+    NOGIL_SIZE = 65536
+
+cdef struct Walk:
+    # What to check against.
+    int64_t base_timestamp
+    int64_t earliest_timestamp
+    int64_t latest_timestamp
+    bint require_key
+    # What was found.
+    int64_t max_timestamp
+    Py_ssize_t max_index
+    bint consecutive
+    Py_ssize_t bad_index[MAX_BAD_RECORDS]
+    int bad_reason[MAX_BAD_RECORDS]
+    int bad_count
+    bint has_bad_timestamp
+
+
+cdef inline const uint8_t* read_varint(
+    const uint8_t* cursor, const uint8_t* end, int32_t* value
+) noexcept nogil:
+    """Returns the byte behind the varint, or NULL."""
+    cdef uint32_t raw = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while cursor < end and shift < 35:
+        byte = cursor[0]
+        cursor += 1
+        raw |= <uint32_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+            return cursor
+        shift += 7
+    return NULL
+
+
+cdef inline const uint8_t* read_varlong(
+    const uint8_t* cursor, const uint8_t* end, int64_t* value
+) noexcept nogil:
+    """Returns the byte behind the varlong, or NULL."""
+    cdef uint64_t raw = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while cursor < end and shift < 70:
+        byte = cursor[0]
+        cursor += 1
+        raw |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+            return cursor
+        shift += 7
+    return NULL
+
+
+cdef inline const uint8_t* skip_bytes(
+    const uint8_t* cursor, const uint8_t* end, int32_t lowest, int32_t* length
+) noexcept nogil:
+    """Returns the byte behind a length and its bytes, or NULL."""
+    cursor = read_varint(cursor, end, length)
+    if cursor == NULL or length[0] < lowest or length[0] > end - cursor:
+        return NULL
+    return cursor + length[0] if length[0] > 0 else cursor
+
+
+cdef inline void note(Walk* walk, Py_ssize_t index, int reason) noexcept nogil:
+    cdef int slot = walk.bad_count
+    if slot == MAX_BAD_RECORDS:
+        if reason != TIMESTAMP_OUT_OF_RANGE or walk.has_bad_timestamp:
+            return
+        slot -= 1
+    else:
+        walk.bad_count += 1
+    walk.bad_index[slot] = index
+    walk.bad_reason[slot] = reason
+    if reason == TIMESTAMP_OUT_OF_RANGE:
+        walk.has_bad_timestamp = True
+
+
+cdef const uint8_t* walk_record(
+    Walk* walk, const uint8_t* cursor, const uint8_t* end, Py_ssize_t index
+) noexcept nogil:
+    """Returns the byte behind the record, or NULL if it is malformed."""
+    cdef int32_t length, key_length, offset_delta, header_count
+    cdef int64_t timestamp_delta, timestamp
+    cursor = read_varint(cursor, end, &length)
+    if cursor == NULL or length <= 0 or length > end - cursor:
+        return NULL
+    end = cursor + length
+    cursor = read_varlong(cursor + 1, end, &timestamp_delta)
+    if cursor == NULL:
+        return NULL
+    cursor = read_varint(cursor, end, &offset_delta)
+    if cursor == NULL:
+        return NULL
+    cursor = skip_bytes(cursor, end, -1, &key_length)
+    if cursor == NULL:
+        return NULL
+    cursor = skip_bytes(cursor, end, -1, &length)
+    if cursor == NULL:
+        return NULL
+    cursor = read_varint(cursor, end, &header_count)
+    if cursor == NULL or header_count < 0 or header_count > end - cursor:
+        return NULL
+    while header_count > 0:
+        cursor = skip_bytes(cursor, end, 0, &length)
+        if cursor == NULL:
+            return NULL
+        cursor = skip_bytes(cursor, end, -1, &length)
+        if cursor == NULL:
+            return NULL
+        header_count -= 1
+    if cursor != end:
+        return NULL
+
+    # Unsigned, because leaving int64 wraps around and must not be undefined.
+    timestamp = <int64_t>(<uint64_t>walk.base_timestamp + <uint64_t>timestamp_delta)
+    if timestamp > walk.max_timestamp or index == 0:
+        walk.max_timestamp = timestamp
+        walk.max_index = index
+    if offset_delta != index:
+        walk.consecutive = False
+    if key_length < 0 and walk.require_key:
+        note(walk, index, NULL_KEY)
+    elif timestamp != -1 and not (
+        walk.earliest_timestamp <= timestamp <= walk.latest_timestamp
+    ):
+        note(walk, index, TIMESTAMP_OUT_OF_RANGE)
+    return cursor
+
+
+cdef Py_ssize_t walk_region(
+    Walk* walk, const uint8_t** cursor, const uint8_t* end, Py_ssize_t record_count
+) noexcept nogil:
+    """Returns how many records are well-formed and moves the cursor behind them."""
+    cdef Py_ssize_t index
+    cdef const uint8_t* behind
+    for index in range(record_count):
+        behind = walk_record(walk, cursor[0], end, index)
+        if behind == NULL:
+            return index
+        cursor[0] = behind
+    return record_count
+
+
+def walk_records(
+    region,
+    Py_ssize_t start,
+    Py_ssize_t end,
+    Py_ssize_t record_count,
+    int64_t base_timestamp,
+    int64_t earliest_timestamp,
+    int64_t latest_timestamp,
+    bint require_key,
+):
+    """See `walk.walk_records_pure`."""
+    cdef Py_buffer view
+    cdef Walk walk
+    cdef const uint8_t* cursor
+    cdef Py_ssize_t walked, position
+    PyObject_GetBuffer(region, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= start <= end <= view.len:
+            raise ValueError(f"[{start}, {end}) is not within {view.len} bytes")
+        if record_count < 0:
+            raise InvalidRecordError(f"{record_count} records, expected 0 or more")
+        walk.base_timestamp = base_timestamp
+        walk.earliest_timestamp = earliest_timestamp
+        walk.latest_timestamp = latest_timestamp
+        walk.require_key = require_key
+        walk.max_timestamp = -1
+        walk.max_index = -1
+        walk.consecutive = True
+        walk.bad_count = 0
+        walk.has_bad_timestamp = False
+        cursor = <const uint8_t*>view.buf + start
+        if end - start < NOGIL_SIZE:
+            walked = walk_region(&walk, &cursor, <const uint8_t*>view.buf + end, record_count)
+        else:
+            with nogil:
+                walked = walk_region(&walk, &cursor, <const uint8_t*>view.buf + end, record_count)
+        position = cursor - <const uint8_t*>view.buf
+        if walked < record_count:
+            raise malformed_record(region, position, end, walked)
+        if position != end:
+            raise malformed_region(position, end, record_count)
+    finally:
+        PyBuffer_Release(&view)
+    bad = None
+    if walk.bad_count:
+        bad = [(walk.bad_index[slot], walk.bad_reason[slot]) for slot in range(walk.bad_count)]
+    return walk.max_timestamp, walk.max_index, bool(walk.consecutive), bad

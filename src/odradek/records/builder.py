@@ -1,0 +1,249 @@
+"""Batches of magic 2 from records: new ones, recompressed ones, compacted ones.
+
+Uncompressed, the bytes are those the Java client writes for the same records.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Final, TypeAlias
+
+from crc32c import crc32c
+
+from odradek.records.batch import (
+    APPEND_TIME_MASK,
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL_MASK,
+    CRC_POSITION,
+    CURRENT_MAGIC,
+    DELETE_HORIZON_MASK,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    Buffer,
+)
+from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE, Codec, compress
+from odradek.records.record import Headers, Record, read_region
+from odradek.records.varint import decode_varint, decode_varlong, encode_varint, encode_varlong
+from odradek.records.walk import walk_records
+
+__all__ = [
+    "NewRecord",
+    "build_batch",
+    "build_compacted_batch",
+    "build_empty_batch",
+    "encode_record",
+    "rebuild_batch",
+]
+
+# Timestamp, key, value, headers.
+NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
+
+_NULL: Final = encode_varint(-1)
+_MIN_INT64: Final = -(1 << 63)
+_MAX_INT64: Final = (1 << 63) - 1
+
+
+def encode_record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Headers = (),
+) -> bytes:
+    """Encodes one record of a batch, length included; the layout is in `malformed`."""
+    parts: list[Buffer] = [b"\x00", encode_varlong(timestamp_delta), encode_varint(offset_delta)]
+    for field in (key, value):
+        parts += (_NULL,) if field is None else (encode_varint(len(field)), field)
+    parts.append(encode_varint(len(headers)))
+    for name, content in headers:
+        encoded_name = name.encode("utf-8", "surrogateescape")
+        parts += (encode_varint(len(encoded_name)), encoded_name)
+        parts += (_NULL,) if content is None else (encode_varint(len(content)), content)
+    body = b"".join(parts)
+    return encode_varint(len(body)) + body
+
+
+def build_batch(
+    records: Iterable[NewRecord],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    log_append_time_ms: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    delete_horizon_ms: int | None = None,
+    offset_deltas: Iterable[int] | None = None,
+    last_offset_delta: int | None = None,
+) -> bytearray:
+    """Builds a batch of at least one record.
+
+    Args:
+        log_append_time_ms: Makes it a batch of append time; the deltas still tell record times.
+        delete_horizon_ms: Takes the place of the base timestamp.
+        offset_deltas: One per record, if they are not 0, 1, 2, ….
+        last_offset_delta: If the last offsets of the batch have no records any more.
+    """
+    base_timestamp = delete_horizon_ms
+    max_timestamp = NO_TIMESTAMP
+    encoded = []
+    offset_delta = -1
+    numbered = zip(count() if offset_deltas is None else offset_deltas, records, strict=False)
+    for offset_delta, (timestamp, key, value, headers) in numbered:
+        if base_timestamp is None:
+            base_timestamp = timestamp
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        delta = timestamp - base_timestamp
+        encoded.append(encode_record(offset_delta, delta, key, value, headers))
+    assert encoded, "a batch has records; build_empty_batch makes one without"
+    assert base_timestamp is not None
+    attributes = int(codec)
+    if log_append_time_ms is not None:
+        attributes |= APPEND_TIME_MASK
+        max_timestamp = log_append_time_ms
+    if is_transactional:
+        attributes |= TRANSACTIONAL_MASK
+    if is_control:
+        attributes |= CONTROL_MASK
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON_MASK
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=CURRENT_MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=offset_delta if last_offset_delta is None else last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(encoded),
+    )
+    region = b"".join(encoded)
+    return _assemble(header, compress(codec, region, level) if codec else region)
+
+
+def rebuild_batch(
+    batch: Buffer,
+    header: BatchHeader,
+    *,
+    codec: Codec,
+    level: int | None = None,
+    position: int = 0,
+    max_size: int = DEFAULT_MAX_DECOMPRESSED_SIZE,
+) -> bytearray:
+    """Recompresses the magic 2 batch at `position`, with offset deltas 0, 1, 2, ….
+
+    Producer fields, flags, timestamps, offset and epoch stay. Keys, values and headers are copied
+    as bytes; if the deltas are right already, so is the whole region.
+
+    Raises:
+        InvalidRecordError: Its records are malformed, or more than `max_size` bytes.
+    """
+    region = read_region(batch, position=position, header=header, max_size=max_size)
+    max_timestamp, _, is_consecutive, _ = walk_records(
+        region,
+        0,
+        len(region),
+        header.record_count,
+        header.base_timestamp,
+        _MIN_INT64,
+        _MAX_INT64,
+        False,
+    )
+    if header.record_count == 0:
+        return build_empty_batch(header)
+    if header.is_log_append_time:
+        max_timestamp = header.max_timestamp
+    if not is_consecutive:
+        region = _renumber(region, header.record_count)
+    rebuilt = header._replace(
+        attributes=header.attributes & ~CODEC_MASK | codec,
+        last_offset_delta=header.record_count - 1,
+        max_timestamp=max_timestamp,
+    )
+    return _assemble(rebuilt, compress(codec, region, level) if codec else region)
+
+
+def build_compacted_batch(
+    header: BatchHeader,
+    records: Sequence[Record],
+    *,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """What compaction leaves of a batch: some of its records, with all its offsets and identity.
+
+    Without records, an empty batch. Otherwise the largest timestamp is that of what is left.
+    """
+    if not records:
+        return build_empty_batch(header)
+    return build_batch(
+        [record[1:] for record in records],
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        codec=codec,
+        level=level,
+        log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+        delete_horizon_ms=delete_horizon_ms,
+        offset_deltas=[record.offset - header.base_offset for record in records],
+        last_offset_delta=header.last_offset_delta,
+    )
+
+
+def build_empty_batch(header: BatchHeader) -> bytearray:
+    """The batch without records that keeps a producer's last sequence alive through compaction."""
+    kept = APPEND_TIME_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
+    empty = header._replace(
+        attributes=header.attributes & kept, base_timestamp=NO_TIMESTAMP, record_count=0
+    )
+    return _assemble(empty, b"")
+
+
+def _assemble(header: BatchHeader, region: Buffer) -> bytearray:
+    batch = bytearray(HEADER_SIZE + len(region))
+    batch[HEADER_SIZE:] = region
+    HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LOG_OVERHEAD))
+    crc = crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
+    batch[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
+    return batch
+
+
+def _renumber(region: Buffer, record_count: int) -> bytes:
+    """Gives the records of a well-formed region the offset deltas 0, 1, 2, …."""
+    view = memoryview(region)
+    end = len(view)
+    parts: list[Buffer] = []
+    position = 0
+    for index in range(record_count):
+        length, start = decode_varint(view, position, end)
+        position = start + length
+        _, delta_start = decode_varlong(view, start + 1, position)
+        _, delta_end = decode_varint(view, delta_start, position)
+        delta = encode_varint(index)
+        new_length = length - (delta_end - delta_start) + len(delta)
+        parts += (
+            encode_varint(new_length),
+            view[start:delta_start],
+            delta,
+            view[delta_end:position],
+        )
+    return b"".join(parts)

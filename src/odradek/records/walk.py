@@ -1,0 +1,197 @@
+"""The walk over the records of a batch that a produce has to pass.
+
+It checks the structure of every record, finds the largest timestamp, and notes records without a
+key or with a timestamp outside the topic's window. Nothing is materialised. This is the only cost
+of an append that is paid per record, so it has a compiled twin, `_walk.pyx`, used where it was
+built; both give the same answer for any bytes, down to the message of the error.
+"""
+
+from typing import Final, TypeAlias
+
+from odradek.errors import InvalidRecordError
+from odradek.records.batch import Buffer
+from odradek.records.malformed import malformed_record, malformed_region
+from odradek.records.varint import decode_base128, decode_varint, decode_varlong, wrap_int64
+
+__all__ = [
+    "IS_COMPILED",
+    "MAX_BAD_RECORDS",
+    "NULL_KEY",
+    "TIMESTAMP_OUT_OF_RANGE",
+    "WalkResult",
+    "walk_records",
+    "walk_records_pure",
+]
+
+# Reasons of a bad record. One without a key is not asked for its timestamp.
+NULL_KEY: Final = 1
+TIMESTAMP_OUT_OF_RANGE: Final = 2
+
+# Bad records named at most: the batch is refused as a whole, the first few tell why.
+MAX_BAD_RECORDS: Final = 16
+
+# Largest timestamp, index of the first record that has it, whether the offset deltas are
+# 0, 1, 2, …, and the bad records as (index, reason).
+WalkResult: TypeAlias = tuple[int, int, bool, list[tuple[int, int]] | None]
+
+# Closer to the ends of int64 than this, a base_timestamp and a short delta could leave it.
+_ORDINARY: Final = 1 << 62
+_MASK_32: Final = 0xFFFF_FFFF
+
+
+def walk_records_pure(  # noqa: C901 - inlined: calls would cost three times the walk
+    region: Buffer,
+    start: int,
+    end: int,
+    record_count: int,
+    base_timestamp: int,
+    earliest_timestamp: int,
+    latest_timestamp: int,
+    require_key: bool,
+) -> WalkResult:
+    """Checks `record_count` records that must fill `region` from `start` to `end` exactly.
+
+    Args:
+        earliest_timestamp: Smallest timestamp allowed; -1 is always allowed. An int64, as is
+            every timestamp here: clamp a window that reaches beyond.
+        latest_timestamp: Largest timestamp allowed.
+        require_key: Whether a record with a null key is bad.
+
+    Returns:
+        Largest timestamp and the index of the first record with it (both -1 without records),
+        whether the offset deltas are 0, 1, 2, …, and None or up to `MAX_BAD_RECORDS` bad records.
+        If any timestamp is out of range, at least one such record is among them.
+
+    Raises:
+        InvalidRecordError: A record is malformed, or they do not fill the region.
+        ValueError: `start` and `end` do not lie within `region`.
+    """
+    if not 0 <= start <= end <= len(region):
+        raise ValueError(f"[{start}, {end}) is not within {len(region)} bytes")
+    if record_count < 0:
+        raise InvalidRecordError(f"{record_count} records, expected 0 or more")
+    # Each step reads ahead without asking where the record ends: whatever runs over its end, or
+    # over the end of the buffer, is caught by the comparison at the end or by IndexError. Numbers
+    # stay in zigzag form: 0 is 0, 1 is -1, 2 is 1. One and two bytes are decoded in place, where
+    # the second byte shifted by 7 meets the continuation bit of the first, hence - 0x80.
+    max_timestamp = max_index = -1
+    consecutive = True
+    bad: list[tuple[int, int]] | None = None
+    wraps = not -_ORDINARY < base_timestamp < _ORDINARY
+    position = start
+    index = -1
+    try:
+        for index in range(record_count):
+            length = region[position]
+            at = position + 1
+            if length >= 0x80:
+                if (high := region[at]) < 0x80:
+                    length += (high << 7) - 0x80
+                    at += 1
+                else:
+                    length, at = decode_base128(region, position, end, 5)
+                    length &= _MASK_32
+            record_end = at + (length >> 1)
+            if length & 1 or not length or record_end > end:
+                raise IndexError
+            at += 1  # Attributes.
+
+            delta = region[at]
+            if delta < 0x80 and not wraps:
+                at += 1
+                timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+            elif (high := region[at + 1]) < 0x80 and delta >= 0x80 and not wraps:
+                at += 2
+                delta += (high << 7) - 0x80
+                timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+            else:
+                delta, at = decode_varlong(region, at, end)
+                timestamp = wrap_int64(base_timestamp + delta)
+
+            offset_delta = region[at]
+            at += 1
+            if offset_delta >= 0x80:
+                if (high := region[at]) < 0x80:
+                    offset_delta += (high << 7) - 0x80
+                    at += 1
+                else:
+                    offset_delta, at = decode_base128(region, at - 1, end, 5)
+                    offset_delta &= _MASK_32
+
+            key_length = region[at]
+            at += 1
+            if key_length >= 0x80:
+                key_length, at = decode_base128(region, at - 1, end, 5)
+                key_length &= _MASK_32
+            if not key_length & 1:
+                at += key_length >> 1
+            elif key_length > 1:
+                raise IndexError
+
+            length = region[at]
+            at += 1
+            if length >= 0x80:
+                if (high := region[at]) < 0x80:
+                    length += (high << 7) - 0x80
+                    at += 1
+                else:
+                    length, at = decode_base128(region, at - 1, end, 5)
+                    length &= _MASK_32
+            if not length & 1:
+                at += length >> 1
+            elif length > 1:
+                raise IndexError
+
+            at = _skip_headers(region, at, record_end) if region[at] else at + 1
+            if at != record_end:
+                raise IndexError
+            position = at
+            if timestamp > max_timestamp or not index:
+                max_timestamp = timestamp
+                max_index = index
+            if offset_delta != index + index:
+                consecutive = False
+            if key_length == 1 and require_key:
+                bad = _note(bad, index, NULL_KEY)
+            elif not earliest_timestamp <= timestamp <= latest_timestamp and timestamp != -1:
+                bad = _note(bad, index, TIMESTAMP_OUT_OF_RANGE)
+    except (IndexError, InvalidRecordError):
+        raise malformed_record(region, position, end, index) from None
+    if position != end:
+        raise malformed_region(position, end, record_count)
+    return max_timestamp, max_index, consecutive, bad
+
+
+def _skip_headers(region: Buffer, position: int, end: int) -> int:
+    header_count, position = decode_varint(region, position, end)
+    if not 0 <= header_count <= end - position:
+        raise IndexError
+    for _ in range(header_count):
+        length, position = decode_varint(region, position, end)
+        if length < 0:
+            raise IndexError
+        position += length
+        length, position = decode_varint(region, position, end)
+        if length < -1:
+            raise IndexError
+        position += max(length, 0)
+    return position
+
+
+def _note(bad: list[tuple[int, int]] | None, index: int, reason: int) -> list[tuple[int, int]]:
+    if bad is None:
+        return [(index, reason)]
+    if len(bad) < MAX_BAD_RECORDS:
+        bad.append((index, reason))
+    elif reason == TIMESTAMP_OUT_OF_RANGE and all(other != reason for _, other in bad):
+        bad[-1] = (index, reason)  # It decides the error of the batch, so it must not be lost.
+    return bad
+
+
+try:
+    from odradek.records._walk import walk_records
+except ImportError:
+    walk_records = walk_records_pure
+    IS_COMPILED = False
+else:
+    IS_COMPILED = True

@@ -1,0 +1,133 @@
+"""What an append is told and what it answers; the analysis of a set of batches before it."""
+
+from dataclasses import dataclass, field
+
+from odradek.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    RecordTooLargeError,
+)
+from odradek.model import AppendOrigin
+from odradek.records.batch import (
+    CODEC_MASK,
+    CURRENT_MAGIC,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    is_crc_valid,
+    parse_header,
+)
+
+__all__ = ["AnalyzedSet", "LogAppendInfo", "analyze_records"]
+
+
+@dataclass(slots=True)
+class LogAppendInfo:
+    """What became of one append.
+
+    `first_offset` is None for sets of the old formats, whose headers do not carry it.
+    """
+
+    first_offset: int | None = None
+    last_offset: int = -1
+    max_timestamp: int = NO_TIMESTAMP
+    offset_of_max_timestamp: int = -1  # Last offset of the batch that has it.
+    log_append_time: int = NO_TIMESTAMP  # The broker's time on a LogAppendTime topic.
+    log_start_offset: int = -1  # The log's, when the append returned.
+    source_codec: int = 0  # Codec found in the set; the last one that is not none.
+    shallow_count: int = 0  # Batches.
+    valid_bytes: int = 0  # Bytes of whole batches.
+    offsets_monotonic: bool = True
+    last_offset_of_first_batch: int = -1
+    is_duplicate: bool = False  # An idempotent retry: nothing was written.
+    leader_epoch: int = -1
+    record_errors: tuple[tuple[int, str], ...] = ()
+    error_message: str | None = None
+
+    @property
+    def message_count(self) -> int:
+        """Records appended; 0 where the offsets do not tell."""
+        if self.first_offset is None or self.first_offset < 0 or self.last_offset < 0:
+            return 0
+        return self.last_offset - self.first_offset + 1
+
+    @property
+    def first_or_last_offset_of_first_batch(self) -> int:
+        if self.first_offset is not None:
+            return self.first_offset
+        return self.last_offset_of_first_batch
+
+
+@dataclass(slots=True)
+class AnalyzedSet:
+    """The batches of a set, with the first draft of the answer."""
+
+    info: LogAppendInfo
+    batches: list[tuple[int, BatchHeader]] = field(default_factory=list)  # (position, header)
+
+
+def analyze_records(
+    records: Buffer,
+    origin: AppendOrigin,
+    *,
+    max_message_bytes: int,
+    fetch_leader_epoch: int | None = None,
+) -> AnalyzedSet:
+    """Checks size, format and CRC of every whole batch; a torn one at the end is left out.
+
+    Args:
+        records: Batches back to back.
+        origin: Who appends.
+        max_message_bytes: Largest batch that anyone but a leader may send.
+        fetch_leader_epoch: The epoch a follower fetched under. Batches of a higher one come from
+            a leader it has not met and are left out with all behind them.
+
+    Raises:
+        CorruptRecordError: CRC, size or magic is wrong.
+        InvalidRecordError: A client numbered its own offsets.
+        RecordTooLargeError: A batch exceeds the limit.
+    """
+    is_client = origin is AppendOrigin.CLIENT
+    is_replication = origin is AppendOrigin.REPLICATION
+    info = LogAppendInfo()
+    analyzed = AnalyzedSet(info)
+    position = 0
+    end = len(records)
+    while position < end and (header := parse_header(records, position, end)) is not None:
+        size = header.length + LOG_OVERHEAD
+        if is_replication:
+            if fetch_leader_epoch is not None and header.leader_epoch > fetch_leader_epoch:
+                break
+        else:
+            if is_client and header.base_offset and header.magic >= CURRENT_MAGIC:
+                raise InvalidRecordError(
+                    f"the base offset of a produced batch is {header.base_offset}, expected 0"
+                )
+            if size > max_message_bytes:
+                raise RecordTooLargeError(
+                    f"a batch has {size} bytes, max.message.bytes allows {max_message_bytes}"
+                )
+        if not is_crc_valid(records, position, size):
+            raise CorruptRecordError(
+                f"the batch at position {position} ({size} bytes, base offset"
+                f" {header.base_offset}) does not match its checksum {header.crc:#010x}"
+            )
+        last_offset = header.base_offset + header.last_offset_delta
+        if not analyzed.batches:
+            if header.magic >= CURRENT_MAGIC:
+                info.first_offset = header.base_offset
+            info.last_offset_of_first_batch = last_offset
+        elif info.last_offset >= last_offset:
+            info.offsets_monotonic = False
+        info.last_offset = last_offset
+        if header.max_timestamp > info.max_timestamp:
+            info.max_timestamp = header.max_timestamp
+            info.offset_of_max_timestamp = last_offset
+        if codec := header.attributes & CODEC_MASK:
+            info.source_codec = codec
+        analyzed.batches.append((position, header))
+        position += size
+    info.shallow_count = len(analyzed.batches)
+    info.valid_bytes = position
+    return analyzed

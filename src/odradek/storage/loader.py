@@ -1,0 +1,500 @@
+"""Opening a log: settle what a crash interrupted, load the segments, recover the unsynced end.
+
+Passes over a partition directory:
+
+1. Remove `.deleted` and `.cleaned` files; a `.swap` log at or above the lowest `.cleaned` belongs
+   to an interrupted replacement and goes too; the other `.swap` logs are complete and stay.
+2. Open every `.log` in order. A missing or bad index is rebuilt by a scan that never cuts.
+3. Let complete swaps take their place.
+4. After an unclean stop, scan from the segment that holds the recovery point on, and cut the torn
+   tail. After a clean stop only the last index interval is read.
+
+Data below the recovery point is never cut, whatever it looks like. Where a clean stop's log does
+not end in readable batches, its bytes stay and the log goes on in a new segment at the offset the
+stop recorded, so that no offset is ever handed out twice.
+
+The recovery point itself never rises here: recovery reads, it does not sync, and a second crash
+must scan the same data again.
+"""
+
+import itertools
+import logging
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from odradek.errors import CorruptCheckpointError, CorruptIndexError
+from odradek.model import TopicPartition
+from odradek.records.batch import CURRENT_MAGIC
+from odradek.storage import paths
+from odradek.storage.config import INT32_MAX, LogConfig
+from odradek.storage.leader_epochs import LeaderEpochCache
+from odradek.storage.log import Log, LogServices
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.producer_replay import replay
+from odradek.storage.producer_state import ProducerStateManager
+from odradek.storage.recovery import NEVER_CUT, RecoveredSegment, SegmentOverflow, recover_segment
+from odradek.storage.replacement import split_segment, swap_segments
+from odradek.storage.segment import LogSegment
+from odradek.storage.segments import LogSegments
+
+__all__ = ["load_log"]
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+def load_log(
+    directory: str,
+    topic_partition: TopicPartition,
+    *,
+    config: LogConfig,
+    log_directory: LogDirectory,
+    services: LogServices,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    had_clean_shutdown: bool = False,
+) -> Log:
+    """Opens, and where needed creates or recovers, the log in `directory`.
+
+    Args:
+        directory: The partition directory.
+        topic_partition: Whose log it is.
+        config: The topic's settings.
+        log_directory: The data directory above it, which fails with it.
+        services: Disk, clock and the like.
+        recovery_point: First offset not known to be on disk, from the checkpoint.
+        log_start_offset: First visible offset, from the checkpoint.
+        had_clean_shutdown: Whether the last process closed this log in order.
+
+    Raises:
+        OSError: The disk refused.
+    """
+    loader = _Loader(
+        directory, topic_partition, config, services, recovery_point, log_start_offset,
+        had_clean_shutdown,
+    )  # fmt: skip
+    return loader.load(log_directory)
+
+
+class _Loader:
+    """The state of one load."""
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        services: LogServices,
+        recovery_point: int,
+        log_start_offset: int,
+        had_clean_shutdown: bool,
+    ) -> None:
+        self._directory = directory
+        self._topic_partition = topic_partition
+        self._config = config
+        self._services = services
+        self._disk = services.disk
+        self._recovery_point = recovery_point
+        self._log_start_offset = log_start_offset
+        self._is_clean = had_clean_shutdown
+        self._segments = LogSegments()
+        self._epochs = LeaderEpochCache(
+            os.path.join(directory, paths.LEADER_EPOCH_CHECKPOINT), disk=services.disk
+        )
+
+    def load(self, log_directory: LogDirectory) -> Log:
+        started_ms = self._services.clock.monotonic_ms()
+        if not os.path.isdir(self._directory):
+            self._disk.mkdir(self._directory)
+            self._disk.fsync_dir(os.path.dirname(self._directory))
+        epochs_lost = not self._load_epochs()
+        try:
+            next_offset = self._load_segments()
+        except BaseException:
+            for segment in self._segments:
+                segment.close_handles()
+            raise
+        if epochs_lost:
+            self._rebuild_epochs()
+        self._epochs.truncate_from_end(next_offset)
+        first = self._segments.first
+        assert first is not None
+        log_start_offset = max(self._log_start_offset, first.base_offset)
+        self._epochs.truncate_from_start(log_start_offset)
+        self._epochs.flush()
+        if not self._is_clean:
+            self._recovery_point = min(self._recovery_point, next_offset)
+        log = Log(
+            self._topic_partition,
+            self._directory,
+            config=self._config,
+            log_directory=log_directory,
+            services=self._services,
+            segments=self._segments,
+            leader_epochs=self._epochs,
+            producer_state=self._new_producer_state(),
+            recovery_point=next_offset if self._is_clean else self._recovery_point,
+            log_start_offset=log_start_offset,
+            log_end_offset=next_offset,
+        )
+        self._load_producer_state(log)
+        logger.info(
+            "%s: loaded %d segments, offsets %d to %d, in %d ms",
+            self._topic_partition, len(self._segments), log_start_offset, next_offset,
+            self._services.clock.monotonic_ms() - started_ms,
+        )  # fmt: skip
+        return log
+
+    # Leader epochs
+
+    def _load_epochs(self) -> bool:
+        try:
+            self._epochs.load()
+        except CorruptCheckpointError as error:
+            logger.warning("%s; rebuilding it from the batches", error)
+            return False
+        return True
+
+    def _rebuild_epochs(self) -> None:
+        for segment in self._segments:
+            for _, header, _, _ in segment.scan():
+                latest = self._epochs.latest_epoch
+                if (
+                    header.magic >= CURRENT_MAGIC
+                    and header.leader_epoch >= 0
+                    and (latest is None or header.leader_epoch > latest)
+                ):
+                    self._epochs.assign(header.leader_epoch, header.base_offset, durable=False)
+
+    # Producers
+
+    def _new_producer_state(self) -> ProducerStateManager:
+        return ProducerStateManager(
+            self._topic_partition,
+            self._directory,
+            disk=self._disk,
+            expiration_ms=self._services.producer_id_expiration_ms,
+        )
+
+    def _load_producer_state(self, log: Log) -> None:
+        state = log.producer_state
+        assert state.is_empty, "loading segments must not touch the log's own producer state"
+        if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
+            return
+        state.remove_stray_snapshots(segment.base_offset for segment in log.segments)
+        if self._is_clean and not state.snapshot_offsets():
+            # Written before producer state existed, or by no producer: nothing to read it from.
+            state.truncate_fully_and_start_at(log.log_end_offset)
+            return
+        log.rebuild_producer_state()
+
+    def _producer_state_at(self, offset: int) -> ProducerStateManager:
+        """A state of its own, as of the start of a segment."""
+        state = self._new_producer_state()
+        state.truncate_and_reload(self._log_start_offset, offset, self._services.clock.now_ms())
+        start = state.map_end_offset
+        if start < offset:
+            earlier = [s for s in self._segments.from_offset(start) if s.base_offset < offset]
+            replay(state, earlier, start, offset)
+        return state
+
+    # Segments
+
+    def _load_segments(self) -> int:
+        swaps = self._remove_temporary_files()
+        is_deleted = self._directory.endswith(paths.DELETE_DIR_SUFFIX)
+        self._retry_on_overflow(self._load_segment_files)
+        self._complete_swaps(swaps)
+        if is_deleted:
+            if not len(self._segments):
+                self._segments.add(self._create_segment(0))
+            return 0
+        return self._retry_on_overflow(self._recover_log)
+
+    def _names(self) -> list[str]:
+        with os.scandir(self._directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file())
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _unlink_if_exists(self, path: str) -> None:
+        if os.path.exists(path):
+            self._disk.unlink(path)
+
+    def _unlink_indexes(self, base: int, stage: str = "") -> None:
+        for suffix in paths.INDEX_SUFFIXES:
+            self._unlink_if_exists(paths.segment_path(self._directory, base, suffix, stage))
+
+    def _remove_temporary_files(self) -> list[int]:
+        """Pass 1; returns the bases of complete swaps, ascending."""
+        swaps: set[int] = set()
+        swapped_indexes: list[str] = []
+        cleaned: list[str] = []
+        lowest_cleaned = NEVER_CUT
+        for name in self._names():
+            base = paths.offset_from_name(name)
+            if base is None:
+                continue
+            if name.endswith(paths.DELETED_SUFFIX):
+                self._disk.unlink(self._path(name))
+            elif name.endswith(paths.CLEANED_SUFFIX):
+                cleaned.append(name)
+                lowest_cleaned = min(lowest_cleaned, base)
+            elif name.endswith(paths.SWAP_SUFFIX):
+                self._unlink_indexes(base)
+                if name.removesuffix(paths.SWAP_SUFFIX).endswith(paths.LOG_SUFFIX):
+                    swaps.add(base)
+                else:
+                    swapped_indexes.append(name)
+        for base in [base for base in swaps if base >= lowest_cleaned]:
+            logger.info("%s: undoing the replacement at %d", self._topic_partition, base)
+            self._unlink_indexes(base, paths.SWAP_SUFFIX)
+            self._disk.unlink(
+                paths.segment_path(self._directory, base, paths.LOG_SUFFIX, paths.SWAP_SUFFIX)
+            )
+            swaps.discard(base)
+        for name in cleaned:
+            self._disk.unlink(self._path(name))
+        for name in swapped_indexes:
+            if paths.offset_from_name(name) not in swaps:
+                self._unlink_if_exists(self._path(name))
+        return sorted(swaps)
+
+    def _load_segment_files(self) -> None:
+        """Pass 2."""
+        for segment in self._segments:
+            segment.close_handles()
+        self._segments.clear()
+        names = self._names()
+        present = set(names)
+        bases: list[int] = []
+        for name in names:
+            base = paths.offset_from_name(name)
+            if base is None:
+                continue
+            if name.endswith(paths.INDEX_SUFFIXES):
+                if f"{base:020d}{paths.LOG_SUFFIX}" not in present:
+                    logger.warning("removing the index %s: it has no log", self._path(name))
+                    self._disk.unlink(self._path(name))
+            elif name.endswith(paths.LOG_SUFFIX):
+                bases.append(base)
+        for base, following in itertools.pairwise([*bases, NEVER_CUT]):
+            segment = self._open_segment(base)
+            self._segments.add(segment)
+            if self._is_clean or following <= self._recovery_point:
+                self._check_indexes(segment, present)
+
+    def _check_indexes(self, segment: LogSegment, present: set[str]) -> None:
+        """Indexes are there, or are made again; none is mapped."""
+        problem = None
+        if os.path.basename(segment.offset_index.path) not in present:
+            problem = "the offset index is missing"
+        else:
+            if os.path.basename(segment.time_index.path) not in present:
+                self._disk.close(self._disk.open(segment.time_index.path, os.O_WRONLY | os.O_CREAT))
+            try:
+                segment.transaction_index.sanity_check()
+            except CorruptIndexError as error:
+                problem = str(error)
+        if problem is not None:
+            logger.warning("rebuilding the indexes of %s: %s", segment.path, problem)
+            self._recover_segment(segment, cut_from=NEVER_CUT)
+
+    def _open_segment(self, base: int, stage: str = "") -> LogSegment:
+        return LogSegment(
+            self._directory,
+            base,
+            config=self._config,
+            disk=self._disk,
+            now_ms=self._services.clock.now_ms(),
+            stage=stage,
+        )
+
+    def _create_segment(self, base: int) -> LogSegment:
+        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        return LogSegment(
+            self._directory,
+            base,
+            config=self._config,
+            disk=self._disk,
+            now_ms=self._services.clock.now_ms(),
+            roll_jitter_ms=self._services.random.randrange(jitter) if jitter > 0 else 0,
+            create=True,
+        )
+
+    def _recover_segment(self, segment: LogSegment, *, cut_from: int) -> RecoveredSegment:
+        state = self._producer_state_at(segment.base_offset)
+        result = recover_segment(
+            segment,
+            state,
+            self._epochs,
+            cut_from=cut_from,
+            index_interval_bytes=self._config.index_interval_bytes,
+        )
+        state.take_snapshot()
+        return result
+
+    # Swaps
+
+    def _complete_swaps(self, swaps: list[int]) -> None:
+        """Pass 3."""
+        for base in swaps:
+            segment = self._open_segment(base, paths.SWAP_SUFFIX)
+            try:
+                next_offset = self._recover_segment(segment, cut_from=NEVER_CUT).next_offset
+            except SegmentOverflow as error:
+                segment.close_handles()
+                raise OSError(f"cannot complete the swap {segment.path}: {error}") from error
+            old = [
+                live
+                for live in self._segments
+                if live.base_offset < next_offset and self._next_offset_of(live) > base
+            ]
+            logger.info(
+                "%s: completing the replacement of %d segments by %s",
+                self._topic_partition, len(old), segment.path,
+            )  # fmt: skip
+            for replaced in swap_segments(
+                self._segments,
+                [segment],
+                old,
+                disk=self._disk,
+                directory=self._directory,
+                is_recovered=True,
+            ):
+                replaced.delete_if_exists()
+
+    def _next_offset_of(self, segment: LogSegment) -> int:
+        next_offset = segment.base_offset
+        for _, header, _, _ in segment.scan():
+            next_offset = header.next_offset
+        return next_offset
+
+    def _retry_on_overflow(self, step: Callable[[], _T]) -> _T:
+        """Runs a pass again after splitting each segment whose offsets overflow."""
+        while True:
+            try:
+                return step()
+            except SegmentOverflow as error:
+                segment = error.segment
+                parts = split_segment(
+                    segment,
+                    directory=self._directory,
+                    config=self._config,
+                    disk=self._disk,
+                    now_ms=self._services.clock.now_ms(),
+                )
+                for replaced in swap_segments(
+                    self._segments,
+                    parts,
+                    [segment],
+                    disk=self._disk,
+                    directory=self._directory,
+                ):
+                    replaced.delete_if_exists()
+
+    # Recovery
+
+    def _recover_log(self) -> int:
+        """Pass 4; returns the log end offset."""
+        if self._segments.active is None:
+            self._segments.add(self._create_segment(self._log_start_offset))
+            return self._log_start_offset
+        next_offset, is_tail_damaged = (
+            self._check_tail() if self._is_clean else self._recover_unsynced()
+        )
+        if is_tail_damaged:
+            return self._continue_behind_damage(next_offset)
+        if next_offset < self._log_start_offset:
+            return self._settle_log_start(next_offset)
+        return next_offset
+
+    def _check_tail(self) -> tuple[int, bool]:
+        """After a clean stop: where the log ends, by its last index interval."""
+        active = self._active()
+        tail = active.read_next_offset()
+        if tail.damage is not None:
+            logger.error(
+                "%s: %s at position %d, although the last stop was clean",
+                active.path, tail.damage.reason, tail.damage.position,
+            )  # fmt: skip
+            result = self._recover_segment(active, cut_from=NEVER_CUT)
+            return result.next_offset, result.is_tail_damaged
+        if tail.next_offset < self._recovery_point:
+            logger.error(
+                "%s: ends at offset %d, although a clean stop left it at %d; recovering it",
+                active.path, tail.next_offset, self._recovery_point,
+            )  # fmt: skip
+            if tail.next_offset >= self._log_start_offset:
+                self._is_clean = False
+                self._recovery_point = tail.next_offset
+                return self._recover_unsynced()
+        return tail.next_offset, False
+
+    def _recover_unsynced(self) -> tuple[int, bool]:
+        """After an unclean stop: scans from the recovery point on and cuts the torn tail."""
+        result: RecoveredSegment | None = None
+        segments = self._segments.from_offset(self._recovery_point)
+        for number, segment in enumerate(segments):
+            result = self._recover_segment(segment, cut_from=self._recovery_point)
+            if result.damage is None:
+                continue
+            later = segments[number + 1 :]
+            logger.warning(
+                "%s: %s at position %d: cut %d bytes and dropped %d later segments; the last valid"
+                " offset is %d",
+                segment.path, result.damage.reason, result.damage.position,
+                result.truncated_bytes, len(later), result.next_offset - 1,
+            )  # fmt: skip
+            for dropped in later:
+                self._segments.remove(dropped)
+                dropped.delete_if_exists()
+            break
+        assert result is not None
+        return result.next_offset, result.is_tail_damaged
+
+    def _settle_log_start(self, next_offset: int) -> int:
+        """The log ends below its start: files were removed by hand, or the start is wrong."""
+        if self._is_clean and next_offset == self._recovery_point:
+            first = self._segments.first
+            assert first is not None
+            logger.warning(
+                "%s: the checkpointed log start %d lies beyond the log end %d that a clean stop"
+                " recorded: the log starts at its first segment, %d",
+                self._topic_partition, self._log_start_offset, next_offset, first.base_offset,
+            )  # fmt: skip
+            self._log_start_offset = first.base_offset
+            return next_offset
+        logger.warning(
+            "%s: the log ends at %d, below its start %d: removing all segments",
+            self._topic_partition, next_offset, self._log_start_offset,
+        )  # fmt: skip
+        for segment in self._segments:
+            self._segments.remove(segment)
+            segment.delete_if_exists()
+        self._segments.add(self._create_segment(self._log_start_offset))
+        return self._log_start_offset
+
+    def _continue_behind_damage(self, next_offset: int) -> int:
+        """Unreadable bytes that must be kept stand at the end: go on in a new segment."""
+        active = self._active()
+        end = max(next_offset, self._log_start_offset)
+        if active.base_offset < self._recovery_point <= active.base_offset + INT32_MAX:
+            end = max(end, self._recovery_point)
+        if end == active.base_offset:
+            end += 1  # Not one readable batch; its place stays taken.
+        logger.error(
+            "%s: offsets %d to %d cannot be read; the log goes on at %d",
+            self._topic_partition, next_offset, end - 1, end,
+        )  # fmt: skip
+        active.on_become_inactive()
+        self._segments.add(self._create_segment(end))
+        return end
+
+    def _active(self) -> LogSegment:
+        active = self._segments.active
+        assert active is not None
+        return active

@@ -1,0 +1,90 @@
+"""What a partition remembers of one producer, and the arithmetic of its sequence numbers.
+
+Sequence numbers are int32 and count records; after 2147483647 comes 0. A batch without sequence
+numbers (a coordinator's) has -1, and -1 stays -1.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from odradek.records.batch import MAX_SEQUENCE
+
+__all__ = [
+    "CACHED_BATCH_COUNT",
+    "NO_EPOCH",
+    "NO_SEQUENCE",
+    "CachedBatch",
+    "ProducerEntry",
+]
+
+NO_SEQUENCE: Final = -1
+NO_EPOCH: Final = -1
+
+# As many batches as a producer may have in flight on one connection: each of them can come again
+# after a lost reply and is then answered with its first offset instead of being written twice.
+CACHED_BATCH_COUNT: Final = 5
+
+
+class CachedBatch(NamedTuple):
+    """A batch as far as recognising and answering its duplicate needs it."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int  # Last minus first offset.
+    timestamp: int  # The batch's largest timestamp, ms.
+
+    @property
+    def first_sequence(self) -> int:
+        first = self.last_sequence - self.offset_delta
+        if first >= 0:
+            return first
+        return NO_SEQUENCE if self.last_sequence < 0 else first + MAX_SEQUENCE + 1
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry:
+    """One producer's state in one partition. Edited by `ProducerStateManager` only."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_transaction_first_offset",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        last_timestamp: int = -1,
+        coordinator_epoch: int = NO_EPOCH,
+        current_transaction_first_offset: int | None = None,
+    ) -> None:
+        self.producer_id = producer_id
+        # Of its newest batch or marker. -1: not known.
+        self.producer_epoch = producer_epoch
+        # Of its newest batch or marker, ms; what expiry goes by.
+        self.last_timestamp = last_timestamp
+        # Of the coordinator that wrote its newest marker. -1: there was none.
+        self.coordinator_epoch = coordinator_epoch
+        # First offset of its open transaction.
+        self.current_transaction_first_offset = current_transaction_first_offset
+        # Oldest first. Invariant: all of them were written in `producer_epoch`.
+        self.batches: deque[CachedBatch] = deque(maxlen=CACHED_BATCH_COUNT)
+
+    def find_batch(self, first_sequence: int, last_sequence: int) -> CachedBatch | None:
+        """The cached batch with exactly these sequence numbers."""
+        for batch in self.batches:
+            if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                return batch
+        return None
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"ProducerEntry({fields})"

@@ -1,0 +1,154 @@
+"""Reading a segment from its first to its last byte: indexes rebuilt, producers replayed, torn tail
+found.
+
+What damage means depends on where it lies. `cut_from` is the recovery point: data below it was
+synced and acknowledged, so it stays, whatever it looks like; a reader's own checksum will find it.
+Data at or above it was in the page cache only, so the first batch that is not whole ends the log.
+
+| damage                                  | below `cut_from`          | at or above it          |
+|-----------------------------------------|---------------------------|-------------------------|
+| bad checksum, bad offset, length intact | reported, stepped over    | file cut in front of it |
+| chain of batches lost                   | reported, scan ends there | file cut in front of it |
+"""
+
+import logging
+from typing import NamedTuple
+
+from odradek.errors import InvalidOffsetError, OffsetOverflowError
+from odradek.records.batch import CURRENT_MAGIC, NO_TIMESTAMP
+from odradek.storage.config import INT32_MAX
+from odradek.storage.leader_epochs import LeaderEpochCache
+from odradek.storage.producer_replay import apply_batch, complete_transaction
+from odradek.storage.producer_state import ProducerStateManager
+from odradek.storage.scan import Damage, ScannedBatch
+from odradek.storage.segment import LogSegment
+
+__all__ = ["NEVER_CUT", "RecoveredSegment", "SegmentOverflow", "recover_segment"]
+
+logger = logging.getLogger(__name__)
+
+NEVER_CUT = 2**63  # Above every offset: an index-only scan.
+
+
+class SegmentOverflow(Exception):  # noqa: N818 - control flow: the segment has to be split
+    """A segment holds offsets that its indexes cannot."""
+
+    def __init__(self, segment: LogSegment, message: str) -> None:
+        super().__init__(message)
+        self.segment = segment
+
+
+class RecoveredSegment(NamedTuple):
+    """What a scan of a whole segment found."""
+
+    next_offset: int  # Behind the last good batch; the base of an empty segment.
+    truncated_bytes: int
+    damage: Damage | None  # Why the file was cut.
+    is_tail_damaged: bool  # Bytes that are kept, but cannot be read, stand at the end.
+
+
+def recover_segment(  # noqa: C901 - one loop over the batches, in the order of the rules
+    segment: LogSegment,
+    state: ProducerStateManager,
+    epochs: LeaderEpochCache | None,
+    *,
+    cut_from: int,
+    index_interval_bytes: int,
+) -> RecoveredSegment:
+    """Rebuilds all indexes of a segment, and cuts its file where the rules above say so.
+
+    Args:
+        segment: What to read.
+        state: Producers up to the segment's base; brought to its end.
+        epochs: Where epochs of the batches go, not durably.
+        cut_from: Offset from which damage ends the segment.
+        index_interval_bytes: Distance of index entries.
+
+    Raises:
+        SegmentOverflow: An offset does not fit; nothing was cut.
+        OSError: The disk refused; not a sign of damage.
+    """
+    offset_index, time_index = segment.reset_indexes()
+    segment.transaction_index.reset()
+    base = segment.base_offset
+    max_timestamp, offset_of_max = NO_TIMESTAMP, base
+    next_offset = base
+    last_entry_position = 0
+    damage: Damage | None = None
+    is_tail_damaged = False
+    scan = segment.scan(check_crc=True)
+    for batch in scan:
+        position, header, view, _ = batch
+        problem = _problem_with(batch, base, next_offset)
+        if problem is not None:
+            if next_offset >= cut_from:
+                damage = Damage(position, problem)
+                break
+            _report(segment, Damage(position, problem), next_offset)
+            is_tail_damaged = True
+            continue
+        last_offset = header.last_offset
+        if not 0 <= last_offset - base <= INT32_MAX:
+            raise SegmentOverflow(segment, f"offset {last_offset} in {segment.path}")
+        if header.max_timestamp > max_timestamp:
+            max_timestamp, offset_of_max = header.max_timestamp, last_offset
+        if position - last_entry_position > index_interval_bytes:
+            try:
+                offset_index.append(last_offset, position)
+                time_index.maybe_append(max_timestamp, offset_of_max)
+            except InvalidOffsetError as error:  # Old formats do not promise that offsets grow.
+                if next_offset >= cut_from:
+                    damage = Damage(position, str(error))
+                    break
+            except OffsetOverflowError as error:
+                raise SegmentOverflow(segment, str(error)) from error
+            last_entry_position = position
+        if header.magic >= CURRENT_MAGIC:
+            if epochs is not None and header.leader_epoch >= 0:
+                latest = epochs.latest_epoch
+                if latest is None or header.leader_epoch > latest:
+                    epochs.assign(header.leader_epoch, header.base_offset, durable=False)
+            completed = apply_batch(state, header, view)
+            if completed is not None:
+                complete_transaction(state, completed, segment.transaction_index)
+        next_offset = last_offset + 1
+        is_tail_damaged = False
+    if damage is None and scan.damage is not None:
+        if next_offset >= cut_from:
+            damage = scan.damage
+        else:
+            _report(segment, scan.damage, next_offset)
+            is_tail_damaged = True
+    truncated = 0
+    if damage is not None:
+        truncated = segment.size - damage.position
+        segment.truncate_file(damage.position)
+    segment.note_timestamp(max_timestamp, offset_of_max)
+    offset_index.trim_to_valid_size()
+    time_index.maybe_append(max_timestamp, offset_of_max, skip_full_check=True)
+    time_index.trim_to_valid_size()
+    state.update_map_end_offset(next_offset)
+    return RecoveredSegment(next_offset, truncated, damage, is_tail_damaged)
+
+
+def _problem_with(batch: ScannedBatch, base: int, next_offset: int) -> str | None:
+    header = batch.header
+    if not batch.is_crc_valid:
+        return f"the batch does not match its checksum {header.crc:#010x}"
+    if header.magic < CURRENT_MAGIC:
+        return None
+    if header.base_offset < base:
+        return f"the batch starts at offset {header.base_offset}, below the segment"
+    if header.base_offset < next_offset:
+        return f"the batch starts at offset {header.base_offset}, expected {next_offset} or more"
+    if header.last_offset_delta < 0:
+        return f"the batch ends {-header.last_offset_delta} before its start"
+    return None
+
+
+def _report(segment: LogSegment, damage: Damage, next_offset: int) -> None:
+    logger.error(
+        "%s: damaged data below the recovery point is kept as it is: %s, at position %d,"
+        " behind offset %d",
+        segment.path, damage.reason, damage.position, next_offset - 1,
+    )  # fmt: skip

@@ -1,0 +1,167 @@
+"""Stepping through the batches of a segment file, in large reads, without touching records.
+
+A scan costs one header unpack and, where asked, one CRC per batch; the file is read in chunks of
+one mebibyte, so that system calls do not count. Damage is data here, not an exception: a scan
+ends with `Scan.damage` saying where the chain of batches broke and why, and the caller decides
+whether to cut, to report or to rebuild.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from odradek.errors import CorruptRecordError
+from odradek.files import Disk
+from odradek.records.batch import (
+    CURRENT_MAGIC,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    is_crc_valid,
+    parse_header,
+    peek_header,
+)
+
+__all__ = ["CHUNK_BYTES", "Damage", "Scan", "ScannedBatch"]
+
+CHUNK_BYTES = (
+    1 << 20
+)  # Large enough that a read's system call vanishes beside the CRC of its bytes.
+_CRC_START = 21  # What the CRC of a magic-2 batch covers begins here.
+
+
+class ScannedBatch(NamedTuple):
+    """One batch of a file; `view` is valid until the next one is asked for."""
+
+    position: int
+    header: BatchHeader
+    view: memoryview
+    is_crc_valid: bool  # True when CRCs are not checked.
+
+
+class Damage(NamedTuple):
+    """Where stepping had to stop before the end, and why."""
+
+    position: int
+    reason: str
+
+
+class Scan:
+    """Iterates the batches in [start, end) of an open file.
+
+    Attributes:
+        valid_end: Position behind the last whole batch that was yielded.
+        damage: Why the scan ended before `end`; None if it did not.
+    """
+
+    __slots__ = ("_check_crc", "_chunk_bytes", "_disk", "_end", "_fd", "damage", "valid_end")
+
+    def __init__(
+        self,
+        disk: Disk,
+        fd: int,
+        start: int,
+        end: int,
+        *,
+        check_crc: bool,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._disk = disk
+        self._fd = fd
+        self._end = end
+        self._check_crc = check_crc
+        self._chunk_bytes = chunk_bytes
+        self.valid_end = start
+        self.damage: Damage | None = None
+
+    def __iter__(self) -> Iterator[ScannedBatch]:
+        end = self._end
+        check_crc = self._check_crc
+        unpack = HEADER.unpack_from
+        make_header = BatchHeader._make
+        new_batch = ScannedBatch._make
+        while self.valid_end < end:
+            chunk_start = self.valid_end
+            chunk = self._read(chunk_start, self._chunk_bytes)
+            available = len(chunk)
+            position = 0
+            while position + HEADER_SIZE <= available:
+                fields = unpack(chunk, position)
+                size = fields[1] + LOG_OVERHEAD
+                batch_end = position + size
+                if fields[3] != CURRENT_MAGIC or size < HEADER_SIZE:
+                    if (legacy := self._parse_legacy(chunk, position, chunk_start)) is None:
+                        break
+                    batch_end = position + legacy.header.size
+                    self.valid_end = chunk_start + batch_end
+                    yield legacy
+                    position = batch_end
+                    continue
+                if batch_end > available:
+                    break
+                valid = (
+                    not check_crc or crc32c(chunk[position + _CRC_START : batch_end]) == fields[4]
+                )
+                self.valid_end = chunk_start + batch_end
+                yield new_batch(
+                    (chunk_start + position, make_header(fields), chunk[position:batch_end], valid)
+                )
+                position = batch_end
+            if self.valid_end == chunk_start:  # Larger than a chunk, at the very end, or broken.
+                batch = self._read_alone(chunk_start)
+                if batch is None:
+                    return
+                self.valid_end = chunk_start + batch.header.size
+                yield batch
+
+    def _parse_legacy(
+        self, chunk: memoryview, position: int, chunk_start: int
+    ) -> ScannedBatch | None:
+        """A whole magic 0 or 1 message inside the chunk; None for anything else."""
+        try:
+            header = parse_header(chunk, position)
+        except CorruptRecordError:
+            return None
+        if header is None or header.magic == CURRENT_MAGIC:
+            return None
+        view = chunk[position : position + header.size]
+        valid = not self._check_crc or is_crc_valid(view, 0, header.size)
+        return ScannedBatch(chunk_start + position, header, view, valid)
+
+    def _read_alone(self, position: int) -> ScannedBatch | None:
+        """One batch by a read of its own; None with `damage` set if there is none."""
+        prefix = self._read(position, HEADER_SIZE)
+        try:
+            header = peek_header(prefix)
+        except CorruptRecordError as error:
+            self.damage = Damage(position, str(error))
+            return None
+        if header is None:
+            self.damage = Damage(position, f"{len(prefix)} bytes do not hold a batch header")
+            return None
+        if position + header.size > self._end:
+            self.damage = Damage(
+                position,
+                f"the batch says {header.size} bytes, {self._end - position} are left",
+            )
+            return None
+        view = self._read(position, header.size)
+        if len(view) < header.size:
+            self.damage = Damage(
+                position, f"the batch says {header.size} bytes, the file ends after {len(view)}"
+            )
+            return None
+        valid = not self._check_crc or is_crc_valid(view, 0, header.size)
+        return ScannedBatch(position, header, view, valid)
+
+    def _read(self, position: int, size: int) -> memoryview:
+        wanted = min(size, self._end - position)
+        data = self._disk.pread(self._fd, wanted, position)
+        while len(data) < wanted:  # A read may return less; an empty one is the end of the file.
+            more = self._disk.pread(self._fd, wanted - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return memoryview(data)

@@ -1,0 +1,644 @@
+"""One segment: a file of record batches, its indexes, and what is known of its timestamps.
+
+The file's offsets lie in [base_offset, next segment's base). Only the last segment of a log, the
+*active* one, is appended to. An index entry pairs the **last** offset of a batch with the **start**
+position of that batch, at most one for every `index_interval_bytes`::
+
+    batches of 1000 bytes, interval 4096     [0][1][2][3][4][5][6] …
+    before batch 5 the counter is 5000 > 4096, so (5 -> 5000) goes in, and the counter restarts
+
+An index is a hint: it carries no checksum, so a look-up checks what stands at the position it got
+(`_floor_position`), and a lie costs a rebuild, never a record.
+
+Indexes are mapped when they are first read or written. Reads never wait for writes: they use
+`pread` on a descriptor that outlives renames and ends with the removal of the file.
+"""
+
+import errno
+import logging
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    LogDataError,
+    OffsetOverflowError,
+)
+from odradek.files import Disk
+from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, NO_TIMESTAMP, BatchHeader, peek_header
+from odradek.storage.config import INT32_MAX, LogConfig
+from odradek.storage.lazy_index import LazyIndex
+from odradek.storage.offset_index import OffsetIndex
+from odradek.storage.offsets import LogOffsetMetadata
+from odradek.storage.paths import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_path,
+)
+from odradek.storage.scan import Damage, Scan
+from odradek.storage.time_index import TimeIndex
+from odradek.storage.transaction_index import TransactionIndex
+
+__all__ = ["BatchPlace", "FileSlice", "LogSegment", "SegmentRead", "TailScan"]
+
+logger = logging.getLogger(__name__)
+
+_STEP_BYTES = 16 << 10  # One read of a look-up: an index interval of small batches, with room.
+
+
+class FileSlice(NamedTuple):
+    """Bytes [position, position + length) of an open segment file, to be sent or read."""
+
+    disk: Disk
+    fd: int
+    position: int
+    length: int
+
+    def read(self) -> bytes:
+        """The bytes; fewer if the file was truncated meanwhile."""
+        data: bytes = self.disk.pread(self.fd, self.length, self.position)
+        while len(data) < self.length:
+            more = self.disk.pread(self.fd, self.length - len(data), self.position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+
+class BatchPlace(NamedTuple):
+    """A batch of a segment: where it starts and what its header says."""
+
+    position: int
+    header: BatchHeader
+
+
+class SegmentRead(NamedTuple):
+    """What a read of one segment found."""
+
+    offset_metadata: LogOffsetMetadata
+    records: FileSlice
+    first_entry_incomplete: bool
+
+
+class TailScan(NamedTuple):
+    """Where the last batch of a segment ends."""
+
+    next_offset: int
+    damage: Damage | None  # The end could not be reached: load as after an unclean stop.
+
+
+class LogSegment:
+    """A segment's files.
+
+    Args:
+        directory: The partition directory.
+        base_offset: Number in the file names. Invariant: <= every offset stored here.
+        config: Index sizes and interval.
+        disk: Where the files live.
+        now_ms: Creation time, for the roll age of a segment without timestamps.
+        roll_jitter_ms: What this segment takes off its roll age.
+        stage: Suffix behind the file names, e.g. ``.cleaned``.
+        create: Whether the log file is new; otherwise it must exist.
+
+    Raises:
+        FileNotFoundError: No log file, and not `create`.
+    """
+
+    __slots__ = (
+        "_bytes_since_last_index_entry",
+        "_directory",
+        "_disk",
+        "_index_interval_bytes",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "_rolling_based_timestamp",
+        "_segment_index_bytes",
+        "_stage",
+        "_writable_offset_index",
+        "_writable_time_index",
+        "base_offset",
+        "created_ms",
+        "fd",
+        "offset_index",
+        "path",
+        "roll_jitter_ms",
+        "size",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        *,
+        config: LogConfig,
+        disk: Disk,
+        now_ms: int,
+        roll_jitter_ms: int = 0,
+        stage: str = "",
+        create: bool = False,
+    ) -> None:
+        self.base_offset = base_offset
+        self.created_ms = now_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self._directory = directory
+        self._stage = stage
+        self._disk = disk
+        self._index_interval_bytes = config.index_interval_bytes
+        self._segment_index_bytes = config.segment_index_bytes
+        # Bytes appended since the last index entry; starts at 0, also after reopening.
+        self._bytes_since_last_index_entry = 0
+        # Timestamp that the time-based roll counts from; None until known.
+        self._rolling_based_timestamp: int | None = None
+        # Largest timestamp and the last offset of its batch; None until loaded from the index.
+        self._max_timestamp: int | None = NO_TIMESTAMP if create else None
+        self._offset_of_max_timestamp = base_offset
+        # The indexes once they are sized for appends; None until the first entry.
+        self._writable_offset_index: OffsetIndex | None = None
+        self._writable_time_index: TimeIndex | None = None
+        self.path = segment_path(directory, base_offset, LOG_SUFFIX, stage)
+        self._bind_indexes()
+        self.fd = disk.open(self.path, os.O_RDWR | (os.O_CREAT if create else 0))
+        # End of the valid bytes. Invariant: the descriptor's write position.
+        self.size = os.lseek(self.fd, 0, os.SEEK_END)
+        if create:
+            for index in (self.offset_index, self.time_index):
+                disk.close(disk.open(index.path, os.O_WRONLY | os.O_CREAT))
+            if config.preallocate:
+                disk.ftruncate(self.fd, config.segment_bytes)
+
+    def _bind_indexes(self) -> None:
+        directory, base_offset, stage = self._directory, self.base_offset, self._stage
+        disk, index_bytes = self._disk, self._segment_index_bytes
+        self.offset_index = LazyIndex(
+            segment_path(directory, base_offset, INDEX_SUFFIX, stage),
+            lambda path: OffsetIndex(path, base_offset, max_index_size=index_bytes, disk=disk),
+            disk=disk,
+        )
+        self.time_index = LazyIndex(
+            segment_path(directory, base_offset, TIME_INDEX_SUFFIX, stage),
+            lambda path: TimeIndex(path, base_offset, max_index_size=index_bytes, disk=disk),
+            disk=disk,
+        )
+        self.transaction_index = TransactionIndex(
+            segment_path(directory, base_offset, TRANSACTION_INDEX_SUFFIX, stage),
+            base_offset,
+            disk=disk,
+        )
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self.path}, size={self.size})"
+
+    # Appending
+
+    def append(
+        self,
+        records: bytes | bytearray | memoryview,
+        batches: Sequence[tuple[int, int, int]],
+        *,
+        largest_offset: int,
+        largest_timestamp: int,
+    ) -> None:
+        """Writes whole batches behind what is there; goes to the page cache, not to the disk.
+
+        Args:
+            records: The bytes of all batches.
+            batches: (last offset, max timestamp, size) of each, in order.
+            largest_offset: Last offset of the last batch.
+            largest_timestamp: Largest timestamp of all batches.
+
+        Raises:
+            OffsetOverflowError: `largest_offset` is too far from the base; nothing is written.
+            OSError: Not everything was written; the torn batch is left for recovery.
+        """
+        length = len(records)
+        if not length:
+            return
+        if not 0 <= largest_offset - self.base_offset <= INT32_MAX:
+            raise self._overflow(largest_offset)
+        position = self.size
+        written = self._disk.write(self.fd, records)
+        if written != length:
+            raise OSError(errno.ENOSPC, f"short write: {written} of {length} bytes", self.path)
+        if position == 0:
+            self._rolling_based_timestamp = largest_timestamp
+        self.size = position + length
+        max_timestamp = self._max_timestamp
+        if max_timestamp is None:
+            max_timestamp = self.max_timestamp
+        for last_offset, batch_max_timestamp, size in batches:
+            if batch_max_timestamp > max_timestamp:
+                self._max_timestamp = max_timestamp = batch_max_timestamp
+                self._offset_of_max_timestamp = last_offset
+            if self._bytes_since_last_index_entry > self._index_interval_bytes:
+                self._add_index_entries(last_offset, position)
+                self._bytes_since_last_index_entry = 0
+            self._bytes_since_last_index_entry += size
+            position += size
+
+    def _add_index_entries(self, last_offset: int, position: int) -> None:
+        offset_index = self._writable_offset_index
+        time_index = self._writable_time_index
+        if offset_index is None or time_index is None:
+            offset_index, time_index = self.prepare_indexes_for_append()
+        try:
+            offset_index.append(last_offset, position)
+            time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+        except LogDataError as error:
+            # The batch is in the log and right: an index that contradicts it is what is damaged.
+            logger.warning("rebuilding the indexes of %s: %s", self.path, error)
+            self.rebuild_indexes()
+
+    def prepare_indexes_for_append(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Opens both indexes at their full, preallocated size."""
+        offset_index, time_index = self.offset_index.get(), self.time_index.get()
+        offset_index.resize(self._segment_index_bytes)
+        time_index.resize(self._segment_index_bytes)
+        self._writable_offset_index, self._writable_time_index = offset_index, time_index
+        return offset_index, time_index
+
+    def should_roll(
+        self,
+        *,
+        max_segment_ms: int,
+        max_segment_bytes: int,
+        max_timestamp: int,
+        max_offset: int,
+        size: int,
+        now_ms: int,
+    ) -> bool:
+        """Whether an append of `size` bytes has to go to a new segment."""
+        if self.size > max_segment_bytes - size:
+            return True
+        if not 0 <= max_offset - self.base_offset <= INT32_MAX:
+            return True
+        if (
+            self.size > 0
+            and self._waited_ms(max_timestamp, now_ms) > max_segment_ms - self.roll_jitter_ms
+        ):
+            return True
+        offset_index = self._writable_offset_index
+        if offset_index is None:  # Not written to yet, so not full.
+            return False
+        time_index = self._writable_time_index
+        return offset_index.is_full or (time_index is not None and time_index.is_full)
+
+    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
+        since = self._rolling_based_timestamp
+        if since is None:
+            first = self.header_at(0)
+            since = first.max_timestamp if first is not None else NO_TIMESTAMP
+            self._rolling_based_timestamp = since
+        return max_timestamp - since if since >= 0 else now_ms - self.created_ms
+
+    # Reading
+
+    def read(
+        self,
+        start_offset: int,
+        max_size: int,
+        *,
+        max_position: int | None = None,
+        min_one_message: bool = False,
+    ) -> SegmentRead | None:
+        """Bytes from the batch that contains `start_offset` on; None if there is none so late.
+
+        Earlier offsets of that batch come along; clients drop them.
+
+        Raises:
+            ValueError: `max_size` is negative.
+        """
+        if max_size < 0:
+            raise ValueError(f"max_size {max_size} is negative")
+        place = self.translate_offset(start_offset)
+        if place is None:
+            return None
+        position, first_size = place.position, place.header.size
+        adjusted = max(max_size, first_size) if min_one_message else max_size
+        limit = self.size if max_position is None else max_position
+        length = max(0, min(limit - position, adjusted))
+        return SegmentRead(
+            LogOffsetMetadata(start_offset, self.base_offset, position),
+            FileSlice(self._disk, self.fd, position, length),
+            adjusted < first_size,
+        )
+
+    def translate_offset(self, offset: int, start_position: int = 0) -> BatchPlace | None:
+        """The first batch whose last offset is at or above `offset`."""
+        position = max(self._floor_position(offset), start_position)
+        while position < self.size:
+            wanted = min(_STEP_BYTES, self.size - position)
+            chunk = self._disk.pread(self.fd, wanted, position)
+            place = self._step(chunk, position, offset)
+            if isinstance(place, BatchPlace) or place is None:
+                return place
+            position = place
+        return None
+
+    def _step(self, chunk: bytes, chunk_start: int, offset: int) -> BatchPlace | int | None:
+        """The batch within the chunk, or the position to read on from."""
+        position = 0
+        while True:
+            try:
+                header = peek_header(chunk, position)
+            except CorruptRecordError:
+                return None  # Damage below the recovery point: nothing can be found behind it.
+            if header is None:
+                return chunk_start + position if position else None
+            if header.last_offset >= offset:
+                return BatchPlace(chunk_start + position, header)
+            position += header.size
+            if position >= len(chunk):
+                return chunk_start + position
+
+    def _floor_position(self, offset: int) -> int:
+        """Where to start looking for `offset`: an index entry that was checked, or the start."""
+        try:
+            return self._checked_floor(offset)
+        except CorruptIndexError as error:
+            logger.warning("rebuilding the indexes of %s: %s", self.path, error)
+            self.rebuild_indexes()
+            return self._checked_floor(offset)
+
+    def _checked_floor(self, offset: int) -> int:
+        if self.size <= self._index_interval_bytes and not self.offset_index.is_loaded:
+            return 0  # So small a file has no entries.
+        newly_mapped = not self.offset_index.is_loaded
+        index = self.offset_index.get()
+        if newly_mapped:
+            index.sanity_check()
+        if index.entries == 0:
+            return 0
+        indexed_offset, position = index.lookup(offset)
+        if position == 0:
+            return 0
+        self._check_entry(indexed_offset, position)
+        return position
+
+    def _check_entry(self, indexed_offset: int, position: int) -> None:
+        """A batch stands at the entry's position and ends at or before its offset.
+
+        Raises:
+            CorruptIndexError: The entry could skip records.
+        """
+        problem = None
+        if not 0 <= position < self.size:
+            problem = f"the file has {self.size} bytes"
+        else:
+            try:
+                header = self.header_at(position)
+            except CorruptRecordError as error:
+                problem = f"no batch stands there: {error}"
+            else:
+                if header is None:
+                    problem = "no whole batch header stands there"
+                elif header.magic == CURRENT_MAGIC and header.base_offset < self.base_offset:
+                    problem = f"the batch there starts at {header.base_offset}, below the base"
+                elif header.last_offset > indexed_offset:
+                    problem = f"the batch there ends at {header.last_offset}"
+        if problem is not None:
+            raise CorruptIndexError(
+                f"index entry {indexed_offset} -> {position} of {self.path}: {problem}"
+            )
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The batch header at a byte position; None where the file ends before or inside it.
+
+        Raises:
+            CorruptRecordError: Something else stands there.
+        """
+        data = self._disk.pread(self.fd, min(HEADER_SIZE, max(0, self.size - position)), position)
+        return peek_header(data)
+
+    def scan(self, start: int = 0, *, check_crc: bool = False) -> Scan:
+        """Steps through the batches from a position on."""
+        return Scan(self._disk, self.fd, start, self.size, check_crc=check_crc)
+
+    def read_next_offset(self) -> TailScan:
+        """The offset behind the last batch, found from the last index entry; CRCs are checked."""
+        start = self._floor_position(self.base_offset + INT32_MAX)
+        scan = self.scan(start, check_crc=True)
+        next_offset = self.base_offset
+        for batch in scan:
+            if not batch.is_crc_valid:
+                return TailScan(next_offset, Damage(batch.position, "the checksum is wrong"))
+            next_offset = batch.header.next_offset
+        if scan.damage is None and self.offset_index.is_loaded:
+            index = self.offset_index.get()
+            if index.entries and index.last_offset >= next_offset:
+                logger.warning(
+                    "rebuilding the indexes of %s: the last entry %d is beyond the end %d",
+                    self.path, index.last_offset, next_offset,
+                )  # fmt: skip
+                self.rebuild_indexes()
+        return TailScan(next_offset, scan.damage)
+
+    # Timestamps
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest timestamp seen; -1 if none."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        assert self._max_timestamp is not None
+        return self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """Last offset of the batch that has the largest timestamp."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        return self._offset_of_max_timestamp
+
+    def _load_max_timestamp(self) -> None:
+        newly_mapped = not self.time_index.is_loaded
+        index = self.time_index.get()
+        if newly_mapped:
+            try:
+                index.sanity_check()
+            except CorruptIndexError as error:
+                logger.warning("rebuilding the indexes of %s: %s", self.path, error)
+                self.rebuild_indexes()
+                return
+        self._max_timestamp, self._offset_of_max_timestamp = index.last_entry
+
+    def largest_timestamp_ms(self) -> int:
+        """What time retention counts from: the largest timestamp, or the file's own time."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return os.fstat(self.fd).st_mtime_ns // 1_000_000
+
+    # Shape and life
+
+    def rebuild_indexes(self) -> None:
+        """Writes offset and time index anew from the batch headers; never touches the log file."""
+        offset_index, time_index = self.reset_indexes()
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = self.base_offset
+        last_entry_end = 0
+        scan = self.scan()
+        for position, header, _, _ in scan:
+            last_offset = header.last_offset
+            if header.max_timestamp > self._max_timestamp:
+                self.note_timestamp(header.max_timestamp, last_offset)
+            if position - last_entry_end > self._index_interval_bytes:
+                offset_index.append(last_offset, position)
+                time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+                last_entry_end = position
+        if scan.damage is not None:
+            logger.error(
+                "%s: %s at position %d: what lies behind cannot be indexed",
+                self.path, scan.damage.reason, scan.damage.position,
+            )  # fmt: skip
+        time_index.maybe_append(
+            self._max_timestamp, self._offset_of_max_timestamp, skip_full_check=True
+        )
+        if self._writable_offset_index is None:
+            offset_index.trim_to_valid_size()
+            time_index.trim_to_valid_size()
+
+    def note_timestamp(self, timestamp: int, offset: int) -> None:
+        """Takes a new largest timestamp, found by a scan."""
+        self._max_timestamp, self._offset_of_max_timestamp = timestamp, offset
+
+    def reset_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Empties offset and time index, at their full size, ready to be rebuilt."""
+        offset_index, time_index = self.offset_index.get(), self.time_index.get()
+        offset_index.reset()
+        time_index.reset()
+        return offset_index, time_index
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> int:
+        """Removes the batch that contains `offset` and everything behind; returns the bytes."""
+        place = self.translate_offset(offset)
+        offset_index, time_index = self.prepare_indexes_for_append()
+        offset_index.truncate_to(offset)
+        time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        removed = 0
+        if place is not None:
+            removed = self.size - place.position
+            self.truncate_file(place.position)
+        if self.size == 0:
+            self.created_ms = now_ms
+            self._rolling_based_timestamp = None
+        self._bytes_since_last_index_entry = 0
+        if self._max_timestamp is None or self._max_timestamp >= 0:
+            self._reload_max_timestamp(offset_index, time_index)
+        return removed
+
+    def _reload_max_timestamp(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
+        self._max_timestamp, self._offset_of_max_timestamp = time_index.last_entry
+        start = offset_index.lookup(self._offset_of_max_timestamp).position
+        for _, header, _, _ in self.scan(start):
+            if header.max_timestamp > self._max_timestamp:
+                self.note_timestamp(header.max_timestamp, header.last_offset)
+
+    def truncate_file(self, size: int) -> None:
+        """Cuts the log file."""
+        self._disk.ftruncate(self.fd, size)
+        os.lseek(self.fd, size, os.SEEK_SET)
+        self.size = size
+
+    def on_become_inactive(self) -> None:
+        """Closes the indexes' books: a last time entry, no preallocated room."""
+        self._append_last_timestamp()
+        for index in (self.offset_index, self.time_index):
+            if index.is_loaded:
+                index.get().trim_to_valid_size()
+        self._writable_offset_index = self._writable_time_index = None
+        if os.fstat(self.fd).st_size > self.size:
+            self.truncate_file(self.size)
+
+    def _append_last_timestamp(self) -> None:
+        if self._max_timestamp is None or self._max_timestamp < 0:
+            return
+        time_index = self.time_index.get()
+        if time_index.max_entries <= time_index.entries:
+            time_index.resize((time_index.entries + 1) * time_index.entry_size)
+        try:
+            time_index.maybe_append(
+                self._max_timestamp, self._offset_of_max_timestamp, skip_full_check=True
+            )
+        except LogDataError as error:
+            logger.warning("rebuilding the indexes of %s: %s", self.path, error)
+            self.rebuild_indexes()
+
+    def flush(self) -> None:
+        """Makes log and indexes durable."""
+        self._disk.fsync(self.fd)
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.transaction_index.flush()
+
+    def files(self) -> list[str]:
+        """Paths of the files that exist."""
+        paths = [self.path, self.offset_index.path, self.time_index.path]
+        if self.transaction_index.file_exists():
+            paths.append(self.transaction_index.path)
+        return paths
+
+    def change_stage(self, stage: str) -> None:
+        """Renames all files to another suffix; the log file last, because loading follows it."""
+        directory, base = self._directory, self.base_offset
+        self.offset_index.rename_to(segment_path(directory, base, INDEX_SUFFIX, stage))
+        self.time_index.rename_to(segment_path(directory, base, TIME_INDEX_SUFFIX, stage))
+        if self.transaction_index.file_exists():
+            self.transaction_index.rename_to(
+                segment_path(directory, base, TRANSACTION_INDEX_SUFFIX, stage)
+            )
+        path = segment_path(directory, base, LOG_SUFFIX, stage)
+        self._disk.rename(self.path, path)
+        self.path, self._stage = path, stage
+
+    def update_directory(self, directory: str) -> None:
+        """Follows the files after the partition directory was renamed."""
+        self._directory = directory
+        self.path = os.path.join(directory, os.path.basename(self.path))
+        self.offset_index.update_directory(directory)
+        self.time_index.update_directory(directory)
+        self.transaction_index.update_directory(directory)
+
+    def close(self) -> None:
+        """Closes everything in order; a preallocated file is cut to its content."""
+        if self.fd < 0:
+            return
+        self.on_become_inactive()
+        self.offset_index.close()
+        self.time_index.close()
+        self.transaction_index.close()
+        self._close_descriptor()
+
+    def close_handles(self) -> None:
+        """Gives up descriptors and mappings and leaves the files as they are: the disk failed."""
+        self.offset_index.close_without_trim()
+        self.time_index.close_without_trim()
+        self.transaction_index.close()
+        self._close_descriptor()
+
+    def delete_if_exists(self) -> None:
+        """Closes and removes all files."""
+        self.offset_index.delete_if_exists()
+        self.time_index.delete_if_exists()
+        self.transaction_index.delete_if_exists()
+        self._close_descriptor()
+        try:
+            self._disk.unlink(self.path)
+        except FileNotFoundError:
+            logger.info("%s was gone already", self.path)
+
+    def _close_descriptor(self) -> None:
+        if self.fd >= 0:
+            self._disk.close(self.fd)
+            self.fd = -1
+
+    def _overflow(self, offset: int) -> OffsetOverflowError:
+        return OffsetOverflowError(
+            f"offset {offset} does not fit in segment {self.path}:"
+            f" expected {self.base_offset}..{self.base_offset + INT32_MAX}"
+        )

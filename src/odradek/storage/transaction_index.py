@@ -1,0 +1,270 @@
+"""Transaction index of a segment: its aborted transactions.
+
+A read-committed fetch sends the aborted transactions of its range along, and the client drops
+their records. This is a plain file that only grows, neither mapped nor preallocated, and it
+exists only once a transaction was aborted.
+
+Entry, big-endian, 34 bytes:
+
+    bytes   field
+    0-1     version, int16, 0
+    2-9     producer id, int64
+    10-17   first offset of the transaction, int64
+    18-25   last offset, that of its abort marker, int64
+    26-33   last stable offset once it was aborted, int64
+
+Invariant: last offsets strictly increase; the last stable offset of an entry is at most its last
+offset + 1. The file is read once, when first asked for, and then kept as a list; no descriptor
+stays open. A list that was handed out is never shortened: truncation replaces it.
+"""
+
+import errno
+import os
+import threading
+from bisect import bisect_left
+from collections.abc import Sequence
+from operator import attrgetter
+from struct import Struct
+from typing import NamedTuple
+
+from odradek.errors import CorruptIndexError
+from odradek.files import Disk
+
+__all__ = ["AbortedTransaction", "TransactionIndex", "encode_aborted_transaction"]
+
+_VERSION = 0
+_ENTRY = Struct(">hqqqq")
+_SIZE = _ENTRY.size
+_last_offset = attrgetter("last_offset")
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # Of the abort marker.
+    last_stable_offset: int  # As it was when the marker had been written.
+
+
+def encode_aborted_transaction(transaction: AbortedTransaction) -> bytes:
+    """Returns the entry of `transaction`."""
+    return _ENTRY.pack(_VERSION, *transaction)
+
+
+class TransactionIndex:
+    """The `.txnindex` file, which need not exist."""
+
+    __slots__ = ("_disk", "_entries", "_lock", "_name_unsynced", "base_offset", "path")
+
+    def __init__(self, path: str, base_offset: int, *, disk: Disk) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._disk = disk
+        self._lock = threading.RLock()
+        self._entries: list[AbortedTransaction] | None = None  # None until read.
+        self._name_unsynced = False  # The file is ours and its directory was not synced since.
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """Adds an entry, creating the file with the first one.
+
+        Raises:
+            ValueError: Its last offset is not above that of the entry before, or below its first.
+            CorruptIndexError: The file so far cannot be read.
+            OSError: The entry was not written, or only in part.
+        """
+        with self._lock:
+            entries = self._loaded()
+            if entries and transaction.last_offset <= entries[-1].last_offset:
+                raise ValueError(
+                    f"transaction index {self.path}: last offset {transaction.last_offset} is not"
+                    f" above {entries[-1].last_offset}, that of the entry before"
+                )
+            if transaction.first_offset > transaction.last_offset:
+                raise ValueError(
+                    f"transaction index {self.path}: {transaction} ends before it starts"
+                )
+            data = encode_aborted_transaction(transaction)
+            if not entries:
+                self._name_unsynced = True
+            fd = self._disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            try:
+                written = self._disk.write(fd, data)
+            finally:
+                self._disk.close(fd)
+            if written != len(data):
+                raise OSError(
+                    errno.ENOSPC, f"short write: {written} of {len(data)} bytes", self.path
+                )
+            entries.append(transaction)
+
+    def all_entries(self) -> Sequence[AbortedTransaction]:
+        """Returns all entries in order.
+
+        Raises:
+            CorruptIndexError: The file cannot be read.
+        """
+        return tuple(self._loaded())
+
+    def collect_aborted(
+        self, fetch_offset: int, upper_bound: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """Returns the aborted transactions that touch [fetch_offset, upper_bound).
+
+        The second value says whether that is all of them; otherwise the next segment may know more:
+        a transaction is listed where its marker is.
+
+        Raises:
+            CorruptIndexError: The file cannot be read.
+        """
+        entries = self._loaded()
+        found = []
+        for slot in range(bisect_left(entries, fetch_offset, key=_last_offset), len(entries)):
+            transaction = entries[slot]
+            if transaction.first_offset < upper_bound:
+                found.append(transaction)
+            if transaction.last_stable_offset >= upper_bound:
+                return found, True
+        return found, False
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries whose last offset is `offset` or above.
+
+        Raises:
+            CorruptIndexError: The file cannot be read.
+        """
+        with self._lock:
+            entries = self._loaded()
+            keep = bisect_left(entries, offset, key=_last_offset)
+            if keep < len(entries):
+                self._cut(keep * _SIZE)
+                self._entries = entries[:keep]
+
+    def reset(self) -> None:
+        """Drops all entries, readable or not."""
+        with self._lock:
+            self._cut(0)
+            self._entries = []
+
+    def sanity_check(self) -> None:
+        """Reads the file and checks it against the segment.
+
+        Raises:
+            CorruptIndexError: The index has to be rebuilt.
+        """
+        for transaction in self._loaded():
+            if transaction.last_offset < self.base_offset:
+                raise CorruptIndexError(
+                    f"transaction index {self.path}: last offset {transaction.last_offset} is below"
+                    f" the base offset {self.base_offset}"
+                )
+
+    def flush(self) -> None:
+        """Makes the entries durable, and the name of a file created here.
+
+        May run while another thread renames or deletes; no file means nothing to keep.
+        """
+        while True:
+            with self._lock:
+                path, name_unsynced = self.path, self._name_unsynced
+            try:
+                self._disk.fsync_path(path)
+            except FileNotFoundError:
+                with self._lock:
+                    if self.path == path:
+                        return
+            else:
+                break
+        if name_unsynced:
+            self._disk.fsync_dir(os.path.dirname(path))
+            self._name_unsynced = False
+
+    def close(self) -> None:
+        """Forgets what was read; there is nothing open to release."""
+        with self._lock:
+            self._entries = None
+
+    def rename_to(self, path: str) -> None:
+        """Renames the file, if there is one."""
+        with self._lock:
+            try:
+                self._disk.rename(self.path, path)
+            except FileNotFoundError:
+                if os.path.exists(self.path):  # Then it is the target's directory that is missing.
+                    raise
+            self.path = path
+
+    def update_directory(self, directory: str) -> None:
+        """Follows the file after its directory was renamed."""
+        with self._lock:
+            self.path = os.path.join(directory, os.path.basename(self.path))
+
+    def delete_if_exists(self) -> bool:
+        """Removes the file; returns whether it was there."""
+        with self._lock:
+            self._entries = []
+            try:
+                self._disk.unlink(self.path)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def file_exists(self) -> bool:
+        """Whether the file is there."""
+        return os.path.exists(self.path)
+
+    def _loaded(self) -> list[AbortedTransaction]:
+        entries = self._entries
+        if entries is None:
+            with self._lock:
+                entries = self._entries
+                if entries is None:
+                    entries = self._entries = self._parse(self._read())
+        return entries
+
+    def _read(self) -> bytes:
+        try:
+            fd = self._disk.open(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            return b""
+        try:
+            data = bytearray()
+            while chunk := self._disk.pread(fd, 1 << 20, len(data)):
+                data += chunk
+        finally:
+            self._disk.close(fd)
+        return bytes(data)
+
+    def _parse(self, data: bytes) -> list[AbortedTransaction]:
+        if len(data) % _SIZE:
+            raise CorruptIndexError(
+                f"transaction index {self.path}: length {len(data)} is no multiple of {_SIZE}"
+            )
+        entries: list[AbortedTransaction] = []
+        for version, *fields in _ENTRY.iter_unpack(data):
+            transaction = AbortedTransaction(*fields)
+            position = len(entries) * _SIZE
+            if version != _VERSION:
+                raise CorruptIndexError(
+                    f"transaction index {self.path}: version {version} at byte {position},"
+                    f" expected {_VERSION}"
+                )
+            if transaction.first_offset > transaction.last_offset or (
+                entries and transaction.last_offset <= entries[-1].last_offset
+            ):
+                raise CorruptIndexError(
+                    f"transaction index {self.path}: {transaction} at byte {position}: offsets"
+                    " do not increase"
+                )
+            entries.append(transaction)
+        return entries
+
+    def _cut(self, length: int) -> None:
+        try:
+            fd = self._disk.open(self.path, os.O_WRONLY)
+        except FileNotFoundError:
+            return
+        try:
+            self._disk.ftruncate(fd, length)
+        finally:
+            self._disk.close(fd)

@@ -1,0 +1,92 @@
+"""Which transactions hold the last stable offset of one partition back.
+
+A transaction is *ongoing* from its first batch to its marker, then *unreplicated* until the high
+watermark has passed the marker. Nothing at or above the first offset of either may be shown to a
+``read_committed`` reader. Every operation takes constant time, amortised:
+
+- Ongoing transactions begin in offset order, so an ordered dict of first offsets is sorted by
+  itself: the earliest is in front, and any of them leaves at once.
+- Unreplicated ones arrive in the order of their markers and leave in that order. Asked is only the
+  smallest first offset among them, so one that began later than a newer arrival is forgotten: it
+  leaves no later than the newer one, and until then the newer one answers for both.
+
+      arrives (first, marker)   kept                 smallest first offset
+      (10, 20)                  (10, 20)             10
+      (15, 22)                  (10, 20) (15, 22)    10
+      (12, 25)                  (10, 20) (12, 25)    10    (15, 22) is covered by (12, 25)
+      high watermark 21         (12, 25)             12
+      high watermark 26         none
+"""
+
+from collections import OrderedDict, deque
+from typing import NamedTuple
+
+__all__ = ["CompletedTransaction", "UnstableTransactions"]
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that has its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # Of the marker.
+    is_aborted: bool
+
+
+class UnstableTransactions:
+    """Ongoing and unreplicated transactions, and the earliest offset of them."""
+
+    __slots__ = ("_ongoing", "_unreplicated")
+
+    def __init__(self) -> None:
+        # First offset -> producer id. Not the other way round: within one append a producer may
+        # begin its next transaction before the completed one is taken out.
+        self._ongoing: OrderedDict[int, int] = OrderedDict()
+        # (first offset, marker offset). Invariant: both columns strictly increase.
+        self._unreplicated: deque[tuple[int, int]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._ongoing or self._unreplicated)
+
+    @property
+    def first_offset(self) -> int | None:
+        """The earliest first offset; none when there is no transaction."""
+        ongoing = next(iter(self._ongoing), None)
+        if not self._unreplicated:
+            return ongoing
+        unreplicated = self._unreplicated[0][0]
+        return unreplicated if ongoing is None else min(ongoing, unreplicated)
+
+    def begin(self, producer_id: int, first_offset: int) -> None:
+        """A transaction's first batch was appended."""
+        is_latest = first_offset > next(reversed(self._ongoing), -1)
+        self._ongoing[first_offset] = producer_id
+        if not is_latest:  # A damaged log is replayed; the order is what all else rests on.
+            self._ongoing = OrderedDict(sorted(self._ongoing.items()))
+
+    def last_stable_offset_for(self, completed: CompletedTransaction) -> int:
+        """The last stable offset once `completed`, still ongoing here, is all that ended."""
+        after_marker = completed.last_offset + 1
+        for first_offset in self._ongoing:
+            if first_offset != completed.first_offset:
+                # One that began behind the marker, in the same append, was not there yet.
+                return min(first_offset, after_marker)
+        return after_marker
+
+    def complete(self, completed: CompletedTransaction) -> None:
+        """An ongoing transaction's marker was appended and, if it aborts, indexed."""
+        self._ongoing.pop(completed.first_offset, None)
+        unreplicated = self._unreplicated
+        while unreplicated and unreplicated[-1][0] >= completed.first_offset:
+            unreplicated.pop()
+        unreplicated.append((completed.first_offset, completed.last_offset))
+
+    def forget_replicated(self, high_watermark: int) -> None:
+        """Markers below `high_watermark` are replicated."""
+        unreplicated = self._unreplicated
+        while unreplicated and unreplicated[0][1] < high_watermark:
+            unreplicated.popleft()
+
+    def clear(self) -> None:
+        self._ongoing.clear()
+        self._unreplicated.clear()

@@ -1,0 +1,236 @@
+"""What a leader checks and rewrites in a batch before it is stored.
+
+This is the one module of the append path that looks at records. In the ordinary case (same codec,
+plain timestamps) it overwrites twelve bytes, offset and epoch, and leaves the producer's bytes and
+their CRC alone. A batch is rebuilt only if the topic's codec differs from its own, or if its
+offsets are not 0, 1, 2, …
+
+| what                         | the header decides          | the records are walked        |
+|------------------------------|-----------------------------|-------------------------------|
+| counts, flags, sequences     | always                      |                               |
+| sizes, offset deltas         |                             | plain batches, and compressed |
+|                              |                             | ones unless switched off      |
+| a key in every record        |                             | compacted topics              |
+| timestamps within the window | LogAppendTime, or no window | otherwise                     |
+| other codec                  |                             | always                        |
+"""
+
+from typing import NamedTuple
+
+from odradek.errors import InvalidRecordError, InvalidTimestampError
+from odradek.model import AppendOrigin
+from odradek.records.batch import (
+    APPEND_TIME_MASK,
+    CODEC_MASK,
+    CONTROL_MASK,
+    CURRENT_MAGIC,
+    DELETE_HORIZON_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    WritableBuffer,
+    patch_max_timestamp,
+    patch_offset_and_epoch,
+)
+from odradek.records.builder import rebuild_batch
+from odradek.records.compression import Codec, decompress
+from odradek.records.walk import NULL_KEY, walk_records
+from odradek.storage.config import INT64_MAX, LogConfig
+
+__all__ = ["ValidatedBatch", "validate_and_assign"]
+
+INT64_MIN = -(2**63)
+_MIN_REGION_CAP = 256 << 20  # Decompressed bytes that are always allowed.
+_REGION_CAP_FACTOR = 64  # … and how many times the largest batch beyond that.
+
+_TARGET_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class ValidatedBatch(NamedTuple):
+    """A batch as it will be stored."""
+
+    rebuilt: bytearray | None  # New bytes, or None: the batch was patched where it is.
+    max_timestamp: int
+
+
+def validate_and_assign(
+    records: WritableBuffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    config: LogConfig,
+    origin: AppendOrigin,
+) -> ValidatedBatch:
+    """Checks the batch at `position`, then gives it its offset and epoch.
+
+    The CRC has been checked before.
+
+    Raises:
+        InvalidRecordError: A rule of the format or of the topic is broken.
+        InvalidTimestampError: A record's time lies outside the topic's window.
+    """
+    attributes = header.attributes
+    if header.magic != CURRENT_MAGIC:
+        raise InvalidRecordError(f"the batch has format v{header.magic}, expected v2")
+    if origin is AppendOrigin.CLIENT:
+        _check_client_header(header)
+    codec = attributes & CODEC_MASK
+    target = codec
+    if config.compression_type != "producer" and not attributes & CONTROL_MASK:
+        target = _TARGET_CODECS[config.compression_type]
+    max_timestamp = header.max_timestamp
+    has_window = (
+        config.timestamp_after_max_ms != INT64_MAX or config.timestamp_before_max_ms != INT64_MAX
+    ) and not config.log_append_time
+    if (
+        not codec
+        or config.validate_compressed
+        or config.cleanup_compact
+        or has_window
+        or target != codec
+    ):
+        walked_timestamp, consecutive = _walk(
+            records, position, header, codec, now_ms, config, has_window
+        )
+        if not attributes & APPEND_TIME_MASK:
+            max_timestamp = walked_timestamp
+        if target != codec or not consecutive:
+            batch = memoryview(records)[position : position + header.length + LOG_OVERHEAD]
+            rebuilt = rebuild_batch(
+                batch, header, codec=Codec(target), level=_level(target, config)
+            )
+            _stamp(rebuilt, 0, header, max_timestamp, now_ms, config)
+            patch_offset_and_epoch(rebuilt, 0, base_offset, leader_epoch)
+            return ValidatedBatch(rebuilt, now_ms if config.log_append_time else max_timestamp)
+    if config.log_append_time or attributes & APPEND_TIME_MASK or max_timestamp != header[8]:
+        _stamp(records, position, header, max_timestamp, now_ms, config)
+        if config.log_append_time:
+            max_timestamp = now_ms
+    patch_offset_and_epoch(records, position, base_offset, leader_epoch)
+    return ValidatedBatch(None, max_timestamp)
+
+
+def _check_client_header(header: BatchHeader) -> None:
+    """What only a client's batch has to satisfy.
+
+    Raises:
+        InvalidRecordError: A rule is broken.
+    """
+    count = header.record_count
+    if count <= 0 or header.last_offset_delta + 1 != count:
+        raise InvalidRecordError(
+            f"the batch says {count} records and a last offset delta of"
+            f" {header.last_offset_delta}, expected at least one and a delta of count - 1"
+        )
+    if header.attributes & CONTROL_MASK:
+        raise InvalidRecordError("clients must not write control batches")
+    if header.attributes & DELETE_HORIZON_MASK:
+        raise InvalidRecordError("only the log cleaner sets a delete horizon (attribute bit 6)")
+    if header.producer_id > -1 and header.base_sequence < 0:
+        raise InvalidRecordError(
+            f"producer {header.producer_id} sent base sequence {header.base_sequence},"
+            " expected 0 or more"
+        )
+
+
+def _walk(
+    records: WritableBuffer,
+    position: int,
+    header: BatchHeader,
+    codec: int,
+    now_ms: int,
+    config: LogConfig,
+    has_window: bool,
+) -> tuple[int, bool]:
+    """Largest timestamp of the records and whether their offsets are consecutive.
+
+    Raises:
+        InvalidRecordError: A record is malformed or lacks a key.
+        InvalidTimestampError: A record lies outside the window.
+    """
+    earliest, latest = INT64_MIN, INT64_MAX
+    if has_window:
+        earliest = now_ms - config.timestamp_before_max_ms
+        latest = min(INT64_MAX, now_ms + config.timestamp_after_max_ms)
+    start, end = position + HEADER_SIZE, position + header.length + LOG_OVERHEAD
+    if codec:
+        if codec > Codec.ZSTD:
+            raise InvalidRecordError(f"codec {codec} does not exist, expected 0 to 4")
+        region = decompress(
+            Codec(codec),
+            memoryview(records)[start:end],
+            max_size=max(_REGION_CAP_FACTOR * config.max_message_bytes, _MIN_REGION_CAP),
+            strict=True,
+        )
+        records, start, end = memoryview(region), 0, len(region)
+    max_timestamp, _, consecutive, bad = walk_records(
+        records,
+        start,
+        end,
+        header.record_count,
+        header.base_timestamp,
+        earliest,
+        latest,
+        config.cleanup_compact and not header.attributes & CONTROL_MASK,
+    )
+    if bad:
+        _refuse(bad, earliest, latest)
+    return max_timestamp, consecutive
+
+
+def _refuse(bad: list[tuple[int, int]], earliest: int, latest: int) -> None:
+    errors = [
+        (
+            index,
+            "a record of a compacted topic needs a key"
+            if reason == NULL_KEY
+            else f"the timestamp is outside [{earliest}, {latest}]",
+        )
+        for index, reason in bad
+    ]
+    message = f"record {errors[0][0]}: {errors[0][1]}"
+    if all(reason == NULL_KEY for _, reason in bad):
+        raise InvalidRecordError(message, errors)
+    raise InvalidTimestampError(message, errors)
+
+
+def _stamp(
+    records: WritableBuffer,
+    position: int,
+    header: BatchHeader,
+    max_timestamp: int,
+    now_ms: int,
+    config: LogConfig,
+) -> None:
+    """Sets timestamp type and largest timestamp as the topic wants them.
+
+    Raises:
+        InvalidTimestampError: The producer marked its batch as stamped by the broker.
+    """
+    if header.attributes & APPEND_TIME_MASK and (
+        config.log_append_time or header.max_timestamp == NO_TIMESTAMP
+    ):
+        raise InvalidTimestampError("a producer must not set the timestamp type LogAppendTime")
+    if config.log_append_time:
+        patch_max_timestamp(records, position, log_append_time=True, max_timestamp=now_ms)
+    else:
+        patch_max_timestamp(records, position, log_append_time=False, max_timestamp=max_timestamp)
+
+
+def _level(codec: int, config: LogConfig) -> int | None:
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    return levels.get(Codec(codec))

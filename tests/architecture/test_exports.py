@@ -1,0 +1,124 @@
+"""What modules offer, that they can be imported, and that they name no machine's paths."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+CORE_REQUIREMENTS = {"odradek", "crc32c", "cramjam"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = sorted((SOURCE / "odradek").rglob("*.py"))
+PACKAGES = [path for path in FILES if path.name == "__init__.py"]
+# Importing __main__ runs it.
+MODULES = [module_name(path) for path in FILES if path.stem != "__main__"]
+
+# Imports each module in a process of its own, forked before anything of ours was imported: an
+# import cycle shows only to the one who comes in at the wrong place.
+IMPORT_EACH_FIRST = """
+import asyncio, dataclasses, importlib, os, sys, traceback
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    child = os.fork()
+    if child == 0:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            print(f"missing {error.name} {name}", flush=True)
+        except BaseException:
+            print(f"broken {name} {traceback.format_exc()!r}", flush=True)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if status:
+        print(f"broken {name} {status}", flush=True)
+"""
+
+
+def export_order(name: str) -> tuple[int, list[str | int]]:
+    """Constants, classes, functions; numbers inside of names by value."""
+    kind = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
+    pieces = re.split(r"(\d+)", name)
+    return kind, [int(piece) if piece.isdigit() else piece for piece in pieces]
+
+
+@pytest.mark.parametrize("path", PACKAGES, ids=module_name)
+def test_a_package_only_re_exports(path: Path) -> None:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    assigned = set()
+    for statement in body:
+        match statement:
+            case ast.Import() | ast.ImportFrom():
+                continue
+            case ast.Assign(targets=[ast.Name(id="__all__" | "__version__" as name)]):
+                assigned.add(name)
+            case _:
+                pytest.fail(f"{path}:{statement.lineno}: logic in a package's __init__")
+    assert not body or "__all__" in assigned
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_exports_are_sorted_and_there(name: str) -> None:
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        skip_if_optional(error.name or "")
+        raise
+    exports: list[str] = getattr(module, "__all__", [])
+
+    assert exports == sorted(exports, key=export_order)
+    assert len(exports) == len(set(exports))
+    assert [export for export in exports if not hasattr(module, export)] == []
+
+
+def skip_if_optional(missing: str) -> None:
+    if missing.partition(".")[0] not in CORE_REQUIREMENTS:
+        pytest.skip(f"{missing} is not installed")
+
+
+@pytest.mark.slow
+def test_each_module_can_be_the_first_to_be_imported() -> None:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORT_EACH_FIRST, str(SOURCE), *MODULES],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    failures = [
+        line
+        for line in result.stdout.splitlines()
+        if line.startswith("broken") or line.split()[1].partition(".")[0] in CORE_REQUIREMENTS
+    ]
+
+    assert failures == []
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("folder", ["src", "docs"])
+def test_no_file_names_the_paths_of_a_machine(folder: str) -> None:
+    """Homes, and the place of this checkout: they mean nothing to any other reader."""
+    own = [re.escape(str(ROOT))] if len(ROOT.parts) > 2 else []
+    machine_path = re.compile("|".join([r"(?<![\w.])/(?:home|root|Users|work)/\w", *own]))
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in {".py", ".pyi", ".pyx", ".md", ".txt", ".toml", ".json", ".html"}
+        and "egg-info" not in str(path)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if machine_path.search(line)
+    ]
+
+    assert found == []
