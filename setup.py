@@ -16,15 +16,13 @@ if os.environ.get("ODRADEK_PURE") != "1":
         print("odradek: Cython is missing, the pure-Python record walk will be used")
     else:
         extensions = cythonize(
-            [
-                Extension(
-                    "odradek.records._walk",
-                    ["src/odradek/records/_walk.pyx"],
-                    optional=True,  # a failing compiler is a warning, never a failed install
-                )
-            ],
+            [Extension("odradek.records._walk", ["src/odradek/records/_walk.pyx"])],
             build_dir="build/cython",
             language_level=3,
         )
+        for extension in extensions:
+            # A failing compiler is a warning, never a failed install. Set here, because cythonize
+            # makes new extensions and drops the attribute.
+            extension.optional = True
 
 setup(ext_modules=extensions)

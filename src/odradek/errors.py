@@ -28,6 +28,7 @@ Ask first whose fault it is; the type answers::
     ├── StoreError(path)              the coordination store, or we were deposed: retry, or resign
     │   ├── NoNode, NodeExists, BadVersion, NotEmpty   what the tree holds forbids the operation
     │   ├── BadArguments              a path or data no engine takes
+    │   ├── BadNodeData               a node's content is not what its path promises
     │   ├── ControllerMoved           the fence failed: a newer controller exists
     │   ├── ConnectionLost            the outcome is unknown: read back and compare
     │   └── SessionExpired            the session is over, its ephemerals and watches are gone
@@ -44,6 +45,7 @@ from enum import IntEnum
 __all__ = [
     "ApiError",
     "BadArguments",
+    "BadNodeData",
     "BadVersion",
     "ConfigError",
     "ConnectionLost",
@@ -449,6 +451,10 @@ class NotEmpty(StoreError):  # noqa: N818 - the store's own word for the outcome
 
 class BadArguments(StoreError):  # noqa: N818 - the store's own word for the outcome
     """A malformed path, oversized data, or a child of an ephemeral node."""
+
+
+class BadNodeData(StoreError):  # noqa: N818 - names what was found
+    """A node's content cannot be read: a foreign hand wrote it."""
 
 
 class ControllerMoved(StoreError):  # noqa: N818 - names what happened to us

@@ -77,6 +77,11 @@ class Synonym:
     default: Value
     doc: str
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether it says nothing about its name, which somebody else may declare."""
+        return self.kind is None and self.default is None and not self.doc
+
     def convert(self, value: Value) -> Value:
         """The value in the key's unit."""
         if self.scale == 1 or not isinstance(value, int):
@@ -230,9 +235,13 @@ class Definition:
         for declared in self._declared():
             if self._keys.setdefault(declared.name, declared) != declared:
                 raise TypeError(f"{declared.name} is declared twice, differently")
-        for declared in self._declared():
-            for weaker in declared.synonyms:
-                self._keys.setdefault(weaker.name, _key_of_synonym(declared, weaker))
+        # A synonym with facts of its own declares its name; a bare one refers to it, or is the key's
+        # twin if nobody declares it.
+        synonyms = [
+            (declared, weaker) for declared in self._declared() for weaker in declared.synonyms
+        ]
+        for declared, weaker in sorted(synonyms, key=lambda pair: pair[1].is_bare):
+            self._keys.setdefault(weaker.name, _key_of_synonym(declared, weaker))
         self._by_environment = {name.environment_name: name for name in self._keys.values()}
         if len(self._by_environment) != len(self._keys):
             raise TypeError("two keys have the same environment variable")

@@ -217,9 +217,18 @@ class Settings:
         for config_class in self.definition.classes:
             self.build(config_class)
 
+    def values(self) -> dict[str, Value]:
+        """What counts for every key, and for every listener override that is set."""
+        overrides = {
+            name: value
+            for source in sorted(self._layers, key=lambda source: source.strength)
+            for name, value in self._layers[source].items()
+        }
+        return overrides | {name: self.get(name).value for name in self.definition.keys}
+
     def changed_keys(self, before: "Settings") -> tuple[str, ...]:
         """Names whose value differs from `before`, sorted; listener overrides by full name."""
-        now, then = self._values(), before._values()
+        now, then = self.values(), before.values()
         return tuple(sorted(name for name in now | then if now.get(name) != then.get(name)))
 
     def _load(self, source: Source, raw: Mapping[str, object]) -> None:
@@ -261,15 +270,6 @@ class Settings:
             for name in names
             if name in self._layers[source]
         ]
-
-    def _values(self) -> dict[str, Value]:
-        """What counts for every key, and for every listener override that is set."""
-        overrides = {
-            name: value
-            for source in sorted(self._layers, key=lambda source: source.strength)
-            for name, value in self._layers[source].items()
-        }
-        return overrides | {name: self.get(name).value for name in self.definition.keys}
 
     def _settable(self, name: str, config_class: type | None) -> ConfigKey | None:
         declared = self.definition.find(name)

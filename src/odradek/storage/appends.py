@@ -1,6 +1,8 @@
 """What an append is told and what it answers; the analysis of a set of batches before it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from crc32c import crc32c
 
 from odradek.errors import (
     CorruptRecordError,
@@ -9,6 +11,7 @@ from odradek.errors import (
 )
 from odradek.model import AppendOrigin
 from odradek.records.batch import (
+    ATTRIBUTES_POSITION,
     CODEC_MASK,
     CURRENT_MAGIC,
     LOG_OVERHEAD,
@@ -64,7 +67,8 @@ class AnalyzedSet:
     """The batches of a set, with the first draft of the answer."""
 
     info: LogAppendInfo
-    batches: list[tuple[int, BatchHeader]] = field(default_factory=list)  # (position, header)
+    batches: list[tuple[int, BatchHeader]]  # (position, header)
+    has_producers: bool  # Whether any batch carries a producer id.
 
 
 def analyze_records(
@@ -88,46 +92,56 @@ def analyze_records(
         InvalidRecordError: A client numbered its own offsets.
         RecordTooLargeError: A batch exceeds the limit.
     """
-    is_client = origin is AppendOrigin.CLIENT
     is_replication = origin is AppendOrigin.REPLICATION
     info = LogAppendInfo()
-    analyzed = AnalyzedSet(info)
+    batches: list[tuple[int, BatchHeader]] = []
+    has_producers = False
     position = 0
     end = len(records)
+    view = memoryview(records)
     while position < end and (header := parse_header(records, position, end)) is not None:
-        size = header.length + LOG_OVERHEAD
+        base_offset, length, leader_epoch, magic, crc, attributes, delta, _, max_timestamp = header[
+            :9
+        ]
+        size = length + LOG_OVERHEAD
         if is_replication:
-            if fetch_leader_epoch is not None and header.leader_epoch > fetch_leader_epoch:
+            if fetch_leader_epoch is not None and leader_epoch > fetch_leader_epoch:
                 break
         else:
-            if is_client and header.base_offset and header.magic >= CURRENT_MAGIC:
+            if base_offset and magic >= CURRENT_MAGIC and origin is AppendOrigin.CLIENT:
                 raise InvalidRecordError(
-                    f"the base offset of a produced batch is {header.base_offset}, expected 0"
+                    f"the base offset of a produced batch is {base_offset}, expected 0"
                 )
             if size > max_message_bytes:
                 raise RecordTooLargeError(
                     f"a batch has {size} bytes, max.message.bytes allows {max_message_bytes}"
                 )
-        if not is_crc_valid(records, position, size):
+        if not (
+            crc32c(view[position + ATTRIBUTES_POSITION : position + size]) == crc
+            if magic == CURRENT_MAGIC
+            else is_crc_valid(records, position, size)
+        ):
             raise CorruptRecordError(
                 f"the batch at position {position} ({size} bytes, base offset"
-                f" {header.base_offset}) does not match its checksum {header.crc:#010x}"
+                f" {base_offset}) does not match its checksum {crc:#010x}"
             )
-        last_offset = header.base_offset + header.last_offset_delta
-        if not analyzed.batches:
-            if header.magic >= CURRENT_MAGIC:
-                info.first_offset = header.base_offset
+        last_offset = base_offset + delta
+        if not batches:
+            if magic >= CURRENT_MAGIC:
+                info.first_offset = base_offset
             info.last_offset_of_first_batch = last_offset
         elif info.last_offset >= last_offset:
             info.offsets_monotonic = False
         info.last_offset = last_offset
-        if header.max_timestamp > info.max_timestamp:
-            info.max_timestamp = header.max_timestamp
+        if max_timestamp > info.max_timestamp:
+            info.max_timestamp = max_timestamp
             info.offset_of_max_timestamp = last_offset
-        if codec := header.attributes & CODEC_MASK:
-            info.source_codec = codec
-        analyzed.batches.append((position, header))
+        if attributes & CODEC_MASK:
+            info.source_codec = attributes & CODEC_MASK
+        if header.producer_id >= 0:
+            has_producers = True
+        batches.append((position, header))
         position += size
-    info.shallow_count = len(analyzed.batches)
+    info.shallow_count = len(batches)
     info.valid_bytes = position
-    return analyzed
+    return AnalyzedSet(info, batches, has_producers)

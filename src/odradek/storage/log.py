@@ -51,11 +51,11 @@ from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
 from odradek.storage.offsets import LogOffsetMetadata, LogOffsetSnapshot
 from odradek.storage.producer_replay import complete_transaction, marker_of, replay
-from odradek.storage.producer_state import ProducerStateManager
+from odradek.storage.producer_state import CachedBatch, ProducerStateManager
 from odradek.storage.segment import FileSlice, LogSegment
 from odradek.storage.segments import LogSegments
 from odradek.storage.transaction_index import AbortedTransaction
-from odradek.storage.validation import validate_and_assign
+from odradek.storage.validation import BatchValidator
 
 __all__ = ["FetchDataInfo", "FetchIsolation", "Log", "LogServices"]
 
@@ -98,6 +98,7 @@ class Log:
     """An open log. Made by `loader.load_log`."""
 
     __slots__ = (
+        "_config",
         "_directory",
         "_end",
         "_high_watermark",
@@ -106,7 +107,7 @@ class Log:
         "_recovery_point",
         "_services",
         "_stable_place",
-        "config",
+        "_validator",
         "last_flush_ms",
         "leader_epochs",
         "log_directory",
@@ -132,7 +133,8 @@ class Log:
         log_end_offset: int,
     ) -> None:
         self.topic_partition = topic_partition
-        self.config = config
+        self._config = config
+        self._validator = BatchValidator(config)
         self.log_directory = log_directory
         self.segments = segments
         self.leader_epochs = leader_epochs
@@ -171,6 +173,16 @@ class Log:
     def is_live(self) -> bool:
         """Whether the directory bears the plain name of its partition."""
         return self.name == str(self.topic_partition)
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings; a change holds from the next append on."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._validator = BatchValidator(config)
 
     @property
     def active(self) -> LogSegment:
@@ -401,7 +413,7 @@ class Log:
     def _append_as_leader(
         self, records: Buffer, leader_epoch: int, origin: AppendOrigin
     ) -> LogAppendInfo:
-        config = self.config
+        config = self._config
         analyzed = analyze_records(records, origin, max_message_bytes=config.max_message_bytes)
         info = analyzed.info
         batches = analyzed.batches
@@ -416,14 +428,13 @@ class Log:
         written: list[tuple[int, int, int]] = []  # (last offset, max timestamp, size)
         for position, header in batches:
             size = header.length + LOG_OVERHEAD
-            batch = validate_and_assign(
+            batch = self._validator.validate_and_assign(
                 records,
                 position,
                 header,
                 base_offset=offset,
                 leader_epoch=leader_epoch,
                 now_ms=now_ms,
-                config=config,
                 origin=origin,
             )
             if batch.rebuilt is not None:
@@ -540,7 +551,7 @@ class Log:
         first_offset: int,
     ) -> LogAppendInfo:
         """Steps 6 to 12 of an append: the same for leaders and followers."""
-        info, config = analyzed.info, self.config
+        info, config = analyzed.info, self._config
         size = len(records)
         if size > config.segment_bytes:
             raise RecordBatchTooLargeError(
@@ -548,25 +559,10 @@ class Log:
                 f" segment.bytes allows {config.segment_bytes}"
             )
         segment = self._maybe_roll(size, info, now_ms)
-        producers = [
-            (position, header) for position, header in analyzed.batches if header.producer_id >= 0
-        ]
-        if producers and origin is not AppendOrigin.REPLICATION:
-            for position, header in producers:
-                if header.is_control:
-                    marker = marker_of(memoryview(records)[position:], header)
-                    if marker is not None:
-                        self.producer_state.check_marker(header, marker, origin)
-                    continue
-                duplicate = self.producer_state.check_append(header, origin)
-                if duplicate is not None:
-                    info.first_offset = duplicate.first_offset
-                    info.last_offset = duplicate.last_offset
-                    info.max_timestamp = duplicate.timestamp
-                    if config.log_append_time:
-                        info.log_append_time = duplicate.timestamp
-                    info.is_duplicate = True
-                    return info
+        if analyzed.has_producers and origin is not AppendOrigin.REPLICATION:
+            duplicate = self._check_producers(records, analyzed, origin)
+            if duplicate is not None:
+                return self._answer_duplicate(info, duplicate)
         segment.append(
             records,
             written,
@@ -576,11 +572,35 @@ class Log:
         end = info.last_offset + 1
         # At once, so that offsets still grow if the transaction index cannot be written.
         self._end = LogOffsetMetadata(end, segment.base_offset, segment.size)
-        if producers:
+        if analyzed.has_producers:
             self._update_producers(records, segment, analyzed, written, first_offset)
         self.producer_state.map_end_offset = end
         if end - self._recovery_point >= config.flush_messages:
             self.flush()
+        return info
+
+    def _check_producers(
+        self, records: Buffer, analyzed: AnalyzedSet, origin: AppendOrigin
+    ) -> CachedBatch | None:
+        """Whether the producers may write this; returns the batch that a retry repeats."""
+        for position, header in analyzed.batches:
+            if header.producer_id < 0:
+                continue
+            if not header.is_control:
+                duplicate = self.producer_state.check_append(header, origin)
+                if duplicate is not None:
+                    return duplicate
+            elif (marker := marker_of(memoryview(records)[position:], header)) is not None:
+                self.producer_state.check_marker(header, marker, origin)
+        return None
+
+    def _answer_duplicate(self, info: LogAppendInfo, duplicate: CachedBatch) -> LogAppendInfo:
+        info.first_offset = duplicate.first_offset
+        info.last_offset = duplicate.last_offset
+        info.max_timestamp = duplicate.timestamp
+        if self._config.log_append_time:
+            info.log_append_time = duplicate.timestamp
+        info.is_duplicate = True
         return info
 
     def _update_producers(
@@ -621,7 +641,7 @@ class Log:
 
     def _maybe_roll(self, size: int, info: LogAppendInfo, now_ms: int) -> LogSegment:
         segment = self.active
-        config = self.config
+        config = self._config
         if not segment.should_roll(
             max_segment_ms=config.segment_ms,
             max_segment_bytes=config.segment_bytes,

@@ -11,7 +11,6 @@ rule ends it. So a log may stay larger than `retention.bytes` by up to a segment
 committed. The log start rule holds for every log, the others where `cleanup.policy` has `delete`.
 """
 
-import itertools
 import logging
 from collections.abc import Callable
 
@@ -69,7 +68,8 @@ def _by_log_start(log: Log) -> _Rule:
 def _deletable(log: Log, rule: _Rule) -> list[LogSegment]:
     segments = list(log.segments)
     chosen: list[LogSegment] = []
-    for segment, following in itertools.pairwise([*segments, None]):
+    followers: list[LogSegment | None] = [*segments[1:], None]
+    for segment, following in zip(segments, followers, strict=False):
         upper = following.base_offset if following is not None else log.log_end_offset
         is_empty_active = following is None and segment.size == 0
         if log.high_watermark < upper or is_empty_active or not rule(segment, following):

@@ -35,10 +35,10 @@ from odradek.records.batch import (
 )
 from odradek.records.builder import rebuild_batch
 from odradek.records.compression import Codec, decompress
-from odradek.records.walk import NULL_KEY, walk_records
+from odradek.records.walk import NULL_KEY, TIMESTAMP_OUT_OF_RANGE, walk_records
 from odradek.storage.config import INT64_MAX, LogConfig
 
-__all__ = ["ValidatedBatch", "validate_and_assign"]
+__all__ = ["BatchValidator", "ValidatedBatch"]
 
 INT64_MIN = -(2**63)
 _MIN_REGION_CAP = 256 << 20  # Decompressed bytes that are always allowed.
@@ -60,64 +60,154 @@ class ValidatedBatch(NamedTuple):
     max_timestamp: int
 
 
-def validate_and_assign(
-    records: WritableBuffer,
-    position: int,
-    header: BatchHeader,
-    *,
-    base_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-    config: LogConfig,
-    origin: AppendOrigin,
-) -> ValidatedBatch:
-    """Checks the batch at `position`, then gives it its offset and epoch.
+class BatchValidator:
+    """The checks of one topic's settings; made anew when they change."""
 
-    The CRC has been checked before.
+    __slots__ = (
+        "_after_max_ms",
+        "_before_max_ms",
+        "_has_window",
+        "_is_compacted",
+        "_log_append_time",
+        "_max_region_bytes",
+        "_must_walk_compressed",
+        "_target",
+        "_target_level",
+    )
 
-    Raises:
-        InvalidRecordError: A rule of the format or of the topic is broken.
-        InvalidTimestampError: A record's time lies outside the topic's window.
-    """
-    attributes = header.attributes
-    if header.magic != CURRENT_MAGIC:
-        raise InvalidRecordError(f"the batch has format v{header.magic}, expected v2")
-    if origin is AppendOrigin.CLIENT:
-        _check_client_header(header)
-    codec = attributes & CODEC_MASK
-    target = codec
-    if config.compression_type != "producer" and not attributes & CONTROL_MASK:
-        target = _TARGET_CODECS[config.compression_type]
-    max_timestamp = header.max_timestamp
-    has_window = (
-        config.timestamp_after_max_ms != INT64_MAX or config.timestamp_before_max_ms != INT64_MAX
-    ) and not config.log_append_time
-    if (
-        not codec
-        or config.validate_compressed
-        or config.cleanup_compact
-        or has_window
-        or target != codec
-    ):
-        walked_timestamp, consecutive = _walk(
-            records, position, header, codec, now_ms, config, has_window
+    def __init__(self, config: LogConfig) -> None:
+        self._log_append_time = config.log_append_time
+        self._is_compacted = config.cleanup_compact
+        self._before_max_ms = config.timestamp_before_max_ms
+        self._after_max_ms = config.timestamp_after_max_ms
+        self._has_window = not config.log_append_time and (
+            self._after_max_ms != INT64_MAX or self._before_max_ms != INT64_MAX
         )
-        if not attributes & APPEND_TIME_MASK:
-            max_timestamp = walked_timestamp
-        if target != codec or not consecutive:
-            batch = memoryview(records)[position : position + header.length + LOG_OVERHEAD]
-            rebuilt = rebuild_batch(
-                batch, header, codec=Codec(target), level=_level(target, config)
+        # None keeps the codec of each batch.
+        self._target = (
+            None
+            if config.compression_type == "producer"
+            else _TARGET_CODECS[config.compression_type]
+        )
+        self._target_level = _level(self._target, config)
+        self._must_walk_compressed = (
+            config.validate_compressed or config.cleanup_compact or self._has_window
+        )
+        self._max_region_bytes = max(_REGION_CAP_FACTOR * config.max_message_bytes, _MIN_REGION_CAP)
+
+    def validate_and_assign(
+        self,
+        records: WritableBuffer,
+        position: int,
+        header: BatchHeader,
+        *,
+        base_offset: int,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+    ) -> ValidatedBatch:
+        """Checks the batch at `position`, then gives it its offset and epoch.
+
+        The CRC has been checked before.
+
+        Raises:
+            InvalidRecordError: A rule of the format or of the topic is broken.
+            InvalidTimestampError: A record's time lies outside the topic's window.
+        """
+        attributes = header.attributes
+        if header.magic != CURRENT_MAGIC:
+            raise InvalidRecordError(f"the batch has format v{header.magic}, expected v2")
+        if origin is AppendOrigin.CLIENT:
+            _check_client_header(header)
+        codec = attributes & CODEC_MASK
+        must_recompress = (
+            self._target is not None and self._target != codec and not attributes & CONTROL_MASK
+        )
+        max_timestamp = header.max_timestamp
+        must_stamp = self._log_append_time or attributes & APPEND_TIME_MASK
+        if not codec or self._must_walk_compressed or must_recompress:
+            walked_timestamp, consecutive = self._walk(records, position, header, codec, now_ms)
+            if walked_timestamp != max_timestamp and not attributes & APPEND_TIME_MASK:
+                max_timestamp = walked_timestamp
+                must_stamp = True
+            if must_recompress or not consecutive:
+                batch = memoryview(records)[position : position + header.length + LOG_OVERHEAD]
+                target = Codec(codec) if self._target is None else self._target
+                rebuilt = rebuild_batch(batch, header, codec=target, level=self._target_level)
+                stamped = self._stamp(rebuilt, 0, header, max_timestamp, now_ms)
+                patch_offset_and_epoch(rebuilt, 0, base_offset, leader_epoch)
+                return ValidatedBatch(rebuilt, stamped)
+        if must_stamp:
+            max_timestamp = self._stamp(records, position, header, max_timestamp, now_ms)
+        patch_offset_and_epoch(records, position, base_offset, leader_epoch)
+        return ValidatedBatch(None, max_timestamp)
+
+    def _walk(
+        self, records: WritableBuffer, position: int, header: BatchHeader, codec: int, now_ms: int
+    ) -> tuple[int, bool]:
+        """Largest timestamp of the records and whether their offsets are consecutive.
+
+        Raises:
+            InvalidRecordError: A record is malformed or lacks a key.
+            InvalidTimestampError: A record lies outside the window.
+        """
+        earliest, latest = INT64_MIN, INT64_MAX
+        if self._has_window:
+            earliest = now_ms - self._before_max_ms
+            latest = min(INT64_MAX, now_ms + self._after_max_ms)
+            if header.attributes & APPEND_TIME_MASK:
+                # Then every record has the largest timestamp, whatever its delta says.
+                if not earliest <= header.max_timestamp <= latest:
+                    _refuse([(0, TIMESTAMP_OUT_OF_RANGE)], earliest, latest)
+                earliest, latest = INT64_MIN, INT64_MAX
+        start, end = position + HEADER_SIZE, position + header.length + LOG_OVERHEAD
+        if codec:
+            if codec > Codec.ZSTD:
+                raise InvalidRecordError(f"codec {codec} does not exist, expected 0 to 4")
+            region = decompress(
+                Codec(codec),
+                memoryview(records)[start:end],
+                max_size=self._max_region_bytes,
+                strict=True,
             )
-            _stamp(rebuilt, 0, header, max_timestamp, now_ms, config)
-            patch_offset_and_epoch(rebuilt, 0, base_offset, leader_epoch)
-            return ValidatedBatch(rebuilt, now_ms if config.log_append_time else max_timestamp)
-    if config.log_append_time or attributes & APPEND_TIME_MASK or max_timestamp != header[8]:
-        _stamp(records, position, header, max_timestamp, now_ms, config)
-        if config.log_append_time:
+            records, start, end = memoryview(region), 0, len(region)
+        max_timestamp, _, consecutive, bad = walk_records(
+            records,
+            start,
+            end,
+            header.record_count,
+            header.base_timestamp,
+            earliest,
+            latest,
+            self._is_compacted and not header.attributes & CONTROL_MASK,
+        )
+        if bad:
+            _refuse(bad, earliest, latest)
+        return max_timestamp, consecutive
+
+    def _stamp(
+        self,
+        records: WritableBuffer,
+        position: int,
+        header: BatchHeader,
+        max_timestamp: int,
+        now_ms: int,
+    ) -> int:
+        """Sets timestamp type and largest timestamp as the topic wants them; returns the latter.
+
+        Raises:
+            InvalidTimestampError: The producer marked its batch as stamped by the broker.
+        """
+        if header.attributes & APPEND_TIME_MASK and (
+            self._log_append_time or header.max_timestamp == NO_TIMESTAMP
+        ):
+            raise InvalidTimestampError("a producer must not set the timestamp type LogAppendTime")
+        if self._log_append_time:
             max_timestamp = now_ms
-    patch_offset_and_epoch(records, position, base_offset, leader_epoch)
-    return ValidatedBatch(None, max_timestamp)
+        patch_max_timestamp(
+            records, position, log_append_time=self._log_append_time, max_timestamp=max_timestamp
+        )
+        return max_timestamp
 
 
 def _check_client_header(header: BatchHeader) -> None:
@@ -143,51 +233,6 @@ def _check_client_header(header: BatchHeader) -> None:
         )
 
 
-def _walk(
-    records: WritableBuffer,
-    position: int,
-    header: BatchHeader,
-    codec: int,
-    now_ms: int,
-    config: LogConfig,
-    has_window: bool,
-) -> tuple[int, bool]:
-    """Largest timestamp of the records and whether their offsets are consecutive.
-
-    Raises:
-        InvalidRecordError: A record is malformed or lacks a key.
-        InvalidTimestampError: A record lies outside the window.
-    """
-    earliest, latest = INT64_MIN, INT64_MAX
-    if has_window:
-        earliest = now_ms - config.timestamp_before_max_ms
-        latest = min(INT64_MAX, now_ms + config.timestamp_after_max_ms)
-    start, end = position + HEADER_SIZE, position + header.length + LOG_OVERHEAD
-    if codec:
-        if codec > Codec.ZSTD:
-            raise InvalidRecordError(f"codec {codec} does not exist, expected 0 to 4")
-        region = decompress(
-            Codec(codec),
-            memoryview(records)[start:end],
-            max_size=max(_REGION_CAP_FACTOR * config.max_message_bytes, _MIN_REGION_CAP),
-            strict=True,
-        )
-        records, start, end = memoryview(region), 0, len(region)
-    max_timestamp, _, consecutive, bad = walk_records(
-        records,
-        start,
-        end,
-        header.record_count,
-        header.base_timestamp,
-        earliest,
-        latest,
-        config.cleanup_compact and not header.attributes & CONTROL_MASK,
-    )
-    if bad:
-        _refuse(bad, earliest, latest)
-    return max_timestamp, consecutive
-
-
 def _refuse(bad: list[tuple[int, int]], earliest: int, latest: int) -> None:
     errors = [
         (
@@ -204,33 +249,13 @@ def _refuse(bad: list[tuple[int, int]], earliest: int, latest: int) -> None:
     raise InvalidTimestampError(message, errors)
 
 
-def _stamp(
-    records: WritableBuffer,
-    position: int,
-    header: BatchHeader,
-    max_timestamp: int,
-    now_ms: int,
-    config: LogConfig,
-) -> None:
-    """Sets timestamp type and largest timestamp as the topic wants them.
-
-    Raises:
-        InvalidTimestampError: The producer marked its batch as stamped by the broker.
-    """
-    if header.attributes & APPEND_TIME_MASK and (
-        config.log_append_time or header.max_timestamp == NO_TIMESTAMP
-    ):
-        raise InvalidTimestampError("a producer must not set the timestamp type LogAppendTime")
-    if config.log_append_time:
-        patch_max_timestamp(records, position, log_append_time=True, max_timestamp=now_ms)
-    else:
-        patch_max_timestamp(records, position, log_append_time=False, max_timestamp=max_timestamp)
-
-
-def _level(codec: int, config: LogConfig) -> int | None:
-    levels = {
-        Codec.GZIP: config.compression_gzip_level,
-        Codec.LZ4: config.compression_lz4_level,
-        Codec.ZSTD: config.compression_zstd_level,
-    }
-    return levels.get(Codec(codec))
+def _level(codec: Codec | None, config: LogConfig) -> int | None:
+    match codec:
+        case Codec.GZIP:
+            return config.compression_gzip_level
+        case Codec.LZ4:
+            return config.compression_lz4_level
+        case Codec.ZSTD:
+            return config.compression_zstd_level
+        case _:
+            return None

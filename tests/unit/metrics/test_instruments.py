@@ -4,10 +4,10 @@ import math
 from random import Random
 
 import pytest
-from tests.unit.metrics.fakes import FakeClock
 
 from odradek.metrics import Histogram, Meter, Timer
 from odradek.metrics.instruments import BATCH_SIZE, RESERVOIR_SIZE
+from tests.unit.metrics.fakes import FakeClock
 
 
 def test_a_meter_counts() -> None:

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.metrics.fakes import FakeClock
 
 from odradek.metrics import CONTENT_TYPE, MetricRegistry, iter_prometheus, render_prometheus
+from tests.unit.metrics.fakes import FakeClock
 
 
 def parse(page: str) -> dict[str, Metric]:

@@ -3,9 +3,9 @@
 from random import Random
 
 import pytest
-from tests.unit.metrics.fakes import FakeClock
 
 from odradek.metrics import OTHER, Histogram, Meter, MetricName, MetricRegistry, Timer
+from tests.unit.metrics.fakes import FakeClock
 
 BYTES_IN = MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec")
 

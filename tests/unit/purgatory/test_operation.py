@@ -1,9 +1,9 @@
 """A delayed operation ends exactly once, and no wake-up is lost."""
 
 import pytest
-from tests.unit.purgatory.fakes import Switch
 
 from odradek.purgatory import ManualTimer
+from tests.unit.purgatory.fakes import Switch
 
 
 def test_only_one_force_complete_wins() -> None:

@@ -5,10 +5,10 @@ from random import Random
 from typing import overload
 
 import pytest
-from tests.unit.purgatory.fakes import FakeClock, FakeLoop, Switch
 
 from odradek.metrics import MetricRegistry, render_prometheus
 from odradek.purgatory import DelayedOperationPurgatory, ManualTimer, SystemTimer
+from tests.unit.purgatory.fakes import FakeClock, FakeLoop, Switch
 
 
 def purgatory_of(

@@ -1,9 +1,9 @@
 """The wheel against the vectors of 04a section 8 and 04b section 8; times in whole ms."""
 
 import pytest
-from tests.unit.purgatory.fakes import Note
 
 from odradek.purgatory.timing_wheel import BucketQueue, Schedule, TimerTaskEntry, TimingWheel
+from tests.unit.purgatory.fakes import Note
 
 # (level counted from 1, index of the bucket, its start); None: not in the wheel.
 Place = tuple[int, int, int] | None

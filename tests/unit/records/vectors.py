@@ -1,4 +1,4 @@
-"""Batches as the Java client, librdkafka, kafka-python and aiokafka write them, and their content."""
+"""Batches as the Java client, librdkafka, kafka-python and aiokafka write them."""
 
 from odradek.records.record import Record
 

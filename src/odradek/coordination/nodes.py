@@ -1,0 +1,328 @@
+"""What stands in the store's nodes: JSON in Kafka's shape, as values.
+
+Every reader ignores unknown fields and the order of fields. It raises `BadNodeData` for anything it
+cannot use, saying what was expected and what was found, since any tool may write to the store.
+"""
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from odradek.coordination.json_fields import (
+    INT32_MAX,
+    Json,
+    JsonFields,
+    encode_object,
+    parse_integer,
+)
+from odradek.errors import BadNodeData
+from odradek.model import (
+    Endpoint,
+    LeaderAndIsr,
+    ReplicaAssignment,
+    SecurityProtocol,
+    TopicPartition,
+    parse_uuid,
+    uuid_text,
+)
+
+__all__ = [
+    "BrokerNode",
+    "ControllerNode",
+    "PartitionStateNode",
+    "ProducerIdBlock",
+    "TopicNode",
+    "encode_cluster_id",
+    "encode_config",
+    "encode_config_change",
+    "encode_controller_epoch",
+    "encode_log_dir_event",
+    "encode_partitions",
+    "encode_reassignments",
+    "parse_cluster_id",
+    "parse_config",
+    "parse_config_change",
+    "parse_controller_epoch",
+    "parse_log_dir_event",
+    "parse_partitions",
+    "parse_reassignments",
+]
+
+_LOG_DIR_FAILURE = 1  # The only event Kafka knows.
+_ENDPOINT = re.compile(r"([^:/]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(-?\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerNode:
+    """/controller."""
+
+    broker_id: int
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        return encode_object(
+            {"version": 1, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms)}
+        )
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> "ControllerNode":
+        fields = JsonFields.of(data, "controller")
+        return cls(fields.integer("brokerid"), fields.integer_text("timestamp"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerNode:
+    """/brokers/ids/<id>; written as version 5, read from version 1 on."""
+
+    endpoints: tuple[Endpoint, ...]
+    timestamp_ms: int
+    rack: str | None = None
+
+    def encode(self) -> bytes:
+        plain = SecurityProtocol.PLAINTEXT
+        host, port = next(
+            ((e.host, e.port) for e in self.endpoints if e.security_protocol is plain), (None, -1)
+        )
+        node: dict[str, Json] = {
+            "version": 5,
+            "host": host,
+            "port": port,
+            "jmx_port": -1,
+            "timestamp": str(self.timestamp_ms),
+            "endpoints": [endpoint.connection_string for endpoint in self.endpoints],
+            "listener_security_protocol_map": {
+                endpoint.listener: endpoint.security_protocol.name for endpoint in self.endpoints
+            },
+            "features": {},
+        }
+        if self.rack is not None:
+            node["rack"] = self.rack
+        return encode_object(node)
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> "BrokerNode":
+        fields = JsonFields.of(data, "broker")
+        version = fields.integer("version")
+        if not 1 <= version <= 5:
+            raise BadNodeData(f"broker: expected version 1 to 5, found {version}")
+        if version == 1:
+            host, port = fields.text("host"), fields.integer("port")
+            endpoints: tuple[Endpoint, ...] = (
+                Endpoint(host, port, "PLAINTEXT", SecurityProtocol.PLAINTEXT),
+            )
+        else:
+            protocols = fields.text_map("listener_security_protocol_map", missing={})
+            endpoints = tuple(_parse_endpoint(e, protocols) for e in fields.texts("endpoints"))
+        listeners = [endpoint.listener for endpoint in endpoints]
+        if len(set(listeners)) != len(listeners):
+            raise BadNodeData(f"broker: a listener name comes twice in {listeners}")
+        return cls(
+            endpoints=endpoints,
+            timestamp_ms=fields.integer_text("timestamp", missing=-1),
+            rack=fields.optional_text("rack"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicNode:
+    """/brokers/topics/<t>; written as version 3, read from version 1 on."""
+
+    topic_id: uuid.UUID | None  # None in what tools older than topic ids wrote.
+    assignment: Mapping[int, ReplicaAssignment]
+
+    def encode(self) -> bytes:
+        assert self.topic_id is not None, "every rewrite of ours keeps the topic id"
+        parts = sorted(self.assignment.items())
+        return encode_object(
+            {
+                "version": 3,
+                "topic_id": uuid_text(self.topic_id),
+                "partitions": {str(p): list(a.replicas) for p, a in parts},
+                "adding_replicas": {str(p): list(a.adding) for p, a in parts if a.adding},
+                "removing_replicas": {str(p): list(a.removing) for p, a in parts if a.removing},
+            }
+        )
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> "TopicNode":
+        fields = JsonFields.of(data, "topic")
+        partitions = fields.replica_map("partitions")
+        adding = fields.replica_map("adding_replicas", missing={})
+        removing = fields.replica_map("removing_replicas", missing={})
+        text = fields.optional_text("topic_id")
+        try:
+            topic_id = None if text is None else parse_uuid(text)
+        except ValueError as error:
+            raise BadNodeData(f"topic: topic_id: {error}") from None
+        return cls(
+            topic_id=topic_id,
+            assignment={
+                p: ReplicaAssignment(replicas, adding.get(p, ()), removing.get(p, ()))
+                for p, replicas in sorted(partitions.items())
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStateNode:
+    """/brokers/topics/<t>/partitions/<p>/state."""
+
+    leader_and_isr: LeaderAndIsr
+    controller_epoch: int  # Of the controller that decided it.
+
+    def encode(self) -> bytes:
+        state = self.leader_and_isr
+        return encode_object(
+            {
+                "controller_epoch": self.controller_epoch,
+                "leader": state.leader,
+                "version": 1,
+                "leader_epoch": state.leader_epoch,
+                "isr": list(state.isr),
+            }
+        )
+
+    @classmethod
+    def parse(cls, data: bytes | None, version: int) -> "PartitionStateNode":
+        """Reads a node whose data version is `version`."""
+        fields = JsonFields.of(data, "partition state")
+        state = LeaderAndIsr(
+            leader=fields.integer("leader"),
+            leader_epoch=fields.integer("leader_epoch"),
+            isr=fields.integers("isr"),
+            partition_version=version,
+        )
+        return cls(state, fields.integer("controller_epoch"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdBlock:
+    """/latest_producer_id_block, which is null before the first block."""
+
+    broker_id: int
+    first_id: int
+    last_id: int  # Inclusive, as in the node.
+
+    def encode(self) -> bytes:
+        return encode_object(
+            {
+                "version": 1,
+                "broker": self.broker_id,
+                "block_start": str(self.first_id),
+                "block_end": str(self.last_id),
+            }
+        )
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> "ProducerIdBlock | None":
+        if data is None:
+            return None
+        fields = JsonFields.of(data, "producer id block")
+        block = cls(
+            broker_id=fields.integer("broker"),
+            first_id=fields.integer_text("block_start"),
+            last_id=fields.integer_text("block_end"),
+        )
+        if not 0 <= block.first_id <= block.last_id:
+            raise BadNodeData(f"producer id block: {block.first_id} to {block.last_id}")
+        return block
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode("ascii")
+
+
+def parse_controller_epoch(data: bytes | None) -> int:
+    """/controller_epoch: decimal text."""
+    return parse_integer((data or b"").decode("ascii", "replace"), "controller epoch", INT32_MAX)
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return encode_object({"version": 1, "config": dict(config)})
+
+
+def parse_config(data: bytes | None) -> dict[str, str]:
+    """/config/<type>/<entity>; null data is no override."""
+    return {} if data is None else JsonFields.of(data, "config").text_map("config")
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    return encode_object({"version": 2, "entity_path": entity_path})
+
+
+def parse_config_change(data: bytes | None) -> str:
+    """/config/changes/config_change_<seq>: the entity's path below /config."""
+    fields = JsonFields.of(data, "config change")
+    if (version := fields.integer("version")) != 2:
+        raise BadNodeData(f"config change: expected version 2, found {version}")
+    return fields.text("entity_path")
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return encode_object({"version": "1", "id": cluster_id})
+
+
+def parse_cluster_id(data: bytes | None) -> str:
+    """/cluster/id."""
+    return JsonFields.of(data, "cluster id").text("id")
+
+
+def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """An ISR change notification, or a preferred replica election."""
+    items: list[Json] = [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
+    return encode_object({"version": 1, "partitions": items})
+
+
+def parse_partitions(data: bytes | None) -> list[TopicPartition]:
+    return [tp for tp, _ in _parse_partition_list(data, "partition list")]
+
+
+def encode_reassignments(reassignments: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    """/admin/reassign_partitions."""
+    items: list[Json] = [
+        {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
+        for tp, replicas in reassignments.items()
+    ]
+    return encode_object({"version": 1, "partitions": items})
+
+
+def parse_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]]:
+    parsed = _parse_partition_list(data, "reassignment")
+    return {tp: fields.integers("replicas") for tp, fields in parsed}
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """A log directory of `broker_id` has failed."""
+    return encode_object({"version": 1, "broker": broker_id, "event": _LOG_DIR_FAILURE})
+
+
+def parse_log_dir_event(data: bytes | None) -> int:
+    """The broker whose log directory failed."""
+    return JsonFields.of(data, "log dir event").integer("broker")
+
+
+def _parse_partition_list(
+    data: bytes | None, what: str
+) -> list[tuple[TopicPartition, "JsonFields"]]:
+    items = JsonFields.of(data, what).array("partitions")
+    parsed = []
+    for item in items:
+        fields = JsonFields.check(item, what)
+        partition = fields.integer("partition")
+        if partition < 0:
+            raise BadNodeData(f"{what}: partition {partition}")
+        parsed.append((TopicPartition(fields.text("topic"), partition), fields))
+    return parsed
+
+
+def _parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None:
+        raise BadNodeData(f"broker: expected an endpoint NAME://host:port, found {text!r}")
+    listener, bracketed, plain, port = match.groups()
+    protocol = protocols.get(listener, listener)  # Before version 4 the name was the protocol.
+    if protocol not in SecurityProtocol.__members__:
+        raise BadNodeData(f"broker: listener {listener} has unknown protocol {protocol!r}")
+    host = plain if bracketed is None else bracketed
+    return Endpoint(host, int(port), listener, SecurityProtocol[protocol])
