@@ -53,8 +53,8 @@ kafka: ## fetch Apache Kafka into a cache outside the tree, for the tests agains
 bench: $(READY) ## measure; prints a table, keeps the raw figures in benchmarks/results
 	@$(BIN)/python -m benchmarks
 
-docs: $(READY) ## write the generated pages of docs/reference
-	@$(BIN)/python scripts/docs.py
+docs: $(READY) ## check the documents: paths, links and commands they name
+	@$(BIN)/pytest -q tests/architecture/test_docs.py
 
 fuzz: $(READY) ## throw ever new bytes at the decoders for FUZZ_SECONDS (60)
 	@end=$$((SECONDS + $(FUZZ_SECONDS))); \

@@ -235,8 +235,8 @@ class Definition:
         for declared in self._declared():
             if self._keys.setdefault(declared.name, declared) != declared:
                 raise TypeError(f"{declared.name} is declared twice, differently")
-        # A synonym with facts of its own declares its name; a bare one refers to it, or is the key's
-        # twin if nobody declares it.
+        # A synonym with facts of its own declares its name; a bare one refers to it, or is the
+        # key's twin if nobody declares it.
         synonyms = [
             (declared, weaker) for declared in self._declared() for weaker in declared.synonyms
         ]

@@ -48,7 +48,15 @@ from odradek.coordination.tree import (
 )
 from odradek.errors import StoreCorruptError, StoreError
 
-__all__ = ["JOURNAL_HEAD", "encode_record", "encode_snapshot", "parse_snapshot", "replay"]
+__all__ = [
+    "JOURNAL_HEAD",
+    "encode_record",
+    "encode_snapshot",
+    "parse_snapshot",
+    "replay",
+    "seal_record",
+    "seal_snapshot",
+]
 
 JOURNAL_HEAD = b"odrjrnl1"
 _SNAPSHOT_HEAD = b"odrsnap1"
@@ -76,7 +84,11 @@ def encode_record(transaction: Transaction, durable_zxid: int) -> bytes:
                 parts += (_U8.pack(_SET), _string(path), _blob(data))
             case NodeDeleted(path=path):
                 parts += (_U8.pack(_DELETED), _string(path))
-    payload = b"".join(parts)
+    return seal_record(b"".join(parts))
+
+
+def seal_record(payload: bytes) -> bytes:
+    """Puts length and CRC before a record."""
     return _FRAME.pack(len(payload), _record_crc(payload)) + payload
 
 
@@ -183,7 +195,11 @@ def encode_snapshot(tree: NodeTree) -> bytes:
     for path, node in sorted(tree.items()):
         numbers = (node.czxid, node.mzxid, node.version, node.ephemeral_owner, node.created_count)
         parts += (_string(path), _blob(node.data), _NODE.pack(*numbers))
-    body = b"".join(parts)
+    return seal_snapshot(b"".join(parts))
+
+
+def seal_snapshot(body: bytes) -> bytes:
+    """Puts the CRC behind a snapshot."""
     return body + _U32.pack(crc32c.crc32c(body))
 
 

@@ -79,7 +79,7 @@ class JsonFields:
 
     def text(self, name: str) -> str:
         value = self._fields.get(name)
-        if not isinstance(value, str):
+        if not _is_text(value):
             raise self._unexpected(name, "a string")
         return value
 
@@ -94,14 +94,14 @@ class JsonFields:
 
     def texts(self, name: str) -> list[str]:
         values = self.array(name)
-        texts = [value for value in values if isinstance(value, str)]
+        texts = [value for value in values if _is_text(value)]
         if len(texts) != len(values):
             raise self._unexpected(name, "an array of strings")
         return texts
 
     def text_map(self, name: str, missing: dict[str, str] | None = None) -> dict[str, str]:
         pairs = self._object(name, missing).items()
-        texts = {key: value for key, value in pairs if isinstance(value, str)}
+        texts = {key: value for key, value in pairs if _is_text(value)}
         if len(texts) != len(pairs):
             raise self._unexpected(name, "an object of strings")
         return texts
@@ -141,6 +141,11 @@ class JsonFields:
 
 def _is_int32(value: Json) -> TypeGuard[int]:
     return type(value) is int and abs(value) <= INT32_MAX
+
+
+def _is_text(value: Json) -> TypeGuard[str]:
+    """Whether it is a string that can be written again: JSON can escape half a character."""
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _show(value: Json) -> str:

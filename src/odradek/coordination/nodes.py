@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 _LOG_DIR_FAILURE = 1  # The only event Kafka knows.
-_ENDPOINT = re.compile(r"([^:/]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(-?\d{1,5})")
+_ENDPOINT = re.compile(r"([^:/]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(-?[0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ class Histogram:
         if not batch:
             return
         self._count += len(batch)
-        self._total += math.fsum(batch)
+        self._total += sum(batch)
         self._min = min(self._min, min(batch))
         self._max = max(self._max, max(batch))
 

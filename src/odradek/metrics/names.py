@@ -22,6 +22,7 @@ Metrics that differ only in their tags form one family; all of them are of one k
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 __all__ = ["Kind", "MetricName"]
 
@@ -67,6 +68,7 @@ class MetricName:
         return tuple((label_name(tag), value) for tag, value in self.tags)
 
 
+@lru_cache(maxsize=1024)  # Tags are few, and every sample of a page asks.
 def label_name(tag: str) -> str:
     label = _NOT_IN_A_NAME.sub("_", tag)
     return f"_{label}" if label[:1].isdigit() else label

@@ -1,6 +1,6 @@
 """The registry as Prometheus text, version 0.0.4.
 
-A family at a time, so that whoever serves a large page can let others run in between::
+It comes in pieces, so that whoever serves a large page can let others run in between::
 
     # HELP kafka_server_brokertopicmetrics_bytesin_total Bytes written by clients.
     # TYPE kafka_server_brokertopicmetrics_bytesin_total counter
@@ -12,16 +12,19 @@ How names are formed is told in `odradek.metrics.names`.
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from odradek.metrics.instruments import QUANTILES, Gauge, Histogram, Meter, Timer
-from odradek.metrics.names import MetricName
-from odradek.metrics.registry import Family, Instrument, MetricRegistry
+from odradek.metrics.names import Kind, MetricName
+from odradek.metrics.registry import Instrument, MetricRegistry
 
 __all__ = ["CONTENT_TYPE", "iter_prometheus", "render_prometheus"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# About a millisecond of rendering each: a summary merges and sorts a thousand values.
+SERIES_PER_PIECE = {Kind.METER: 200, Kind.GAUGE: 200, Kind.HISTOGRAM: 4}
 
 _log = logging.getLogger(__name__)
 
@@ -35,25 +38,27 @@ def render_prometheus(registry: MetricRegistry) -> str:
 
 
 def iter_prometheus(registry: MetricRegistry) -> Iterator[str]:
-    """The page in pieces, one per family; the registry may change between them."""
+    """The page in pieces of whole lines; the registry may change between them."""
     for family in registry.families():
-        yield _render_family(family)
+        yield (
+            f"# HELP {family.name} {family.doc.translate(_HELP_ESCAPES)}\n"
+            f"# TYPE {family.name} {family.kind.value}\n"
+        )
+        series = tuple(family.series.items())
+        step = SERIES_PER_PIECE[family.kind]
+        for start in range(0, len(series), step):
+            yield _render(family.name, series[start : start + step])
 
 
-def _render_family(family: Family) -> str:
-    lines = [
-        f"# HELP {family.name} {family.doc.translate(_HELP_ESCAPES)}",
-        f"# TYPE {family.name} {family.kind.value}",
-    ]
-    # A copy, because a gauge may register or remove others while it is read.
-    for name, instrument in tuple(family.series.items()):
+def _render(family: str, series: Sequence[tuple[MetricName, Instrument]]) -> str:
+    lines: list[str] = []
+    for name, instrument in series:
         try:
-            lines.extend(_samples(family.name, name, instrument))
+            lines.extend(_samples(family, name, instrument))
         except Exception:  # noqa: BLE001 - a gauge is anybody's code, logged
             # One broken gauge must not take the page away.
             _log.exception("Metric %s cannot be read", name)
-    lines.append("")
-    return "\n".join(lines)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _samples(family: str, name: MetricName, instrument: Instrument) -> list[str]:

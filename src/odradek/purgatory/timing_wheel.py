@@ -196,27 +196,29 @@ class TimingWheel:
         self.overflow_wheel: TimingWheel | None = None
 
     def add(self, entry: TimerTaskEntry) -> bool:
-        """Put the entry where it belongs; False if it is cancelled or due."""
-        if entry.is_cancelled:
-            return False
+        """Put the entry where it belongs, here or above; False if it is cancelled or due."""
         expiration_ms = entry.expiration_ms
-        if expiration_ms < self.current_time_ms + self.tick_ms:
+        if entry.is_cancelled or expiration_ms < self.current_time_ms + self.tick_ms:
             return False
-        if expiration_ms < self.current_time_ms + self.interval_ms:
-            tick = expiration_ms // self.tick_ms
-            bucket = self.buckets[tick % self.wheel_size]
-            bucket.add(entry)
-            if bucket.set_expiration(tick * self.tick_ms):
-                self._queue.offer(bucket)
-            return True
-        if self.overflow_wheel is None:
-            self.overflow_wheel = TimingWheel(
-                tick_ms=self.interval_ms,
-                wheel_size=self.wheel_size,
-                start_ms=self.current_time_ms,
-                queue=self._queue,
-            )
-        return self.overflow_wheel.add(entry)
+        wheel = self
+        # What overflows here is not due above: the tick there is the turn here, the clock not ahead.
+        while expiration_ms >= wheel.current_time_ms + wheel.interval_ms:
+            wheel = wheel.overflow_wheel or wheel.add_overflow_wheel()
+        tick = expiration_ms // wheel.tick_ms
+        bucket = wheel.buckets[tick % wheel.wheel_size]
+        bucket.add(entry)
+        if bucket.set_expiration(tick * wheel.tick_ms):
+            self._queue.offer(bucket)
+        return True
+
+    def add_overflow_wheel(self) -> "TimingWheel":
+        self.overflow_wheel = TimingWheel(
+            tick_ms=self.interval_ms,
+            wheel_size=self.wheel_size,
+            start_ms=self.current_time_ms,
+            queue=self._queue,
+        )
+        return self.overflow_wheel
 
     def advance_clock(self, time_ms: int) -> None:
         """Turn the hands, this level's and those above; tasks are not touched."""

@@ -1,6 +1,6 @@
 """What an append is told and what it answers; the analysis of a set of batches before it."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -14,7 +14,10 @@ from odradek.records.batch import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CURRENT_MAGIC,
+    HEADER,
+    HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC_POSITION,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -25,28 +28,30 @@ from odradek.records.batch import (
 __all__ = ["AnalyzedSet", "LogAppendInfo", "analyze_records"]
 
 
-@dataclass(slots=True)
 class LogAppendInfo:
     """What became of one append.
 
-    `first_offset` is None for sets of the old formats, whose headers do not carry it.
+    The values here are defaults that an instance overrides: one is made for every append, most of
+    whose fields keep them.
     """
 
-    first_offset: int | None = None
+    first_offset: int | None = None  # None for old formats, whose headers do not carry it.
     last_offset: int = -1
     max_timestamp: int = NO_TIMESTAMP
     offset_of_max_timestamp: int = -1  # Last offset of the batch that has it.
     log_append_time: int = NO_TIMESTAMP  # The broker's time on a LogAppendTime topic.
     log_start_offset: int = -1  # The log's, when the append returned.
+    leader_epoch: int = -1
     source_codec: int = 0  # Codec found in the set; the last one that is not none.
     shallow_count: int = 0  # Batches.
     valid_bytes: int = 0  # Bytes of whole batches.
     offsets_monotonic: bool = True
     last_offset_of_first_batch: int = -1
     is_duplicate: bool = False  # An idempotent retry: nothing was written.
-    leader_epoch: int = -1
-    record_errors: tuple[tuple[int, str], ...] = ()
-    error_message: str | None = None
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"LogAppendInfo({fields})"
 
     @property
     def message_count(self) -> int:
@@ -62,8 +67,7 @@ class LogAppendInfo:
         return self.last_offset_of_first_batch
 
 
-@dataclass(slots=True)
-class AnalyzedSet:
+class AnalyzedSet(NamedTuple):
     """The batches of a set, with the first draft of the answer."""
 
     info: LogAppendInfo
@@ -71,7 +75,7 @@ class AnalyzedSet:
     has_producers: bool  # Whether any batch carries a producer id.
 
 
-def analyze_records(
+def analyze_records(  # noqa: C901 - one loop, once per append: calls would double its cost
     records: Buffer,
     origin: AppendOrigin,
     *,
@@ -99,7 +103,16 @@ def analyze_records(
     position = 0
     end = len(records)
     view = memoryview(records)
-    while position < end and (header := parse_header(records, position, end)) is not None:
+    while position < end:
+        if position + HEADER_SIZE <= end and records[position + MAGIC_POSITION] == CURRENT_MAGIC:
+            header = BatchHeader._make(HEADER.unpack_from(records, position))
+            if not HEADER_SIZE <= header.length + LOG_OVERHEAD <= end - position:
+                parse_header(records, position, end)  # Raises for an impossible length.
+                break
+        elif (legacy := parse_header(records, position, end)) is not None:
+            header = legacy
+        else:
+            break
         base_offset, length, leader_epoch, magic, crc, attributes, delta, _, max_timestamp = header[
             :9
         ]

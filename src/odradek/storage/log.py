@@ -400,7 +400,8 @@ class Log:
             ApiError: The batches are refused, by its code; nothing is written.
             StorageError: The disk failed.
         """
-        self.check_usable()
+        if self._offline_reason is not None:
+            self.check_usable()
         try:
             return self._append_as_leader(records, leader_epoch, origin)
         except RecordTooLargeError:
@@ -415,8 +416,7 @@ class Log:
     ) -> LogAppendInfo:
         config = self._config
         analyzed = analyze_records(records, origin, max_message_bytes=config.max_message_bytes)
-        info = analyzed.info
-        batches = analyzed.batches
+        info, batches, _ = analyzed
         if not batches:
             return info
         if isinstance(records, bytes) or (isinstance(records, memoryview) and records.readonly):
@@ -428,7 +428,7 @@ class Log:
         written: list[tuple[int, int, int]] = []  # (last offset, max timestamp, size)
         for position, header in batches:
             size = header.length + LOG_OVERHEAD
-            batch = self._validator.validate_and_assign(
+            batch_max_timestamp, new_bytes = self._validator.validate_and_assign(
                 records,
                 position,
                 header,
@@ -437,11 +437,11 @@ class Log:
                 now_ms=now_ms,
                 origin=origin,
             )
-            if batch.rebuilt is not None:
+            if new_bytes is not None:
                 if rebuilt is None:
                     rebuilt = [memoryview(records)[:position]]
-                rebuilt.append(batch.rebuilt)
-                size = len(batch.rebuilt)
+                rebuilt.append(new_bytes)
+                size = len(new_bytes)
                 if size > config.max_message_bytes:
                     raise RecordTooLargeError(
                         f"a batch has {size} bytes after recompression,"
@@ -450,10 +450,10 @@ class Log:
             elif rebuilt is not None:
                 rebuilt.append(memoryview(records)[position : position + size])
             offset += header.last_offset_delta + 1
-            if batch.max_timestamp > max_timestamp:
-                max_timestamp = batch.max_timestamp
+            if batch_max_timestamp > max_timestamp:
+                max_timestamp = batch_max_timestamp
                 offset_of_max_timestamp = offset - 1
-            written.append((offset - 1, batch.max_timestamp, size))
+            written.append((offset - 1, batch_max_timestamp, size))
         if rebuilt is not None:
             records = b"".join(rebuilt)
         elif len(records) != info.valid_bytes:
@@ -558,7 +558,17 @@ class Log:
                 f"{self.topic_partition}: the set has {size} bytes,"
                 f" segment.bytes allows {config.segment_bytes}"
             )
-        segment = self._maybe_roll(size, info, now_ms)
+        segment = self.segments.active
+        assert segment is not None
+        if segment.should_roll(
+            size,
+            info.last_offset,
+            info.max_timestamp,
+            now_ms,
+            config.segment_bytes,
+            config.segment_ms,
+        ):
+            segment = self._roll_for(info)
         if analyzed.has_producers and origin is not AppendOrigin.REPLICATION:
             duplicate = self._check_producers(records, analyzed, origin)
             if duplicate is not None:
@@ -639,18 +649,7 @@ class Log:
 
     # Rolling
 
-    def _maybe_roll(self, size: int, info: LogAppendInfo, now_ms: int) -> LogSegment:
-        segment = self.active
-        config = self._config
-        if not segment.should_roll(
-            max_segment_ms=config.segment_ms,
-            max_segment_bytes=config.segment_bytes,
-            max_timestamp=info.max_timestamp,
-            max_offset=info.last_offset,
-            size=size,
-            now_ms=now_ms,
-        ):
-            return segment
+    def _roll_for(self, info: LogAppendInfo) -> LogSegment:
         expected = info.first_offset
         if expected is None:  # An old format does not say; this much at most lies before its last.
             expected = info.last_offset - INT32_MAX

@@ -264,22 +264,21 @@ class LogSegment:
 
     def should_roll(
         self,
-        *,
-        max_segment_ms: int,
-        max_segment_bytes: int,
-        max_timestamp: int,
-        max_offset: int,
         size: int,
+        max_offset: int,
+        max_timestamp: int,
         now_ms: int,
+        max_segment_bytes: int,
+        max_segment_ms: int,
     ) -> bool:
         """Whether an append of `size` bytes has to go to a new segment."""
-        if self.size > max_segment_bytes - size:
-            return True
-        if not 0 <= max_offset - self.base_offset <= INT32_MAX:
-            return True
         if (
-            self.size > 0
-            and self._waited_ms(max_timestamp, now_ms) > max_segment_ms - self.roll_jitter_ms
+            self.size > max_segment_bytes - size
+            or not 0 <= max_offset - self.base_offset <= INT32_MAX
+            or (
+                self.size > 0
+                and self._waited_ms(max_timestamp, now_ms) > max_segment_ms - self.roll_jitter_ms
+            )
         ):
             return True
         offset_index = self._writable_offset_index

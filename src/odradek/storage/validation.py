@@ -15,8 +15,6 @@ offsets are not 0, 1, 2, …
 | other codec                  |                             | always                        |
 """
 
-from typing import NamedTuple
-
 from odradek.errors import InvalidRecordError, InvalidTimestampError
 from odradek.model import AppendOrigin
 from odradek.records.batch import (
@@ -38,11 +36,14 @@ from odradek.records.compression import Codec, decompress
 from odradek.records.walk import NULL_KEY, TIMESTAMP_OUT_OF_RANGE, walk_records
 from odradek.storage.config import INT64_MAX, LogConfig
 
-__all__ = ["BatchValidator", "ValidatedBatch"]
+__all__ = ["BatchValidator"]
 
 INT64_MIN = -(2**63)
 _MIN_REGION_CAP = 256 << 20  # Decompressed bytes that are always allowed.
 _REGION_CAP_FACTOR = 64  # … and how many times the largest batch beyond that.
+
+# Attribute bits that only the broker itself sets.
+_NOT_FOR_CLIENTS = CONTROL_MASK | DELETE_HORIZON_MASK
 
 _TARGET_CODECS = {
     "uncompressed": Codec.NONE,
@@ -51,13 +52,6 @@ _TARGET_CODECS = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
-
-
-class ValidatedBatch(NamedTuple):
-    """A batch as it will be stored."""
-
-    rebuilt: bytearray | None  # New bytes, or None: the batch was patched where it is.
-    max_timestamp: int
 
 
 class BatchValidator:
@@ -70,6 +64,7 @@ class BatchValidator:
         "_is_compacted",
         "_log_append_time",
         "_max_region_bytes",
+        "_must_walk_carefully",
         "_must_walk_compressed",
         "_target",
         "_target_level",
@@ -90,9 +85,9 @@ class BatchValidator:
             else _TARGET_CODECS[config.compression_type]
         )
         self._target_level = _level(self._target, config)
-        self._must_walk_compressed = (
-            config.validate_compressed or config.cleanup_compact or self._has_window
-        )
+        # Records are judged one by one, not only for their structure.
+        self._must_walk_carefully = config.cleanup_compact or self._has_window
+        self._must_walk_compressed = config.validate_compressed or self._must_walk_carefully
         self._max_region_bytes = max(_REGION_CAP_FACTOR * config.max_message_bytes, _MIN_REGION_CAP)
 
     def validate_and_assign(
@@ -105,28 +100,51 @@ class BatchValidator:
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin,
-    ) -> ValidatedBatch:
+    ) -> tuple[int, bytearray | None]:
         """Checks the batch at `position`, then gives it its offset and epoch.
 
         The CRC has been checked before.
+
+        Returns:
+            The largest timestamp, and the batch's new bytes if it had to be rebuilt; otherwise it
+            was patched where it is.
 
         Raises:
             InvalidRecordError: A rule of the format or of the topic is broken.
             InvalidTimestampError: A record's time lies outside the topic's window.
         """
-        attributes = header.attributes
-        if header.magic != CURRENT_MAGIC:
-            raise InvalidRecordError(f"the batch has format v{header.magic}, expected v2")
-        if origin is AppendOrigin.CLIENT:
-            _check_client_header(header)
+        _, _, _, magic, _, attributes, delta, _, max_timestamp, producer_id, _, sequence, count = (
+            header
+        )
+        if magic != CURRENT_MAGIC:
+            raise InvalidRecordError(f"the batch has format v{magic}, expected v2")
+        if origin is AppendOrigin.CLIENT and (
+            count <= 0
+            or delta + 1 != count
+            or attributes & _NOT_FOR_CLIENTS
+            or (producer_id > -1 and sequence < 0)
+        ):
+            raise _client_error(header)
         codec = attributes & CODEC_MASK
         must_recompress = (
             self._target is not None and self._target != codec and not attributes & CONTROL_MASK
         )
-        max_timestamp = header.max_timestamp
         must_stamp = self._log_append_time or attributes & APPEND_TIME_MASK
         if not codec or self._must_walk_compressed or must_recompress:
-            walked_timestamp, consecutive = self._walk(records, position, header, codec, now_ms)
+            walked_timestamp, consecutive = (
+                self._walk(records, position, header, codec, now_ms)
+                if codec or self._must_walk_carefully
+                else walk_records(
+                    records,
+                    position + HEADER_SIZE,
+                    position + header.length + LOG_OVERHEAD,
+                    count,
+                    header.base_timestamp,
+                    INT64_MIN,
+                    INT64_MAX,
+                    False,
+                )[::2]
+            )
             if walked_timestamp != max_timestamp and not attributes & APPEND_TIME_MASK:
                 max_timestamp = walked_timestamp
                 must_stamp = True
@@ -136,11 +154,11 @@ class BatchValidator:
                 rebuilt = rebuild_batch(batch, header, codec=target, level=self._target_level)
                 stamped = self._stamp(rebuilt, 0, header, max_timestamp, now_ms)
                 patch_offset_and_epoch(rebuilt, 0, base_offset, leader_epoch)
-                return ValidatedBatch(rebuilt, stamped)
+                return stamped, rebuilt
         if must_stamp:
             max_timestamp = self._stamp(records, position, header, max_timestamp, now_ms)
         patch_offset_and_epoch(records, position, base_offset, leader_epoch)
-        return ValidatedBatch(None, max_timestamp)
+        return max_timestamp, None
 
     def _walk(
         self, records: WritableBuffer, position: int, header: BatchHeader, codec: int, now_ms: int
@@ -210,27 +228,22 @@ class BatchValidator:
         return max_timestamp
 
 
-def _check_client_header(header: BatchHeader) -> None:
-    """What only a client's batch has to satisfy.
-
-    Raises:
-        InvalidRecordError: A rule is broken.
-    """
+def _client_error(header: BatchHeader) -> InvalidRecordError:
+    """Which rule for client batches a header breaks."""
     count = header.record_count
     if count <= 0 or header.last_offset_delta + 1 != count:
-        raise InvalidRecordError(
+        return InvalidRecordError(
             f"the batch says {count} records and a last offset delta of"
             f" {header.last_offset_delta}, expected at least one and a delta of count - 1"
         )
     if header.attributes & CONTROL_MASK:
-        raise InvalidRecordError("clients must not write control batches")
+        return InvalidRecordError("clients must not write control batches")
     if header.attributes & DELETE_HORIZON_MASK:
-        raise InvalidRecordError("only the log cleaner sets a delete horizon (attribute bit 6)")
-    if header.producer_id > -1 and header.base_sequence < 0:
-        raise InvalidRecordError(
-            f"producer {header.producer_id} sent base sequence {header.base_sequence},"
-            " expected 0 or more"
-        )
+        return InvalidRecordError("only the log cleaner sets a delete horizon (attribute bit 6)")
+    return InvalidRecordError(
+        f"producer {header.producer_id} sent base sequence {header.base_sequence},"
+        " expected 0 or more"
+    )
 
 
 def _refuse(bad: list[tuple[int, int]], earliest: int, latest: int) -> None:

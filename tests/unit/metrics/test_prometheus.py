@@ -125,11 +125,21 @@ def test_a_page_in_pieces_survives_changes(registry: MetricRegistry) -> None:
     for name in ("A", "B", "C"):
         group.gauge(name, lambda: 1, topic=name)
     pieces = iter_prometheus(registry)
-    first = next(pieces)
+    first = next(pieces) + next(pieces)
     registry.remove_tagged("topic", "B")
     group.gauge("D", lambda: 1)
     assert [family.name for family in text_string_to_metric_families(first)] == ["d_t_a"]
     assert list(parse("".join(pieces))) == ["d_t_c"]
+
+
+def test_a_large_family_comes_in_several_pieces(registry: MetricRegistry) -> None:
+    group = registry.group("d", "T")
+    for number in range(250):
+        group.meter("N", topic=str(number)).mark(number)
+    pieces = list(iter_prometheus(registry))
+    assert [piece.count("\n") for piece in pieces] == [2, 200, 50]
+    (family,) = parse("".join(pieces)).values()
+    assert [sample.value for sample in family.samples] == list(range(250))
 
 
 def test_an_empty_registry_is_an_empty_page(registry: MetricRegistry) -> None:
