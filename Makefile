@@ -45,7 +45,7 @@ types: $(READY) ## mypy, strict
 	@$(BIN)/mypy
 
 imports: $(READY) ## the layers and other import contracts
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 kafka: ## fetch Apache Kafka into a cache outside the tree, for the tests against it
 	@scripts/kafka

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from odradek.files import Disk
 from odradek.model import TopicPartition
@@ -184,7 +184,7 @@ class LogFixture:
         self.directory = os.path.join(self.log_directory.path, str(PARTITION))
         self.log: Log | None = None
 
-    def __enter__(self) -> "LogFixture":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

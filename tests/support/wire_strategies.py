@@ -14,6 +14,10 @@ _SIGNED_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _ERROR_CODES = st.sampled_from([int(code) for code in ErrorCode])
 # Times a foreign library can hold in its own types of time.
 _TIMES_MS = st.integers(0, 1 << 41)
+# Sets of operations as bits, 3 (read) to 12 (idempotent write), and "nobody asked".
+_OPERATIONS = st.one_of(
+    st.just(-(1 << 31)), st.integers(1, (1 << 10) - 1).map(lambda bits: bits << 3)
+)
 # Around the border between one and two varint bytes: 126 is the longest with one.
 _TEXT = st.one_of(st.text(max_size=5), st.sampled_from(["é" * 63, "a" * 126, "a" * 127]))
 _BYTES = st.one_of(st.binary(max_size=5), st.sampled_from([bytes(126), bytes(127), bytes(300)]))
@@ -45,6 +49,8 @@ def _typed(
 def _primitive(type_: WireType, name: str) -> st.SearchStrategy[Any]:
     if name.endswith("error_code"):
         return _ERROR_CODES
+    if type_.name == "int32" and name.endswith("authorized_operations"):
+        return _OPERATIONS
     if type_.name == "int64" and name.endswith("_ms"):
         return _TIMES_MS
     if bits := _SIGNED_BITS.get(type_.name):

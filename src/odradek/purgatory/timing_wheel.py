@@ -201,7 +201,7 @@ class TimingWheel:
         if entry.is_cancelled or expiration_ms < self.current_time_ms + self.tick_ms:
             return False
         wheel = self
-        # What overflows here is not due above: the tick there is the turn here, the clock not ahead.
+        # What overflows here is not due above: one tick there is a whole turn here.
         while expiration_ms >= wheel.current_time_ms + wheel.interval_ms:
             wheel = wheel.overflow_wheel or wheel.add_overflow_wheel()
         tick = expiration_ms // wheel.tick_ms

@@ -175,6 +175,11 @@ class Log:
         return self.name == str(self.topic_partition)
 
     @property
+    def is_future(self) -> bool:
+        """Whether it is a copy that is to replace the partition's log in another directory."""
+        return self._directory.endswith(paths.FUTURE_DIR_SUFFIX)
+
+    @property
     def config(self) -> LogConfig:
         """The topic's settings; a change holds from the next append on."""
         return self._config
@@ -234,10 +239,14 @@ class Log:
 
     def mark_offline(self, reason: str) -> None:
         """Refuses everything from now on; the files are given up as they are."""
+        self.retire(reason)
+        for segment in self.segments:
+            segment.close_handles()
+
+    def retire(self, reason: str) -> None:
+        """Refuses everything from now on; who holds a slice may still read it."""
         if self._offline_reason is None:
             self._offline_reason = reason
-            for segment in self.segments:
-                segment.close_handles()
 
     def check_usable(self) -> None:
         """Raises:
@@ -1008,17 +1017,31 @@ class Log:
         Raises:
             StorageError: The disk failed; the log was not closed in order.
         """
+        try:
+            self.close_files()
+        except OSError as error:
+            raise self.fail("close", error) from error
+
+    def close_files(self) -> None:
+        """Does what `close` does, and leaves the data directory alone if the disk fails.
+
+        Logs of one directory may so be closed on several threads; who waits for them judges.
+
+        Raises:
+            OSError: The disk failed; the log was not closed in order.
+        """
         if self._offline_reason is not None:
             return
         try:
             self.producer_state.take_snapshot()
             self.leader_epochs.flush()
+            self.active.on_become_inactive()
             end = self._end.message_offset
-            self.flush(end)
+            if end > self._recovery_point:
+                self._flush_work(end)()
+                self._flushed(end)
             for segment in self.segments:
                 segment.close()
-        except OSError as error:
-            raise self.fail("close", error) from error
         except LogDataError as error:
-            raise self.log_directory.fail("close", OSError(str(error))) from error
+            raise OSError(str(error)) from error
         self._offline_reason = "the log is closed"

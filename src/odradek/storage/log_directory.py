@@ -17,12 +17,14 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.errors import CorruptCheckpointError, LogDirLockedError, StorageError
 from odradek.files import Disk, write_atomically
 from odradek.model import TopicPartition
+from odradek.storage.background import BackgroundTasks
 from odradek.storage.checkpoints import OffsetCheckpointFile
 
 if TYPE_CHECKING:
@@ -55,14 +57,17 @@ class LogDirectory:
         self.disk = disk
         # Why the directory is offline; None while it serves.
         self.offline_reason: str | None = None
-        # The logs that were loaded from here, also those of deleted topics.
+        # The open logs by the names of their directories, those of deleted partitions included.
         self.logs: dict[str, Log] = {}
         # Whether the last process stopped in order; read once, before the first log is opened.
         self.had_clean_shutdown = False
+        # Whether `logs` holds every partition found here. Before that neither checkpoints nor the
+        # marker may be written: they speak for all of them.
+        self.is_loaded = False
         # Called once when the directory fails.
         self.on_failure: Callable[[LogDirectory], None] | None = None
-        self._recovery_points = OffsetCheckpointFile(self._file(RECOVERY_POINT_FILE), disk)
-        self._log_starts = OffsetCheckpointFile(self._file(LOG_START_FILE), disk)
+        self._recovery_points = _Checkpoint(self._file(RECOVERY_POINT_FILE), disk)
+        self._log_starts = _Checkpoint(self._file(LOG_START_FILE), disk)
         self._lock_fd = -1
 
     def _file(self, name: str) -> str:
@@ -123,54 +128,77 @@ class LogDirectory:
         write_atomically(self.disk, self._file(CLEAN_SHUTDOWN_FILE), content.encode())
 
     def read_recovery_points(self) -> dict[TopicPartition, int]:
-        """Recovery points by partition; a spoilt file means 0 for all, and a warning."""
-        return self._read_or_forget(self._recovery_points, "every log is recovered from its start")
+        """Recovery points by partition; a spoilt file means 0 for all, and a warning.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        return self._recovery_points.read_or_forget("every log is recovered from its start")
 
     def read_log_starts(self) -> dict[TopicPartition, int]:
-        """Log start offsets; a spoilt file means the first segments' bases, and a warning."""
-        return self._read_or_forget(self._log_starts, "logs start at their first segment")
+        """Log start offsets; a spoilt file means the first segments' bases, and a warning.
 
-    @staticmethod
-    def _read_or_forget(
-        checkpoint: OffsetCheckpointFile, consequence: str
-    ) -> dict[TopicPartition, int]:
-        try:
-            return checkpoint.read()
-        except CorruptCheckpointError as error:
-            logger.warning("%s; %s", error, consequence)
-            return {}
+        Raises:
+            OSError: The disk refused.
+        """
+        return self._log_starts.read_or_forget("logs start at their first segment")
 
     # Checkpoints
 
-    def checkpoint_recovery_points(self) -> None:
+    def kept_logs(self) -> list["Log"]:
+        """The logs a checkpoint tells of: those that a later start opens again.
+
+        A copy on its way from another directory bears a name of its own, but the partition's
+        entry is its entry, since the partition itself is elsewhere.
+        """
+        return [log for log in self.logs.values() if log.is_live or log.is_future]
+
+    def recovery_points(self) -> dict[TopicPartition, int]:
+        """The recovery points as of now."""
+        return {log.topic_partition: log.recovery_point for log in self.kept_logs()}
+
+    def log_starts(self) -> dict[TopicPartition, int]:
+        """The log starts as of now, where they lie above their first segment."""
+        return {
+            log.topic_partition: log.log_start_offset
+            for log in self.kept_logs()
+            if log.has_log_start_above_first_segment
+        }
+
+    def checkpoint_recovery_points(self, tasks: BackgroundTasks | None = None) -> None:
         """Writes the recovery points of all logs.
 
+        Args:
+            tasks: Where to write; without it the file is durable on return.
+
         Raises:
             StorageError: The directory is offline, or failed now.
         """
-        with self.guard("checkpoint recovery points"):
-            self._recovery_points.write(
-                {log.topic_partition: log.recovery_point for log in self.live_logs()}
-            )
+        work = self._recovery_points.prepare(self.recovery_points())
+        self._write("checkpoint recovery points", work, tasks)
 
-    def checkpoint_log_starts(self) -> None:
+    def checkpoint_log_starts(self, tasks: BackgroundTasks | None = None) -> None:
         """Writes the log starts that lie above their first segment.
 
+        Args:
+            tasks: Where to write; without it the file is durable on return.
+
         Raises:
             StorageError: The directory is offline, or failed now.
         """
-        with self.guard("checkpoint log start offsets"):
-            self._log_starts.write(
-                {
-                    log.topic_partition: log.log_start_offset
-                    for log in self.live_logs()
-                    if log.has_log_start_above_first_segment
-                }
-            )
+        work = self._log_starts.prepare(self.log_starts())
+        self._write("checkpoint log start offsets", work, tasks)
 
-    def live_logs(self) -> list["Log"]:
-        """Logs of partitions that exist: not deleted, not stray, not a copy under way."""
-        return [log for log in self.logs.values() if log.is_live]
+    def _write(self, what: str, work: Callable[[], None], tasks: BackgroundTasks | None) -> None:
+        def done(error: BaseException | None) -> None:
+            if isinstance(error, OSError) and not is_out_of_descriptors(error):
+                self.fail(what, error)
+
+        with self.guard(what):
+            if tasks is None:
+                work()
+            else:
+                tasks.submit(work, done)
 
     # Failure
 
@@ -189,6 +217,43 @@ class LogDirectory:
             if self.on_failure is not None:
                 self.on_failure(self)
         return StorageError(self.path, reason)
+
+
+class _Checkpoint:
+    """A checkpoint file with writers on several threads, of which the newest content wins.
+
+    A truncation writes at once, while an older content may still wait for its turn in the
+    background: written last, it would promise bytes that the truncation has taken away.
+    """
+
+    __slots__ = ("_file", "_lock", "_prepared", "_written")
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self._file = OffsetCheckpointFile(path, disk)
+        self._lock = threading.Lock()
+        # Contents are numbered in the order they were taken; what is written never goes back.
+        self._prepared = 0
+        self._written = 0
+
+    def read_or_forget(self, consequence: str) -> dict[TopicPartition, int]:
+        try:
+            return self._file.read()
+        except CorruptCheckpointError as error:
+            logger.warning("%s; %s", error, consequence)
+            return {}
+
+    def prepare(self, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
+        """Returns the work of writing `offsets`."""
+        self._prepared += 1
+        number = self._prepared
+
+        def work() -> None:
+            with self._lock:
+                if number > self._written:
+                    self._file.write(offsets)
+                    self._written = number
+
+        return work
 
 
 class _Guard:

@@ -1,7 +1,7 @@
 """The generated page tells every fact of every key, and secrets stay out of it."""
 
 from odradek.config import Definition, render_reference
-from tests.unit.config.declared import LogConfig, SocketConfig
+from tests.unit.config.declared_configs import LogConfig, SocketConfig
 
 
 def test_page() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from odradek.config import AtLeast, Definition, EachOneOf, Kind, NonEmpty, Update, key, synonym
 from odradek.errors import ConfigError
-from tests.unit.config.declared import LogConfig, SocketConfig, TopicConfig
+from tests.unit.config.declared_configs import LogConfig, SocketConfig, TopicConfig
 
 
 def test_a_class_without_configuration_holds_the_defaults() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.config import Definition, Password, Settings, Source, UnknownKey, parse_properties
 from odradek.errors import ConfigError
-from tests.unit.config.declared import LogConfig, SocketConfig, TopicConfig
+from tests.unit.config.declared_configs import LogConfig, SocketConfig, TopicConfig
 
 BROKER = Definition(LogConfig, SocketConfig)
 

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.metrics import Histogram, Meter, Timer
 from odradek.metrics.instruments import BATCH_SIZE, RESERVOIR_SIZE
-from tests.unit.metrics.fakes import FakeClock
+from tests.unit.metrics.hand_clock import FakeClock
 
 
 def test_a_meter_counts() -> None:

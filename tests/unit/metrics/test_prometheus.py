@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.metrics import CONTENT_TYPE, MetricRegistry, iter_prometheus, render_prometheus
-from tests.unit.metrics.fakes import FakeClock
+from tests.unit.metrics.hand_clock import FakeClock
 
 
 def parse(page: str) -> dict[str, Metric]:

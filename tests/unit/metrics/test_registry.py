@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from odradek.metrics import OTHER, Histogram, Meter, MetricName, MetricRegistry, Timer
-from tests.unit.metrics.fakes import FakeClock
+from tests.unit.metrics.hand_clock import FakeClock
 
 BYTES_IN = MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec")
 

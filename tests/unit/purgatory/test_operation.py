@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.purgatory import ManualTimer
-from tests.unit.purgatory.fakes import Switch
+from tests.unit.purgatory.purgatory_fakes import Switch
 
 
 def test_only_one_force_complete_wins() -> None:

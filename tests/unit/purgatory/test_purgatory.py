@@ -8,7 +8,7 @@ import pytest
 
 from odradek.metrics import MetricRegistry, render_prometheus
 from odradek.purgatory import DelayedOperationPurgatory, ManualTimer, SystemTimer
-from tests.unit.purgatory.fakes import FakeClock, FakeLoop, Switch
+from tests.unit.purgatory.purgatory_fakes import FakeClock, FakeLoop, Switch
 
 
 def purgatory_of(

@@ -8,7 +8,7 @@ import pytest
 from odradek.clock import SystemClock
 from odradek.purgatory.timer import MAX_TASKS_PER_TURN, ManualTimer, SystemTimer
 from odradek.purgatory.timing_wheel import TimerTask
-from tests.unit.purgatory.fakes import FakeClock, FakeLoop, Note
+from tests.unit.purgatory.purgatory_fakes import FakeClock, FakeLoop, Note
 
 
 def driven_timer(loop: FakeLoop, wheel_size: int = 20) -> SystemTimer:

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.purgatory.timing_wheel import BucketQueue, Schedule, TimerTaskEntry, TimingWheel
-from tests.unit.purgatory.fakes import Note
+from tests.unit.purgatory.purgatory_fakes import Note
 
 # (level counted from 1, index of the bucket, its start); None: not in the wheel.
 Place = tuple[int, int, int] | None

@@ -1,0 +1,56 @@
+"""The `odradek` command: finds the subcommand, hands over, turns errors into exit codes.
+
+Subcommands are modules of this package, imported when they are asked for, so that `--help` costs
+no more than the interpreter. Exit codes: 0 done, 1 the work found or met a problem, 2 wrong usage.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from odradek import __version__
+
+__all__ = ["main"]
+
+# Command -> (module with `add_arguments(parser)` and `run(arguments) -> int`, one line of help).
+COMMANDS = {
+    "log": ("odradek.cli.log", "look into the files of a log"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Returns:
+        The exit code.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="odradek", description="A distributed commit log that speaks the Kafka wire protocol."
+    )
+    parser.add_argument("--version", action="version", version=f"odradek {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    wanted = next((word for word in words if not word.startswith("-")), None)
+    for name, (module_name, summary) in COMMANDS.items():
+        command_parser = subparsers.add_parser(name, help=summary, description=summary)
+        if name == wanted:
+            module = importlib.import_module(module_name)
+            module.add_arguments(command_parser)
+            command_parser.set_defaults(run=module.run)
+    arguments = parser.parse_args(words)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough; the interpreter must not complain while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
