@@ -135,10 +135,13 @@ def parse_uuid(text: str) -> uuid.UUID:
     Raises:
         ValueError: `text` is not 22 characters of base64url.
     """
-    if len(text) != 22 or not text.isascii():
+    if len(text) != 22 or not text.isascii() or "+" in text or "/" in text:
         raise ValueError(f"expected an id of 22 base64url characters, found {text!r}")
     try:
         data = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:
         raise ValueError(f"id {text!r} is not base64url: {error}") from None
-    return uuid.UUID(bytes=data)
+    value = uuid.UUID(bytes=data)
+    if uuid_text(value) != text:
+        raise ValueError(f"id {text!r} has bits beyond its 16 bytes: expected {uuid_text(value)!r}")
+    return value

@@ -264,7 +264,16 @@ class Log:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{self.topic_partition}: {what}: {error}; raise the limit on open files",
             )
-        return self.log_directory.fail(f"{what} ({self.topic_partition})", error)
+        return self.fail_halfway(what, error)
+
+    def fail_halfway(self, what: str, error: OSError) -> StorageError:
+        """Takes the directory offline, whatever ran out; returns what to raise.
+
+        For work that cannot be left undone: the files have changed, and memory could not follow.
+        """
+        failure = self.log_directory.fail(f"{what} ({self.topic_partition})", error)
+        self.mark_offline(str(failure))
+        return failure
 
     # High watermark
 
@@ -310,14 +319,10 @@ class Log:
                 f"high watermark {metadata.message_offset} is beyond the log end"
                 f" {self._end.message_offset} of {self.topic_partition}"
             )
-        old = self._high_watermark
-        if old.message_offset < metadata.message_offset:
-            self.set_high_watermark(metadata)
-            return old
-        # Same offset on a newer segment: the log rolled, and the position with it.
-        if (
-            old.message_offset == metadata.message_offset
-            and self.fetch_high_watermark_metadata().is_on_older_segment(metadata)
+        old = self.fetch_high_watermark_metadata()
+        if old.message_offset < metadata.message_offset or (
+            # Same offset on a newer segment: the log rolled, and the position with it.
+            old.message_offset == metadata.message_offset and old.is_on_older_segment(metadata)
         ):
             self.set_high_watermark(metadata)
             return old
@@ -426,6 +431,7 @@ class Log:
         config = self._config
         analyzed = analyze_records(records, origin, max_message_bytes=config.max_message_bytes)
         info, batches, _ = analyzed
+        info.log_start_offset = self._log_start_offset
         if not batches:
             return info
         if isinstance(records, bytes) or (isinstance(records, memoryview) and records.readonly):
@@ -472,7 +478,6 @@ class Log:
         info.max_timestamp = max_timestamp
         info.offset_of_max_timestamp = offset_of_max_timestamp
         info.leader_epoch = leader_epoch
-        info.log_start_offset = self._log_start_offset
         if config.log_append_time:
             info.log_append_time = now_ms
         self.leader_epochs.assign(leader_epoch, first_offset)
@@ -507,12 +512,12 @@ class Log:
             fetch_leader_epoch=fetch_leader_epoch,
         )
         info = analyzed.info
+        info.log_start_offset = self._log_start_offset
         if not analyzed.batches:
             return info
         self._check_follower_offsets(analyzed)
         if len(records) != info.valid_bytes:
             records = memoryview(records)[: info.valid_bytes]
-        info.log_start_offset = self._log_start_offset
         for _, header in analyzed.batches:
             self._assign_epoch_of(header)
         written = [
@@ -579,7 +584,7 @@ class Log:
         ):
             segment = self._roll_for(info)
         if analyzed.has_producers and origin is not AppendOrigin.REPLICATION:
-            duplicate = self._check_producers(records, analyzed, origin)
+            duplicate = self._check_producers(records, analyzed, written, origin)
             if duplicate is not None:
                 return self._answer_duplicate(info, duplicate)
         segment.append(
@@ -592,25 +597,33 @@ class Log:
         # At once, so that offsets still grow if the transaction index cannot be written.
         self._end = LogOffsetMetadata(end, segment.base_offset, segment.size)
         if analyzed.has_producers:
-            self._update_producers(records, segment, analyzed, written, first_offset)
+            try:
+                self._update_producers(records, segment, analyzed, written, first_offset)
+            except OSError as error:
+                raise self.fail_halfway("append to the transaction index", error) from error
         self.producer_state.map_end_offset = end
         if end - self._recovery_point >= config.flush_messages:
             self.flush()
         return info
 
     def _check_producers(
-        self, records: Buffer, analyzed: AnalyzedSet, origin: AppendOrigin
+        self,
+        records: Buffer,
+        analyzed: AnalyzedSet,
+        written: list[tuple[int, int, int]],
+        origin: AppendOrigin,
     ) -> CachedBatch | None:
         """Whether the producers may write this; returns the batch that a retry repeats."""
-        for position, header in analyzed.batches:
-            if header.producer_id < 0:
-                continue
-            if not header.is_control:
-                duplicate = self.producer_state.check_append(header, origin)
-                if duplicate is not None:
-                    return duplicate
-            elif (marker := marker_of(memoryview(records)[position:], header)) is not None:
-                self.producer_state.check_marker(header, marker, origin)
+        position = 0
+        for (_, header), (_, _, size) in zip(analyzed.batches, written, strict=True):
+            if header.producer_id >= 0:
+                if not header.is_control:
+                    duplicate = self.producer_state.check_append(header, origin)
+                    if duplicate is not None:
+                        return duplicate
+                elif (marker := marker_of(memoryview(records)[position:], header)) is not None:
+                    self.producer_state.check_marker(header, marker, origin)
+            position += size
         return None
 
     def _answer_duplicate(self, info: LogAppendInfo, duplicate: CachedBatch) -> LogAppendInfo:

@@ -1,0 +1,277 @@
+"""The request side's view of the cluster image.
+
+Every broker answers Metadata from its own copy, which the controller's updates bring up to date one
+after the other. Rule for every read: take the image once and use only that one, since the next look
+may give another; a caller that needs several answers about one moment takes `image` itself. Being
+behind is fine: who acts on old metadata gets an error from the broker concerned and asks again.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from odradek.errors import ErrorCode
+from odradek.metadata.delta import AppliedDelta, ClusterDelta, ImageDelta, apply_delta
+from odradek.metadata.image import NO_NODE, Broker, ClusterImage, Node, PartitionState
+from odradek.model import NO_LEADER, TopicPartition
+
+__all__ = ["ClusterMetadata", "MetadataCache", "PartitionMetadata", "TopicMetadata"]
+
+_logger = logging.getLogger(__name__)
+_state_change_logger = logging.getLogger("state.change.logger")
+_TRACE = 5  # Below DEBUG: one line per partition.
+
+
+class PartitionMetadata(NamedTuple):
+    """A partition as a Metadata answer shows it."""
+
+    error: ErrorCode
+    partition: int
+    leader: int  # NO_LEADER if it cannot be reached on the listener.
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic as a Metadata answer shows it."""
+
+    name: str
+    id: UUID | None
+    partitions: list[PartitionMetadata]  # Sorted by number.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMetadata:
+    """The whole cluster as one listener's clients see it."""
+
+    cluster_id: str
+    nodes: list[Node]  # Sorted by id.
+    controller: Node | None
+    topics: list[TopicMetadata]  # Sorted by name.
+
+
+class MetadataCache:
+    """Holds the published image of one broker. One writer, the publisher; any number of readers."""
+
+    __slots__ = ("_broker_id", "_image", "_prefix", "is_published")
+
+    def __init__(self, broker_id: int) -> None:
+        self._broker_id = broker_id
+        self._prefix = f"[MetadataCache brokerId={broker_id}] "
+        self._image = ClusterImage()
+        # Whether any update came; before that no client request may be answered from here.
+        self.is_published = False
+
+    @property
+    def image(self) -> ClusterImage:
+        """The published image, which never changes."""
+        return self._image
+
+    # -- Updates.
+
+    def update_metadata(self, correlation_id: int, delta: ClusterDelta) -> list[TopicPartition]:
+        """Applies and publishes a controller's update; returns the partitions it deleted.
+
+        Raises:
+            ApiError: STALE_CONTROLLER_EPOCH, nothing is changed.
+        """
+        applied = apply_delta(self._image, ImageDelta(cluster=delta))
+        self.publish(applied, delta, correlation_id)
+        return applied.deleted
+
+    def publish(self, applied: AppliedDelta, delta: ClusterDelta, correlation_id: int) -> None:
+        """Shows readers the image that `delta` gave, in one step."""
+        image = applied.image
+        if delta.membership is not None:
+            self._check_listeners(image)
+        if delta.partitions:
+            self._log_partitions(applied, delta, correlation_id)
+        self._image = image
+        # A delta of the config feed knows nothing of brokers: the cache is still empty.
+        self.is_published = self.is_published or delta.membership is not None
+
+    def _check_listeners(self, image: ClusterImage) -> None:
+        own = image.brokers.get(self._broker_id)
+        if own is None:
+            return
+        listeners = own.nodes.keys()
+        if any(broker.nodes.keys() != listeners for broker in image.brokers.values()):
+            _logger.error(
+                "%sListeners are not identical across brokers: %s",
+                self._prefix,
+                {broker.id: sorted(broker.nodes) for broker in image.brokers.values()},
+            )
+
+    def _log_partitions(
+        self, applied: AppliedDelta, delta: ClusterDelta, correlation_id: int
+    ) -> None:
+        source = (applied.image.controller_id, applied.image.controller_epoch, correlation_id)
+        if _state_change_logger.isEnabledFor(_TRACE):
+            for state in delta.partitions:
+                _state_change_logger.log(
+                    _TRACE,
+                    "%sCached %s from controller %s epoch %s with correlation id %s",
+                    self._prefix,
+                    state,
+                    *source,
+                )
+        _state_change_logger.info(
+            "%sAdded %d partitions, deleted %d partitions, from controller %s epoch %s "
+            "with correlation id %s",
+            self._prefix,
+            len(delta.partitions) - len(applied.deleted),
+            len(applied.deleted),
+            *source,
+        )
+
+    # -- Reads.
+
+    def contains_topic(self, topic: str) -> bool:
+        return topic in self._image.topics
+
+    def contains(self, tp: TopicPartition) -> bool:
+        return self._image.partition(tp.topic, tp.partition) is not None
+
+    def get_partition_info(self, topic: str, partition: int) -> PartitionState | None:
+        return self._image.partition(topic, partition)
+
+    def get_all_topics(self) -> set[str]:
+        return set(self._image.topics)
+
+    def get_all_partitions(self) -> set[TopicPartition]:
+        topics = self._image.topics.values()
+        return {TopicPartition(topic.name, p) for topic in topics for p in topic.partitions}
+
+    def get_non_existing_topics(self, topics: Iterable[str]) -> set[str]:
+        known = self._image.topics
+        return {topic for topic in topics if topic not in known}
+
+    def get_topic_id(self, topic: str) -> UUID | None:
+        image = self._image.topics.get(topic)
+        return None if image is None else image.id
+
+    def get_topic_name(self, topic_id: UUID) -> str | None:
+        return self._image.topic_names.get(topic_id)
+
+    def get_controller_id(self) -> int | None:
+        return self._image.controller_id
+
+    def get_alive_broker(self, broker_id: int) -> Broker | None:
+        return self._image.brokers.get(broker_id)
+
+    def get_alive_brokers(self) -> list[Broker]:
+        """Live brokers, sorted by id."""
+        brokers = self._image.brokers
+        return [brokers[broker_id] for broker_id in sorted(brokers)]
+
+    def get_alive_nodes(self, listener: str) -> list[Node]:
+        """Live brokers that have the listener, sorted by id."""
+        return _nodes_on(self._image, listener)
+
+    def get_partition_replica_endpoints(self, tp: TopicPartition, listener: str) -> dict[int, Node]:
+        """Where a partition's replicas can be reached; those that cannot are left out."""
+        image = self._image
+        state = image.partition(tp.topic, tp.partition)
+        found = {}
+        for replica in state.replicas if state is not None else ():
+            node = _node_on(image, replica, listener)
+            if node is not None:
+                found[replica] = node
+        return found
+
+    def get_partition_leader_endpoint(
+        self, topic: str, partition: int, listener: str
+    ) -> Node | None:
+        """The leader's node, NO_NODE if it cannot be reached, None if the partition is unknown."""
+        image = self._image
+        state = image.partition(topic, partition)
+        if state is None:
+            return None
+        return _node_on(image, state.leader, listener) or NO_NODE
+
+    def get_topic_metadata(
+        self,
+        topics: Iterable[str],
+        listener: str,
+        *,
+        error_unavailable_endpoints: bool = False,
+        error_unavailable_listeners: bool = False,
+    ) -> list[TopicMetadata]:
+        """What a Metadata answer says about `topics`; those not known are left out.
+
+        Args:
+            topics: Names, in the order of the answer.
+            listener: The one the request came in on.
+            error_unavailable_endpoints: Metadata v0: leave dead replicas out and say so.
+            error_unavailable_listeners: Metadata v6+: tell a missing listener from a dead leader.
+        """
+        image = self._image
+        answers = []
+        for name in topics:
+            topic = image.topics.get(name)
+            if topic is None:
+                continue
+            partitions = [
+                _partition_metadata(
+                    image,
+                    topic.partitions[number],
+                    listener,
+                    filters_dead=error_unavailable_endpoints,
+                    names_listener=error_unavailable_listeners,
+                )
+                for number in sorted(topic.partitions)
+            ]
+            answers.append(TopicMetadata(name, topic.id, partitions))
+        return answers
+
+    def get_cluster_metadata(self, cluster_id: str, listener: str) -> ClusterMetadata:
+        """All that clients of a listener can know."""
+        image = self._image
+        controller = image.controller_id
+        return ClusterMetadata(
+            cluster_id=cluster_id,
+            nodes=_nodes_on(image, listener),
+            controller=None if controller is None else _node_on(image, controller, listener),
+            topics=self.get_topic_metadata(sorted(image.topics), listener),
+        )
+
+
+def _node_on(image: ClusterImage, broker_id: int, listener: str) -> Node | None:
+    broker = image.brokers.get(broker_id)
+    return None if broker is None else broker.nodes.get(listener)
+
+
+def _nodes_on(image: ClusterImage, listener: str) -> list[Node]:
+    nodes = (_node_on(image, broker_id, listener) for broker_id in sorted(image.brokers))
+    return [node for node in nodes if node is not None]
+
+
+def _partition_metadata(
+    image: ClusterImage,
+    state: PartitionState,
+    listener: str,
+    *,
+    filters_dead: bool,
+    names_listener: bool,
+) -> PartitionMetadata:
+    replicas, isr, leader = state.replicas, state.isr, state.leader
+    if filters_dead:
+        replicas = tuple(r for r in replicas if _node_on(image, r, listener) is not None)
+        isr = tuple(r for r in isr if _node_on(image, r, listener) is not None)
+    error = ErrorCode.NONE
+    if _node_on(image, leader, listener) is None:
+        is_alive = leader in image.brokers
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+        if is_alive and names_listener:
+            error = ErrorCode.LISTENER_NOT_FOUND
+        leader = NO_LEADER
+    elif len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
+        error = ErrorCode.REPLICA_NOT_AVAILABLE
+    return PartitionMetadata(
+        error, state.partition, leader, state.leader_epoch, replicas, isr, state.offline_replicas
+    )

@@ -1,0 +1,246 @@
+"""Deltas of the image, and how one is applied.
+
+A delta has two parts. The *cluster* part says what changed for everybody and makes the next image.
+The *local* part says what this broker's replicas must do, and leaves the image alone. In store mode
+UpdateMetadata and the config feed give cluster parts, LeaderAndIsr and StopReplica local ones, the
+latter with the configs of topics that are new here.
+
+An applied delta costs what it changes plus one copy of each outer map it touches: partitions of
+topics it does not name are shared with the image before.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.image import (
+    AclBinding,
+    Broker,
+    ClusterImage,
+    ConfigResource,
+    ConfigResourceType,
+    PartitionState,
+    QuotaEntity,
+    ScramCredential,
+    ScramKey,
+    TopicImage,
+)
+from odradek.model import LEADER_DURING_DELETE, TopicPartition
+
+__all__ = [
+    "AppliedDelta",
+    "ClusterDelta",
+    "HostedPartition",
+    "ImageDelta",
+    "LocalDelta",
+    "Membership",
+    "StoppedPartition",
+    "apply_delta",
+]
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who is there; always the whole set, never merged with the one before."""
+
+    controller_id: int | None
+    brokers: tuple[Broker, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDelta:
+    """What changed for everybody. A part left at its default is unchanged."""
+
+    # Epoch of the controller that sent it; None for what does not come from a controller.
+    controller_epoch: int | None = None
+    membership: Membership | None = None
+    # In order; a leader of LEADER_DURING_DELETE removes the partition.
+    partitions: tuple[PartitionState, ...] = ()
+    # Ids of the topics in `partitions`, as far as the controller sends them.
+    topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
+    # All overrides of a resource; an empty map removes them.
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    # For which topic ids the topic configs above were read; see ClusterImage.holds_configs_of.
+    config_owners: Mapping[str, uuid.UUID] = field(default_factory=dict)
+    # All quotas of an entity; an empty map removes them.
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    acls_added: frozenset[AclBinding] = frozenset()
+    acls_removed: frozenset[AclBinding] = frozenset()
+    scram: Mapping[ScramKey, ScramCredential | None] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)  # Level 0 removes a feature.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedPartition:
+    """A partition this broker must lead, or follow if somebody else leads."""
+
+    state: PartitionState
+    topic_id: uuid.UUID | None
+    is_new: bool  # The controller has just made it: a log of the same name is of another topic.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedPartition:
+    """A partition this broker must stop serving, and perhaps delete."""
+
+    tp: TopicPartition
+    leader_epoch: int  # -1 not known, -2 the topic is being deleted: always obeyed.
+    deletes_log: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalDelta:
+    """What this broker's replicas must do."""
+
+    controller_id: int
+    controller_epoch: int
+    hosted: tuple[HostedPartition, ...] = ()
+    stopped: tuple[StoppedPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDelta:
+    """One step of the metadata feed; both parts of it are published together."""
+
+    cluster: ClusterDelta | None = None
+    local: LocalDelta | None = None
+
+
+class AppliedDelta(NamedTuple):
+    """The next image, and the partitions that were deleted on the way to it."""
+
+    image: ClusterImage
+    deleted: list[TopicPartition]
+
+
+def apply_delta(image: ClusterImage, delta: ImageDelta) -> AppliedDelta:
+    """Makes the next image; `image` itself stays as it is.
+
+    Raises:
+        ApiError: STALE_CONTROLLER_EPOCH, a newer controller has spoken already.
+    """
+    epoch = _controller_epoch(image, delta)
+    cluster = delta.cluster
+    if cluster is None:
+        return AppliedDelta(replace(image, controller_epoch=epoch), [])
+    topics, deleted = _apply_partitions(image.topics, cluster)
+    configs, owners = _apply_configs(image, cluster, topics)
+    members = cluster.membership or Membership(image.controller_id, tuple(image.brokers.values()))
+    next_image = replace(
+        image,
+        controller_epoch=epoch,
+        controller_id=members.controller_id,
+        brokers={broker.id: broker for broker in members.brokers},
+        topics=topics,
+        topic_names=_names_by_id(image, cluster, topics),
+        configs=configs,
+        config_owners=owners,
+        quotas=_merge(image.quotas, cluster.quotas),
+        acls=(image.acls | cluster.acls_added) - cluster.acls_removed,
+        scram=_merge(image.scram, cluster.scram),
+        features=_merge(image.features, cluster.features),
+    )
+    return AppliedDelta(next_image, deleted)
+
+
+def _controller_epoch(image: ClusterImage, delta: ImageDelta) -> int:
+    epochs = [part.controller_epoch for part in (delta.cluster, delta.local) if part is not None]
+    known = [epoch for epoch in epochs if epoch is not None]
+    for epoch in known:
+        if epoch < image.controller_epoch:
+            raise ApiError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"controller epoch {epoch} is older than {image.controller_epoch}",
+            )
+    return max(known, default=image.controller_epoch)
+
+
+def _apply_partitions(
+    topics: Mapping[str, TopicImage], delta: ClusterDelta
+) -> tuple[Mapping[str, TopicImage], list[TopicPartition]]:
+    """The next topics, and the partitions the delta deletes."""
+    deleted: list[TopicPartition] = []
+    if not delta.partitions:
+        return topics, deleted
+    # Private copies of the inner maps this delta touches.
+    changed: dict[str, dict[int, PartitionState]] = {}
+    for state in delta.partitions:
+        partitions = changed.get(state.topic)
+        if partitions is None:
+            old = topics.get(state.topic)
+            # Another id is another topic of the same name: nothing of the old one is kept.
+            is_kept = old is not None and _id_of(old.name, old, delta) == old.id
+            partitions = changed[state.topic] = dict(old.partitions) if old and is_kept else {}
+        if state.leader == LEADER_DURING_DELETE:
+            partitions.pop(state.partition, None)
+            deleted.append(state.tp)
+        else:
+            partitions[state.partition] = state
+    next_topics = dict(topics)
+    for name, partitions in changed.items():
+        if partitions:
+            topic_id = _id_of(name, topics.get(name), delta)
+            next_topics[name] = TopicImage(name, topic_id, partitions)
+        else:
+            next_topics.pop(name, None)
+    return next_topics, deleted
+
+
+def _id_of(name: str, old: TopicImage | None, delta: ClusterDelta) -> uuid.UUID | None:
+    """The id a topic has after the delta; one that does not name it leaves it as it is."""
+    return delta.topic_ids.get(name, old.id if old is not None else None)
+
+
+def _names_by_id(
+    image: ClusterImage, delta: ClusterDelta, topics: Mapping[str, TopicImage]
+) -> Mapping[uuid.UUID, str]:
+    names = dict(image.topic_names)
+    touched = dict.fromkeys(state.topic for state in delta.partitions)
+    for name in touched:
+        old = image.topics.get(name)
+        if old is not None and old.id is not None:
+            del names[old.id]
+    for name in touched:
+        new = topics.get(name)
+        if new is not None and new.id is not None:
+            names[new.id] = name
+    return names
+
+
+def _apply_configs(
+    image: ClusterImage, delta: ClusterDelta, topics: Mapping[str, TopicImage]
+) -> tuple[Mapping[ConfigResource, Mapping[str, str]], Mapping[str, uuid.UUID]]:
+    """Configs leave with their topic, unless they were read for the one that takes its name."""
+    owners = dict(image.config_owners)
+    gone: list[ConfigResource] = []
+    for name in dict.fromkeys(state.topic for state in delta.partitions):
+        old, new = image.topics.get(name), topics.get(name)
+        is_over = old is not None and (new is None or new.id != old.id)
+        if old is not None and is_over and owners.get(name, old.id) == old.id:
+            owners.pop(name, None)
+            gone.append(ConfigResource(ConfigResourceType.TOPIC, name))
+    owners.update(delta.config_owners)
+    return _merge(_without(image.configs, gone), delta.configs), owners
+
+
+def _without(values: Mapping[_K, _V], keys: Iterable[_K]) -> Mapping[_K, _V]:
+    removed = set(keys)
+    return {k: v for k, v in values.items() if k not in removed} if removed else values
+
+
+def _merge(values: Mapping[_K, _V], changes: Mapping[_K, _V | None]) -> Mapping[_K, _V]:
+    """`values` with `changes` laid over; an empty or zero value or None takes a key out."""
+    if not changes:
+        return values
+    merged = dict(values)
+    for key, value in changes.items():
+        if value:
+            merged[key] = value
+        else:
+            merged.pop(key, None)
+    return merged

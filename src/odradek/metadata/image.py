@@ -1,0 +1,216 @@
+"""The immutable image of the cluster: the one thing a broker acts on.
+
+An image is replaced, never edited: `odradek.metadata.delta` makes the next one out of it and a
+delta, sharing all that did not change, so a reader may keep one for as long as it likes. Maps are
+plain dicts behind `Mapping`; whoever builds an image hands over dicts nobody else changes.
+
+Invariants:
+
+1. `topic_names` holds exactly the ids of the topics that have one, each once.
+2. A topic has at least one partition; with its last one it leaves, and its id and configs with it.
+3. `controller_epoch` never falls from one image to the next.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from odradek.errors import ApiError, ErrorCode
+from odradek.model import NO_LEADER, Endpoint, TopicPartition
+
+__all__ = [
+    "NO_NODE",
+    "AclBinding",
+    "Broker",
+    "ClusterImage",
+    "ConfigResource",
+    "ConfigResourceType",
+    "Node",
+    "PartitionState",
+    "QuotaEntity",
+    "ScramCredential",
+    "ScramKey",
+    "TopicImage",
+]
+
+
+class Node(NamedTuple):
+    """One broker on one listener, as clients are told."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+NO_NODE = Node(NO_LEADER, "", -1)  # There should be a broker here, but it cannot be reached.
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A live broker.
+
+    Raises:
+        ApiError: a listener name comes twice.
+    """
+
+    id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    nodes: Mapping[str, Node] = field(init=False, repr=False, compare=False)  # By listener.
+
+    def __post_init__(self) -> None:
+        nodes = {e.listener: Node(self.id, e.host, e.port, self.rack) for e in self.endpoints}
+        if len(nodes) != len(self.endpoints):
+            names = [endpoint.listener for endpoint in self.endpoints]
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"broker {self.id}: a listener name comes twice in {names}",
+            )
+        object.__setattr__(self, "nodes", nodes)
+
+    def node(self, listener: str) -> Node:
+        """The broker on a listener.
+
+        Raises:
+            ApiError: it has no such listener.
+        """
+        node = self.nodes.get(listener)
+        if node is None:
+            raise ApiError(
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"broker {self.id} has no listener {listener}, only {sorted(self.nodes)}",
+            )
+        return node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """One partition as the controller last announced it."""
+
+    topic: str
+    partition: int
+    leader: int  # NO_LEADER, or LEADER_DURING_DELETE in a delta: take it out.
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]  # Ordered; the first is the preferred leader.
+    partition_version: int = 0  # Store version or partition epoch: compared only.
+    controller_epoch: int = 0  # Of the controller that decided it.
+    offline_replicas: tuple[int, ...] = ()  # Replicas on dead brokers or failed log directories.
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic and its partitions."""
+
+    name: str
+    id: uuid.UUID | None  # None only in a cluster whose controller does not send ids.
+    partitions: Mapping[int, PartitionState]
+
+
+class ConfigResourceType(IntEnum):
+    """What has dynamic configuration; the number is wire contract."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """One entity with dynamic configuration; the default of all brokers has the empty name."""
+
+    type: ConfigResourceType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEntity:
+    """Whom a client quota is for: sorted (type, name) pairs, types user, client-id and ip.
+
+    A name of None is the default for all that have no entry of their own.
+    """
+
+    components: tuple[tuple[str, str | None], ...]
+
+    def __post_init__(self) -> None:
+        types = [kind for kind, _ in self.components]
+        assert types == sorted(set(types)), "components are sorted and no type comes twice"
+
+
+class AclBinding(NamedTuple):
+    """One access rule; the numbers are those of the wire."""
+
+    resource_type: int
+    pattern_type: int
+    resource_name: str
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+class ScramKey(NamedTuple):
+    """Whose credential, for which mechanism (1 = SHA-256, 2 = SHA-512)."""
+
+    user: str
+    mechanism: int
+
+
+class ScramCredential(NamedTuple):
+    """What a broker needs to check a SCRAM login; never the password."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterImage:
+    """Everything a broker knows of its cluster at one moment."""
+
+    controller_id: int | None = None  # None: nobody, or not known yet.
+    controller_epoch: int = 0  # Highest seen; deltas of an older controller are refused.
+    brokers: Mapping[int, Broker] = field(default_factory=dict)  # Live ones, by id.
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topic_names: Mapping[uuid.UUID, str] = field(default_factory=dict)
+    # Overrides; a resource without any is not in the map.
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    # For which topic id the configs of a topic name were read, when that is known.
+    config_owners: Mapping[str, uuid.UUID] = field(default_factory=dict)
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    acls: frozenset[AclBinding] = frozenset()
+    scram: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)  # Finalized levels, above 0.
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        """The state of a partition, None if unknown."""
+        image = self.topics.get(topic)
+        return None if image is None else image.partitions.get(partition)
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> TopicImage | None:
+        """The topic with this id, None if unknown."""
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def topic_configs(self, topic: str) -> Mapping[str, str]:
+        """The overrides of a topic."""
+        return self.configs.get(ConfigResource(ConfigResourceType.TOPIC, topic), {})
+
+    def holds_configs_of(self, topic: str, topic_id: uuid.UUID) -> bool:
+        """Whether the configs under this name are known to be those of this very topic.
+
+        A topic's creation is not notified: before its log is made, whoever gets False here reads
+        the overrides, or a compacted topic would start its life with deletion by time.
+        """
+        return self.config_owners.get(topic) == topic_id

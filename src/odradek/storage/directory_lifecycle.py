@@ -1,0 +1,324 @@
+"""Start and stop of data directories, in the order that a crash at any point demands.
+
+Start:
+
+1. `take_directories` creates what is missing and locks all. A disk that refuses is offline from
+   the start; a directory that another broker has ends the start before anything was touched.
+2. `find_partitions` lists them. One partition in two directories ends the start here, too.
+3. `load_logs` takes the clean-stop marker away, durably, **before** the first log is opened: a crash
+   while loading must not leave a marker that vouches for half-loaded logs (KAFKA-10471).
+
+Stop (`close_directory`): logs, recovery points, log starts, and only then the marker, which is
+written for a directory of which every log was loaded and closed without an error (KAFKA-15375).
+
+Logs are loaded and closed on threads, each by one of them, while the owner waits.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from odradek.errors import ConfigError, StorageError
+from odradek.files import Disk
+from odradek.model import TopicPartition
+from odradek.storage.config import LogConfig
+from odradek.storage.loader import load_log
+from odradek.storage.log import Log, LogServices
+from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
+from odradek.storage.partition_directories import (
+    PartitionDirectory,
+    PartitionKind,
+    parse_directory_name,
+)
+
+__all__ = ["close_directory", "find_partitions", "load_logs", "take_directories"]
+
+logger = logging.getLogger(__name__)
+
+# The quorum's own log lives in a data directory but is opened by its owner.
+_FOREIGN_TOPICS = frozenset({"__cluster_metadata"})
+
+# By directory: the partition directories in it, in order of their names.
+Contents = Mapping[LogDirectory, Sequence[PartitionDirectory]]
+
+
+def take_directories(paths: Sequence[str], *, disk: Disk) -> list[LogDirectory]:
+    """Creates and locks the data directories; one whose disk refuses is returned offline.
+
+    Raises:
+        ConfigError: There is none, or one is named twice.
+        LogDirLockedError: Another broker has one; none is kept.
+        StorageError: Not one can be used.
+    """
+    directories = [LogDirectory(path, disk=disk) for path in paths]
+    if not directories:
+        raise ConfigError("log.dirs", "", "expected at least one data directory")
+    names: dict[str, str] = {}
+    for path, directory in zip(paths, directories, strict=True):
+        if directory.path in names:
+            why = f"{names[directory.path]} and {path} are the same directory, {directory.path}"
+            raise ConfigError("log.dirs", ",".join(paths), why)
+        names[directory.path] = path
+    with ExitStack() as on_error:
+        for directory in directories:
+            on_error.callback(directory.unlock)
+            _at_start(directory, lambda directory=directory: _take(directory))
+        _check_any_online(directories)
+        on_error.pop_all()
+    return directories
+
+
+def _take(directory: LogDirectory) -> None:
+    _create(directory.disk, directory.path)
+    directory.lock()
+
+
+def _create(disk: Disk, path: str) -> None:
+    if not os.path.isdir(path):
+        parent = os.path.dirname(path)
+        _create(disk, parent)
+        disk.mkdir(path)
+        disk.fsync_dir(parent)
+
+
+def _at_start(directory: LogDirectory, step: Callable[[], None]) -> None:
+    """Runs one step of the start of a directory, which is offline if its disk refuses."""
+    try:
+        step()
+    except OSError as error:
+        if is_out_of_descriptors(error):
+            raise _out_of_descriptors(directory, error) from error
+        directory.fail("start", error)
+
+
+def _out_of_descriptors(directory: LogDirectory, error: OSError) -> StorageError:
+    return StorageError(
+        directory.path,
+        f"cannot open the logs in {directory.path}: {error}; raise the limit on open files",
+    )
+
+
+def _check_any_online(directories: Iterable[LogDirectory]) -> None:
+    offline = [directory for directory in directories if not directory.is_online]
+    if any(directory.is_online for directory in directories):
+        return
+    reasons = "; ".join(str(directory.offline_reason) for directory in offline)
+    raise StorageError(offline[0].path, f"no data directory can be used: {reasons}")
+
+
+# Start
+
+
+def find_partitions(directories: Sequence[LogDirectory]) -> dict[LogDirectory, list[PartitionDirectory]]:
+    """Lists the partitions of each directory that is online.
+
+    Raises:
+        ConfigError: Two directories have the same partition: which is right nobody can tell.
+        StorageError: Not one directory can be read.
+    """
+    contents: dict[LogDirectory, list[PartitionDirectory]] = {}
+    for directory in directories:
+        if directory.is_online:
+            _at_start(
+                directory,
+                lambda directory=directory: contents.update({directory: _list(directory.path)}),
+            )
+    _check_any_online(directories)
+    for kind in (PartitionKind.LIVE, PartitionKind.FUTURE):
+        homes: dict[TopicPartition, str] = {}
+        for directory, partitions in contents.items():
+            for partition in partitions:
+                if partition.kind is kind:
+                    _check_single(homes, partition, directory)
+    return contents
+
+
+def _check_single(
+    homes: dict[TopicPartition, str], partition: PartitionDirectory, directory: LogDirectory
+) -> None:
+    path = os.path.join(directory.path, partition.name)
+    other = homes.setdefault(partition.topic_partition, path)
+    if other != path:
+        raise ConfigError(
+            "log.dirs",
+            directory.path,
+            f"partition {partition.topic_partition} is in {other} and in {path}: expected it once;"
+            " move one of them out of the data directories",
+        )
+
+
+def _list(path: str) -> list[PartitionDirectory]:
+    with os.scandir(path) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir())
+    partitions = []
+    for name in names:
+        partition = parse_directory_name(name)
+        if partition is None:
+            logger.warning(
+                "skipping %s: expected a directory named <topic>-<partition>",
+                os.path.join(path, name),
+            )
+        elif partition.topic_partition.topic not in _FOREIGN_TOPICS:
+            partitions.append(partition)
+    return partitions
+
+
+class _Checkpoints(NamedTuple):
+    recovery_points: dict[TopicPartition, int]
+    log_starts: dict[TopicPartition, int]
+
+
+def load_logs(
+    contents: Contents,
+    *,
+    config_for: Callable[[str], LogConfig],
+    services: LogServices,
+    threads_per_directory: int,
+) -> None:
+    """Opens the live and future logs into `LogDirectory.logs`.
+
+    A directory whose disk refuses meanwhile is offline, the others are loaded.
+
+    Raises:
+        StorageError: Not one directory is left, or descriptors ran out.
+        OdradekError: A log is in a state that no recovery knows; what was opened is in `logs`.
+    """
+    with ExitStack() as pools:
+        loading = []
+        for directory, partitions in contents.items():
+            checkpoints = _begin_load(directory)
+            if checkpoints is None:
+                continue
+            pool = pools.enter_context(ThreadPoolExecutor(threads_per_directory, "log-loader"))
+            futures = {
+                partition.name: pool.submit(
+                    _load, directory, partition, checkpoints, config_for, services
+                )
+                for partition in partitions
+                if partition.kind in (PartitionKind.LIVE, PartitionKind.FUTURE)
+            }
+            loading.append((directory, checkpoints, futures))
+        ended = [
+            (directory, checkpoints, _collect(directory, futures))
+            for directory, checkpoints, futures in loading
+        ]
+    for directory, checkpoints, error in ended:
+        _end_load(directory, checkpoints, error)
+    _check_any_online(contents)
+
+
+def _begin_load(directory: LogDirectory) -> _Checkpoints | None:
+    found: list[_Checkpoints] = []
+
+    def begin() -> None:
+        directory.take_clean_shutdown_marker()
+        found.append(
+            _Checkpoints(directory.read_recovery_points(), directory.read_log_starts())
+        )
+
+    _at_start(directory, begin)
+    return found[0] if found else None
+
+
+def _load(
+    directory: LogDirectory,
+    partition: PartitionDirectory,
+    checkpoints: _Checkpoints,
+    config_for: Callable[[str], LogConfig],
+    services: LogServices,
+) -> Log:
+    topic_partition = partition.topic_partition
+    return load_log(
+        os.path.join(directory.path, partition.name),
+        topic_partition,
+        config=config_for(topic_partition.topic),
+        log_directory=directory,
+        services=services,
+        recovery_point=checkpoints.recovery_points.get(topic_partition, 0),
+        log_start_offset=checkpoints.log_starts.get(topic_partition, 0),
+        had_clean_shutdown=directory.had_clean_shutdown,
+    )
+
+
+def _collect(directory: LogDirectory, futures: Mapping[str, Future[Log]]) -> BaseException | None:
+    """Waits for all, keeps the logs that could be opened, returns the first error by name."""
+    wait(futures.values(), return_when=FIRST_EXCEPTION)
+    if any(future.done() and future.exception() is not None for future in futures.values()):
+        for future in futures.values():
+            future.cancel()
+        wait(futures.values())
+    first: BaseException | None = None
+    for name, future in futures.items():
+        if future.cancelled():
+            continue
+        error = future.exception()
+        if error is None:
+            directory.logs[name] = future.result()
+        elif first is None:
+            first = error
+    return first
+
+
+def _end_load(
+    directory: LogDirectory, checkpoints: _Checkpoints, error: BaseException | None
+) -> None:
+    if isinstance(error, OSError):
+        if is_out_of_descriptors(error):
+            raise _out_of_descriptors(directory, error) from error
+        directory.fail("load", error)
+        return
+    if error is not None:
+        raise error
+    directory.is_loaded = True
+    logger.info("%s: opened %d logs", directory.path, len(directory.logs))
+    # Recovery may have cut a log below its recovery point, and a partition may be gone since: a
+    # log that grows past an entry left as it is would not be recovered after the next crash.
+    try:
+        if directory.recovery_points() != checkpoints.recovery_points:
+            directory.checkpoint_recovery_points()
+        if directory.log_starts() != checkpoints.log_starts:
+            directory.checkpoint_log_starts()
+    except StorageError as failure:
+        logger.debug("%s: no checkpoints: %s", directory.path, failure)
+
+
+# Stop
+
+
+def close_directory(directory: LogDirectory, *, threads: int, broker_epoch: int = -1) -> None:
+    """Closes the logs of a directory in order, says so on disk, and lets the directory go.
+
+    What cannot be done in order is given up as it is, without a marker; the reason is logged.
+    """
+    try:
+        is_closed = directory.is_online and directory.is_loaded and _close_logs(directory, threads)
+        if is_closed:
+            directory.checkpoint_recovery_points()
+            directory.checkpoint_log_starts()
+            with directory.guard("write the clean-shutdown marker"):
+                directory.write_clean_shutdown_marker(broker_epoch)
+    except StorageError as error:
+        logger.debug("%s: stopped without a marker: %s", directory.path, error)
+    except OSError as error:
+        logger.error("%s: stopped without a marker: %s", directory.path, error)
+    finally:
+        for log in directory.logs.values():
+            log.mark_offline("the broker has stopped")
+        directory.unlock()
+
+
+def _close_logs(directory: LogDirectory, threads: int) -> bool:
+    """Closes the logs that a later start opens again; returns whether all went well."""
+    with ThreadPoolExecutor(threads, "log-closer") as pool:
+        futures = {log: pool.submit(log.close_files) for log in directory.kept_logs()}
+    errors = [(log, error) for log, future in futures.items() if (error := future.exception())]
+    for log, error in errors:
+        if not isinstance(error, OSError):
+            raise error
+        logger.error("%s: closing it failed: %s", log.topic_partition, error)
+        if not is_out_of_descriptors(error):
+            directory.fail(f"close ({log.topic_partition})", error)
+    return not errors
