@@ -8,6 +8,8 @@ Ask first whose fault it is; the type answers::
     │   ├── CorruptRecordError        2   CRC, size or magic of a batch
     │   ├── RecordTooLargeError       10
     │   ├── RecordBatchTooLargeError  18
+    │   ├── DisconnectedError         13  the way to a broker broke; the outcome is unknown
+    │   ├── RequestTimedOutError      7   a broker did not answer in time
     │   └── RecordsError              names each bad record
     │       ├── InvalidTimestampError 32
     │       └── InvalidRecordError    87  structure of a batch or of its records
@@ -55,6 +57,7 @@ __all__ = [
     "CorruptRecordError",
     "CorruptSnapshotError",
     "DecodeError",
+    "DisconnectedError",
     "ErrorCode",
     "FramingError",
     "InvalidOffsetError",
@@ -73,6 +76,7 @@ __all__ = [
     "RecordBatchTooLargeError",
     "RecordTooLargeError",
     "RecordsError",
+    "RequestTimedOutError",
     "SessionExpired",
     "StorageError",
     "StoreCorruptError",
@@ -314,6 +318,20 @@ class RecordBatchTooLargeError(ApiError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.RECORD_LIST_TOO_LARGE, message)
+
+
+class DisconnectedError(ApiError):
+    """A connection to a broker could not be made or ended; whether a request was done is unknown."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
+
+
+class RequestTimedOutError(ApiError):
+    """A broker did not answer in time; whether the request was done is unknown."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
 
 
 class RecordsError(ApiError):

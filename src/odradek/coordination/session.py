@@ -9,6 +9,7 @@ Between the command to end and its durable transaction the state is still CONNEC
 refused: a write that came later must not make an ephemeral node nobody would delete.
 """
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -88,7 +89,8 @@ class EmbeddedSession:
         if self._state is SessionState.LOST or self._is_ending:
             return
         self._is_ending = True
-        await self._end(self)
+        with contextlib.suppress(SessionExpired):  # The engine has ended: so has the session.
+            await self._end(self)
 
     def require_connected(self) -> None:
         """Lets a call through, or not.

@@ -210,24 +210,13 @@ class MetadataCache:
             error_unavailable_endpoints: Metadata v0: leave dead replicas out and say so.
             error_unavailable_listeners: Metadata v6+: tell a missing listener from a dead leader.
         """
-        image = self._image
-        answers = []
-        for name in topics:
-            topic = image.topics.get(name)
-            if topic is None:
-                continue
-            partitions = [
-                _partition_metadata(
-                    image,
-                    topic.partitions[number],
-                    listener,
-                    filters_dead=error_unavailable_endpoints,
-                    names_listener=error_unavailable_listeners,
-                )
-                for number in sorted(topic.partitions)
-            ]
-            answers.append(TopicMetadata(name, topic.id, partitions))
-        return answers
+        return _topic_metadata(
+            self._image,
+            topics,
+            listener,
+            filters_dead=error_unavailable_endpoints,
+            names_listener=error_unavailable_listeners,
+        )
 
     def get_cluster_metadata(self, cluster_id: str, listener: str) -> ClusterMetadata:
         """All that clients of a listener can know."""
@@ -237,7 +226,9 @@ class MetadataCache:
             cluster_id=cluster_id,
             nodes=_nodes_on(image, listener),
             controller=None if controller is None else _node_on(image, controller, listener),
-            topics=self.get_topic_metadata(sorted(image.topics), listener),
+            topics=_topic_metadata(
+                image, sorted(image.topics), listener, filters_dead=False, names_listener=False
+            ),
         )
 
 
@@ -249,6 +240,33 @@ def _node_on(image: ClusterImage, broker_id: int, listener: str) -> Node | None:
 def _nodes_on(image: ClusterImage, listener: str) -> list[Node]:
     nodes = (_node_on(image, broker_id, listener) for broker_id in sorted(image.brokers))
     return [node for node in nodes if node is not None]
+
+
+def _topic_metadata(
+    image: ClusterImage,
+    names: Iterable[str],
+    listener: str,
+    *,
+    filters_dead: bool,
+    names_listener: bool,
+) -> list[TopicMetadata]:
+    answers = []
+    for name in names:
+        topic = image.topics.get(name)
+        if topic is None:
+            continue
+        partitions = [
+            _partition_metadata(
+                image,
+                topic.partitions[number],
+                listener,
+                filters_dead=filters_dead,
+                names_listener=names_listener,
+            )
+            for number in sorted(topic.partitions)
+        ]
+        answers.append(TopicMetadata(name, topic.id, partitions))
+    return answers
 
 
 def _partition_metadata(

@@ -130,12 +130,15 @@ def apply_delta(image: ClusterImage, delta: ImageDelta) -> AppliedDelta:
         return AppliedDelta(replace(image, controller_epoch=epoch), [])
     topics, deleted = _apply_partitions(image.topics, cluster)
     configs, owners = _apply_configs(image, cluster, topics)
-    members = cluster.membership or Membership(image.controller_id, tuple(image.brokers.values()))
+    controller_id, brokers = image.controller_id, image.brokers
+    if cluster.membership is not None:
+        controller_id = cluster.membership.controller_id
+        brokers = {broker.id: broker for broker in cluster.membership.brokers}
     next_image = replace(
         image,
         controller_epoch=epoch,
-        controller_id=members.controller_id,
-        brokers={broker.id: broker for broker in members.brokers},
+        controller_id=controller_id,
+        brokers=brokers,
         topics=topics,
         topic_names=_names_by_id(image, cluster, topics),
         configs=configs,
@@ -199,11 +202,13 @@ def _id_of(name: str, old: TopicImage | None, delta: ClusterDelta) -> uuid.UUID 
 def _names_by_id(
     image: ClusterImage, delta: ClusterDelta, topics: Mapping[str, TopicImage]
 ) -> Mapping[uuid.UUID, str]:
-    names = dict(image.topic_names)
     touched = dict.fromkeys(state.topic for state in delta.partitions)
+    if not touched:
+        return image.topic_names
+    names = dict(image.topic_names)
     for name in touched:
         old = image.topics.get(name)
-        if old is not None and old.id is not None:
+        if old is not None and old.id is not None and names.get(old.id) == name:
             del names[old.id]
     for name in touched:
         new = topics.get(name)

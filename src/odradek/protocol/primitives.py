@@ -90,12 +90,14 @@ def encode_uvarint(value: int) -> bytes:
     """Encode an unsigned varint."""
     if value < 0x80:
         return _ONE_BYTE[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x200000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+    low = value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80
+    if value < 0x10000000:
+        return bytes((*low, value >> 21))
+    return bytes((*low, value >> 21 & 0x7F | 0x80, value >> 28))
 
 
 _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
@@ -121,16 +123,22 @@ def parse_uvarint_tail(buffer: Buffer, position: int, first: int) -> tuple[int, 
         DecodeError: it has more than 32 bits.
         IndexError: the buffer ends inside it.
     """
-    value = first & 0x7F
-    for shift in (7, 14, 21, 28):
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFFFFFF:
-                break
-            return value, position
-    raise DecodeError(f"varint before byte {position} has more than 32 bits")
+    byte = buffer[position]
+    value = first & 0x7F | (byte & 0x7F) << 7
+    if byte < 0x80:
+        return value, position + 1
+    byte = buffer[position + 1]
+    value |= (byte & 0x7F) << 14
+    if byte < 0x80:
+        return value, position + 2
+    byte = buffer[position + 2]
+    value |= (byte & 0x7F) << 21
+    if byte < 0x80:
+        return value, position + 3
+    byte = buffer[position + 3]
+    if byte < 0x10:
+        return value | byte << 28, position + 4
+    raise DecodeError(f"varint at byte {position - 1} has more than 32 bits")
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:

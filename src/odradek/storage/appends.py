@@ -1,5 +1,6 @@
 """What an append is told and what it answers; the analysis of a set of batches before it."""
 
+import logging
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -26,6 +27,8 @@ from odradek.records.batch import (
 )
 
 __all__ = ["AnalyzedSet", "LogAppendInfo", "analyze_records"]
+
+logger = logging.getLogger(__name__)
 
 
 class LogAppendInfo:
@@ -119,6 +122,10 @@ def analyze_records(  # noqa: C901 - one loop, once per append: calls would doub
         size = length + LOG_OVERHEAD
         if is_replication:
             if fetch_leader_epoch is not None and leader_epoch > fetch_leader_epoch:
+                logger.info(
+                    "left out batches from offset %d on: written under leader epoch %d, fetched"
+                    " under %d", base_offset, leader_epoch, fetch_leader_epoch,
+                )  # fmt: skip
                 break
         else:
             if base_offset and magic >= CURRENT_MAGIC and origin is AppendOrigin.CLIENT:

@@ -1,8 +1,8 @@
-"""What one log needs to know of its topic's settings; resolved once, replaced whole on change."""
+"""Settings of a log and of all logs; resolved once at the border, replaced whole on change."""
 
 from dataclasses import dataclass
 
-__all__ = ["INT32_MAX", "INT64_MAX", "LogConfig"]
+__all__ = ["INT32_MAX", "INT64_MAX", "LogConfig", "LogManagerConfig"]
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -46,3 +46,23 @@ class LogConfig:
             raise ValueError(f"segment.index.bytes={self.segment_index_bytes}: must be at least 4")
         if self.index_interval_bytes < 0:
             raise ValueError(f"index.interval.bytes={self.index_interval_bytes}: is negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogManagerConfig:
+    """Broker-level settings; the comment gives the broker's name of each."""
+
+    # num.recovery.threads.per.data.dir: logs opened, or closed, at once.
+    recovery_threads_per_data_dir: int = 2
+    # log.initial.task.delay.ms: first run of all periodic work.
+    initial_task_delay_ms: int = 30_000
+    # log.retention.check.interval.ms
+    retention_check_interval_ms: int = 300_000
+    # log.flush.scheduler.interval.ms: how often flush.ms is looked at; the largest means never.
+    flush_scheduler_interval_ms: int = INT64_MAX
+    # log.flush.offset.checkpoint.interval.ms
+    flush_offset_checkpoint_interval_ms: int = 60_000
+    # log.flush.start.offset.checkpoint.interval.ms
+    flush_start_offset_checkpoint_interval_ms: int = 60_000
+    # producer.id.expiration.check.interval.ms
+    producer_id_expiration_check_interval_ms: int = 600_000

@@ -5,8 +5,8 @@ Start:
 1. `take_directories` creates what is missing and locks all. A disk that refuses is offline from
    the start; a directory that another broker has ends the start before anything was touched.
 2. `find_partitions` lists them. One partition in two directories ends the start here, too.
-3. `load_logs` takes the clean-stop marker away, durably, **before** the first log is opened: a crash
-   while loading must not leave a marker that vouches for half-loaded logs (KAFKA-10471).
+3. `load_logs` takes the clean-stop marker away, durably, **before** the first log is opened: a
+   crash while loading must not leave a marker that vouches for half-loaded logs (KAFKA-10471).
 
 Stop (`close_directory`): logs, recovery points, log starts, and only then the marker, which is
 written for a directory of which every log was loaded and closed without an error (KAFKA-15375).
@@ -16,9 +16,9 @@ Logs are loaded and closed on threads, each by one of them, while the owner wait
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from odradek.errors import ConfigError, StorageError
@@ -65,15 +65,12 @@ def take_directories(paths: Sequence[str], *, disk: Disk) -> list[LogDirectory]:
     with ExitStack() as on_error:
         for directory in directories:
             on_error.callback(directory.unlock)
-            _at_start(directory, lambda directory=directory: _take(directory))
+            with _starting(directory):
+                _create(disk, directory.path)
+                directory.lock()
         _check_any_online(directories)
         on_error.pop_all()
     return directories
-
-
-def _take(directory: LogDirectory) -> None:
-    _create(directory.disk, directory.path)
-    directory.lock()
 
 
 def _create(disk: Disk, path: str) -> None:
@@ -84,10 +81,11 @@ def _create(disk: Disk, path: str) -> None:
         disk.fsync_dir(parent)
 
 
-def _at_start(directory: LogDirectory, step: Callable[[], None]) -> None:
-    """Runs one step of the start of a directory, which is offline if its disk refuses."""
+@contextmanager
+def _starting(directory: LogDirectory) -> Iterator[None]:
+    """A step of the start of a directory, which is offline if its disk refuses."""
     try:
-        step()
+        yield
     except OSError as error:
         if is_out_of_descriptors(error):
             raise _out_of_descriptors(directory, error) from error
@@ -112,7 +110,9 @@ def _check_any_online(directories: Iterable[LogDirectory]) -> None:
 # Start
 
 
-def find_partitions(directories: Sequence[LogDirectory]) -> dict[LogDirectory, list[PartitionDirectory]]:
+def find_partitions(
+    directories: Sequence[LogDirectory],
+) -> dict[LogDirectory, list[PartitionDirectory]]:
     """Lists the partitions of each directory that is online.
 
     Raises:
@@ -122,10 +122,8 @@ def find_partitions(directories: Sequence[LogDirectory]) -> dict[LogDirectory, l
     contents: dict[LogDirectory, list[PartitionDirectory]] = {}
     for directory in directories:
         if directory.is_online:
-            _at_start(
-                directory,
-                lambda directory=directory: contents.update({directory: _list(directory.path)}),
-            )
+            with _starting(directory):
+                contents[directory] = _list(directory.path)
     _check_any_online(directories)
     for kind in (PartitionKind.LIVE, PartitionKind.FUTURE):
         homes: dict[TopicPartition, str] = {}
@@ -186,41 +184,38 @@ def load_logs(
         StorageError: Not one directory is left, or descriptors ran out.
         OdradekError: A log is in a state that no recovery knows; what was opened is in `logs`.
     """
+    begun: dict[LogDirectory, _Checkpoints] = {}
+    for directory in contents:
+        with _starting(directory):
+            begun[directory] = _begin_load(directory)
     with ExitStack() as pools:
-        loading = []
-        for directory, partitions in contents.items():
-            checkpoints = _begin_load(directory)
-            if checkpoints is None:
-                continue
+        loading: dict[LogDirectory, dict[str, Future[Log]]] = {}
+        for directory, checkpoints in begun.items():
             pool = pools.enter_context(ThreadPoolExecutor(threads_per_directory, "log-loader"))
-            futures = {
+            loading[directory] = {
                 partition.name: pool.submit(
                     _load, directory, partition, checkpoints, config_for, services
                 )
-                for partition in partitions
+                for partition in contents[directory]
                 if partition.kind in (PartitionKind.LIVE, PartitionKind.FUTURE)
             }
-            loading.append((directory, checkpoints, futures))
-        ended = [
-            (directory, checkpoints, _collect(directory, futures))
-            for directory, checkpoints, futures in loading
-        ]
-    for directory, checkpoints, error in ended:
-        _end_load(directory, checkpoints, error)
+        errors = {directory: _collect(directory, futures) for directory, futures in loading.items()}
+    for directory, error in errors.items():
+        if error is None:
+            _end_load(directory, begun[directory])
+        elif isinstance(error, OSError) and not is_out_of_descriptors(error):
+            directory.fail("load", error)
+    for directory, error in errors.items():
+        if isinstance(error, OSError) and is_out_of_descriptors(error):
+            raise _out_of_descriptors(directory, error) from error
+        if error is not None and not isinstance(error, OSError):
+            raise error
     _check_any_online(contents)
 
 
-def _begin_load(directory: LogDirectory) -> _Checkpoints | None:
-    found: list[_Checkpoints] = []
-
-    def begin() -> None:
-        directory.take_clean_shutdown_marker()
-        found.append(
-            _Checkpoints(directory.read_recovery_points(), directory.read_log_starts())
-        )
-
-    _at_start(directory, begin)
-    return found[0] if found else None
+def _begin_load(directory: LogDirectory) -> _Checkpoints:
+    directory.take_clean_shutdown_marker()
+    return _Checkpoints(directory.read_recovery_points(), directory.read_log_starts())
 
 
 def _load(
@@ -231,14 +226,17 @@ def _load(
     services: LogServices,
 ) -> Log:
     topic_partition = partition.topic_partition
+    # The checkpoints tell of live logs only. A copy under way does without: after an unclean stop
+    # it is scanned from its start.
+    is_live = partition.kind is PartitionKind.LIVE
     return load_log(
         os.path.join(directory.path, partition.name),
         topic_partition,
         config=config_for(topic_partition.topic),
         log_directory=directory,
         services=services,
-        recovery_point=checkpoints.recovery_points.get(topic_partition, 0),
-        log_start_offset=checkpoints.log_starts.get(topic_partition, 0),
+        recovery_point=checkpoints.recovery_points.get(topic_partition, 0) if is_live else 0,
+        log_start_offset=checkpoints.log_starts.get(topic_partition, 0) if is_live else 0,
         had_clean_shutdown=directory.had_clean_shutdown,
     )
 
@@ -262,16 +260,7 @@ def _collect(directory: LogDirectory, futures: Mapping[str, Future[Log]]) -> Bas
     return first
 
 
-def _end_load(
-    directory: LogDirectory, checkpoints: _Checkpoints, error: BaseException | None
-) -> None:
-    if isinstance(error, OSError):
-        if is_out_of_descriptors(error):
-            raise _out_of_descriptors(directory, error) from error
-        directory.fail("load", error)
-        return
-    if error is not None:
-        raise error
+def _end_load(directory: LogDirectory, checkpoints: _Checkpoints) -> None:
     directory.is_loaded = True
     logger.info("%s: opened %d logs", directory.path, len(directory.logs))
     # Recovery may have cut a log below its recovery point, and a partition may be gone since: a
@@ -303,7 +292,7 @@ def close_directory(directory: LogDirectory, *, threads: int, broker_epoch: int 
     except StorageError as error:
         logger.debug("%s: stopped without a marker: %s", directory.path, error)
     except OSError as error:
-        logger.error("%s: stopped without a marker: %s", directory.path, error)
+        logger.warning("%s: stopped without a marker: %s", directory.path, error)
     finally:
         for log in directory.logs.values():
             log.mark_offline("the broker has stopped")
@@ -311,9 +300,9 @@ def close_directory(directory: LogDirectory, *, threads: int, broker_epoch: int 
 
 
 def _close_logs(directory: LogDirectory, threads: int) -> bool:
-    """Closes the logs that a later start opens again; returns whether all went well."""
+    """Closes all logs but those of deleted partitions; returns whether all went well."""
     with ThreadPoolExecutor(threads, "log-closer") as pool:
-        futures = {log: pool.submit(log.close_files) for log in directory.kept_logs()}
+        futures = {log: pool.submit(log.close_files) for log in directory.logs.values()}
     errors = [(log, error) for log, future in futures.items() if (error := future.exception())]
     for log, error in errors:
         if not isinstance(error, OSError):

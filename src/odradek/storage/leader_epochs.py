@@ -60,6 +60,7 @@ class LeaderEpochCache:
         "_entries",
         "_latest_epoch",
         "_latest_start_offset",
+        "_overdue",
         "_writing",
         "path",
     )
@@ -75,6 +76,8 @@ class LeaderEpochCache:
         self._latest_start_offset = -1
         # Whether the file differs from the entries.
         self._dirty = False
+        # Whether an assigned epoch should be in the file by now, but could not be written.
+        self._overdue = False
         # One writer at a time: they share a temporary file, and the newest entries win.
         self._writing = threading.Lock()
 
@@ -116,6 +119,8 @@ class LeaderEpochCache:
             OSError: The file could not be written.
         """
         if epoch == self._latest_epoch and start_offset >= self._latest_start_offset:
+            if self._overdue and durable:
+                self.flush()
             return False
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"{self.path}: epoch {epoch} cannot start at offset {start_offset}")
@@ -127,6 +132,7 @@ class LeaderEpochCache:
         )
         self._replace((*entries[:kept], EpochEntry(epoch, start_offset)))
         if durable:
+            self._overdue = True
             self.flush()
         return True
 
@@ -194,6 +200,7 @@ class LeaderEpochCache:
             except OSError:
                 self._dirty = True
                 raise
+            self._overdue = False
 
     def _replace(self, entries: tuple[EpochEntry, ...], *, dirty: bool = True) -> None:
         self._entries = entries

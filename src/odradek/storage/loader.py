@@ -4,8 +4,8 @@ Passes over a partition directory:
 
 1. Remove `.deleted` and `.cleaned` files; a `.swap` log at or above the lowest `.cleaned` belongs
    to an interrupted replacement and goes too; the other `.swap` logs are complete and stay.
-2. Open every `.log` in order. A missing or bad index is rebuilt by a scan that never cuts.
-3. Let complete swaps take their place.
+2. Let complete swaps take the place of the segments they overlap.
+3. Open every `.log` in order. A missing or bad index is rebuilt by a scan that never cuts.
 4. After an unclean stop, scan from the segment that holds the recovery point on, and cut the torn
    tail. After a clean stop only the last index interval is read.
 
@@ -109,13 +109,22 @@ class _Loader:
         if not os.path.isdir(self._directory):
             self._disk.mkdir(self._directory)
             self._disk.fsync_dir(os.path.dirname(self._directory))
-        epochs_lost = not self._load_epochs()
         try:
-            next_offset = self._load_segments()
+            log = self._open(log_directory)
         except BaseException:
             for segment in self._segments:
                 segment.close_handles()
             raise
+        logger.info(
+            "%s: loaded %d segments, offsets %d to %d, in %d ms",
+            self._topic_partition, len(self._segments), log.log_start_offset, log.log_end_offset,
+            self._services.clock.monotonic_ms() - started_ms,
+        )  # fmt: skip
+        return log
+
+    def _open(self, log_directory: LogDirectory) -> Log:
+        epochs_lost = not self._load_epochs()
+        next_offset = self._load_segments()
         if epochs_lost:
             self._rebuild_epochs()
         self._epochs.truncate_from_end(next_offset)
@@ -140,16 +149,14 @@ class _Loader:
             log_end_offset=next_offset,
         )
         self._load_producer_state(log)
-        logger.info(
-            "%s: loaded %d segments, offsets %d to %d, in %d ms",
-            self._topic_partition, len(self._segments), log_start_offset, next_offset,
-            self._services.clock.monotonic_ms() - started_ms,
-        )  # fmt: skip
         return log
 
     # Leader epochs
 
     def _load_epochs(self) -> bool:
+        """Reads the checkpoint; whether it was there and whole."""
+        if not os.path.exists(self._epochs.path):
+            return False
         try:
             self._epochs.load()
         except CorruptCheckpointError as error:
@@ -158,6 +165,7 @@ class _Loader:
         return True
 
     def _rebuild_epochs(self) -> None:
+        self._epochs.truncate_from_end(0)  # What recovery found is but the end of it.
         for segment in self._segments:
             for _, header, _, _ in segment.scan():
                 latest = self._epochs.latest_epoch
@@ -205,8 +213,8 @@ class _Loader:
     def _load_segments(self) -> int:
         swaps = self._remove_temporary_files()
         is_deleted = self._directory.endswith(paths.DELETE_DIR_SUFFIX)
-        self._retry_on_overflow(self._load_segment_files)
         self._complete_swaps(swaps)
+        self._retry_on_overflow(self._load_segment_files)
         if is_deleted:
             if not len(self._segments):
                 self._segments.add(self._create_segment(0))
@@ -244,7 +252,6 @@ class _Loader:
                 cleaned.append(name)
                 lowest_cleaned = min(lowest_cleaned, base)
             elif name.endswith(paths.SWAP_SUFFIX):
-                self._unlink_indexes(base)
                 if name.removesuffix(paths.SWAP_SUFFIX).endswith(paths.LOG_SUFFIX):
                     swaps.add(base)
                 else:
@@ -259,12 +266,15 @@ class _Loader:
         for name in cleaned:
             self._disk.unlink(self._path(name))
         for name in swapped_indexes:
-            if paths.offset_from_name(name) not in swaps:
+            base = paths.offset_from_name(name)
+            if base is not None and base not in swaps:
                 self._unlink_if_exists(self._path(name))
+                if base < lowest_cleaned:  # Its log has taken its place, with whose indexes?
+                    self._unlink_indexes(base)
         return sorted(swaps)
 
     def _load_segment_files(self) -> None:
-        """Pass 2."""
+        """Pass 3."""
         for segment in self._segments:
             segment.close_handles()
         self._segments.clear()
@@ -310,22 +320,32 @@ class _Loader:
             config=self._config,
             disk=self._disk,
             now_ms=self._services.clock.now_ms(),
+            roll_jitter_ms=self._roll_jitter_ms(),
             stage=stage,
         )
 
-    def _create_segment(self, base: int) -> LogSegment:
+    def _roll_jitter_ms(self) -> int:
         jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        return self._services.random.randrange(jitter) if jitter > 0 else 0
+
+    def _create_segment(self, base: int) -> LogSegment:
         return LogSegment(
             self._directory,
             base,
             config=self._config,
             disk=self._disk,
             now_ms=self._services.clock.now_ms(),
-            roll_jitter_ms=self._services.random.randrange(jitter) if jitter > 0 else 0,
+            roll_jitter_ms=self._roll_jitter_ms(),
             create=True,
         )
 
-    def _recover_segment(self, segment: LogSegment, *, cut_from: int) -> RecoveredSegment:
+    def _recover_segment(
+        self,
+        segment: LogSegment,
+        *,
+        cut_from: int,
+        before_cut: Callable[[], None] | None = None,
+    ) -> RecoveredSegment:
         state = self._producer_state_at(segment.base_offset)
         result = recover_segment(
             segment,
@@ -333,6 +353,7 @@ class _Loader:
             self._epochs,
             cut_from=cut_from,
             index_interval_bytes=self._config.index_interval_bytes,
+            before_cut=before_cut,
         )
         state.take_snapshot()
         return result
@@ -340,38 +361,49 @@ class _Loader:
     # Swaps
 
     def _complete_swaps(self, swaps: list[int]) -> None:
-        """Pass 3."""
+        """Pass 2, before live segments are opened: one that was split cannot be."""
+        if not swaps:
+            return
+        suffix = paths.LOG_SUFFIX
+        live = {
+            int(name.removesuffix(suffix))
+            for name in self._names()
+            if name.endswith(suffix) and paths.offset_from_name(name) is not None
+        }
         for base in swaps:
-            segment = self._open_segment(base, paths.SWAP_SUFFIX)
-            try:
-                next_offset = self._recover_segment(segment, cut_from=NEVER_CUT).next_offset
-            except SegmentOverflow as error:
-                segment.close_handles()
-                raise OSError(f"cannot complete the swap {segment.path}: {error}") from error
-            old = [
-                live
-                for live in self._segments
-                if live.base_offset < next_offset and self._next_offset_of(live) > base
-            ]
+            next_offset = self._next_offset_of(base, paths.SWAP_SUFFIX)
+            old = [other for other in sorted(live) if base <= other < next_offset]
+            below = max((other for other in live if other < base), default=None)
+            if below is not None and self._next_offset_of(below) > base:
+                old.insert(0, below)  # A segment that was split: its first part starts later.
             logger.info(
-                "%s: completing the replacement of %d segments by %s",
-                self._topic_partition, len(old), segment.path,
+                "%s: completing the replacement of the segments %s by %d",
+                self._topic_partition, old, base,
             )  # fmt: skip
-            for replaced in swap_segments(
-                self._segments,
-                [segment],
-                old,
-                disk=self._disk,
-                directory=self._directory,
-                is_recovered=True,
-            ):
-                replaced.delete_if_exists()
+            for other in old:
+                self._unlink_indexes(other)
+                self._disk.unlink(paths.segment_path(self._directory, other, suffix))
+            self._unlink_indexes(base)
+            live.difference_update(old)
+            live.add(base)
+            self._disk.fsync_dir(self._directory)
+            for kind in (*paths.INDEX_SUFFIXES, suffix):
+                source = paths.segment_path(self._directory, base, kind, paths.SWAP_SUFFIX)
+                if os.path.exists(source):
+                    self._disk.rename(source, paths.segment_path(self._directory, base, kind))
+            self._disk.fsync_dir(self._directory)
 
-    def _next_offset_of(self, segment: LogSegment) -> int:
-        next_offset = segment.base_offset
-        for _, header, _, _ in segment.scan():
-            next_offset = header.next_offset
-        return next_offset
+    def _next_offset_of(self, base: int, stage: str = "") -> int:
+        """Behind the last batch of a segment that is not opened yet."""
+        segment = self._open_segment(base, stage)
+        try:
+            next_offset = base
+            for batch in segment.scan(check_crc=True):
+                if segment.problem_with(batch, next_offset) is None:
+                    next_offset = max(next_offset, batch.header.next_offset)
+            return next_offset
+        finally:
+            segment.close_handles()
 
     def _retry_on_overflow(self, step: Callable[[], _T]) -> _T:
         """Runs a pass again after splitting each segment whose offsets overflow."""
@@ -430,7 +462,6 @@ class _Loader:
             )  # fmt: skip
             if tail.next_offset >= self._log_start_offset:
                 self._is_clean = False
-                self._recovery_point = tail.next_offset
                 return self._recover_unsynced()
         return tail.next_offset, False
 
@@ -439,22 +470,31 @@ class _Loader:
         result: RecoveredSegment | None = None
         segments = self._segments.from_offset(self._recovery_point)
         for number, segment in enumerate(segments):
-            result = self._recover_segment(segment, cut_from=self._recovery_point)
+            later = segments[number + 1 :]
+            result = self._recover_segment(
+                segment,
+                cut_from=self._recovery_point,
+                before_cut=lambda later=later: self._drop(later),  # type: ignore[misc]
+            )
             if result.damage is None:
                 continue
-            later = segments[number + 1 :]
             logger.warning(
                 "%s: %s at position %d: cut %d bytes and dropped %d later segments; the last valid"
                 " offset is %d",
                 segment.path, result.damage.reason, result.damage.position,
                 result.truncated_bytes, len(later), result.next_offset - 1,
             )  # fmt: skip
-            for dropped in later:
-                self._segments.remove(dropped)
-                dropped.delete_if_exists()
             break
         assert result is not None
         return result.next_offset, result.is_tail_damaged
+
+    def _drop(self, segments: list[LogSegment]) -> None:
+        """Removes segments, durably."""
+        for segment in segments:
+            self._segments.remove(segment)
+            segment.delete_if_exists()
+        if segments:
+            self._disk.fsync_dir(self._directory)
 
     def _settle_log_start(self, next_offset: int) -> int:
         """The log ends below its start: files were removed by hand, or the start is wrong."""
@@ -472,9 +512,7 @@ class _Loader:
             "%s: the log ends at %d, below its start %d: removing all segments",
             self._topic_partition, next_offset, self._log_start_offset,
         )  # fmt: skip
-        for segment in self._segments:
-            self._segments.remove(segment)
-            segment.delete_if_exists()
+        self._drop(list(self._segments))
         self._segments.add(self._create_segment(self._log_start_offset))
         return self._log_start_offset
 

@@ -94,6 +94,16 @@ class LogServices:
     producer_id_expiration_ms: int = 86_400_000
 
 
+class _PendingFlush:
+    """A flush that runs elsewhere."""
+
+    __slots__ = ("upto",)
+
+    def __init__(self, upto: int) -> None:
+        # Recovery point once it is done. Lowered by truncations meanwhile.
+        self.upto = upto
+
+
 class Log:
     """An open log. Made by `loader.load_log`."""
 
@@ -104,6 +114,7 @@ class Log:
         "_high_watermark",
         "_log_start_offset",
         "_offline_reason",
+        "_pending_flushes",
         "_recovery_point",
         "_services",
         "_stable_place",
@@ -142,6 +153,7 @@ class Log:
         self._directory = directory
         self._services = services
         self._offline_reason: str | None = None
+        self._pending_flushes: list[_PendingFlush] = []
         self.last_flush_ms = services.clock.now_ms()
         # Called with the size of a set that was refused as too large, for the rejected-bytes meter.
         self.on_append_rejected: Callable[[int], None] | None = None
@@ -173,11 +185,6 @@ class Log:
     def is_live(self) -> bool:
         """Whether the directory bears the plain name of its partition."""
         return self.name == str(self.topic_partition)
-
-    @property
-    def is_future(self) -> bool:
-        """Whether it is a copy that is to replace the partition's log in another directory."""
-        return self._directory.endswith(paths.FUTURE_DIR_SUFFIX)
 
     @property
     def config(self) -> LogConfig:
@@ -528,12 +535,16 @@ class Log:
         return self._write(records, analyzed, written, now_ms, AppendOrigin.REPLICATION, -1)
 
     def _check_follower_offsets(self, analyzed: AnalyzedSet) -> None:
-        info = analyzed.info
-        if not info.offsets_monotonic:
-            raise OffsetsOutOfOrderError(
-                f"{self.topic_partition}: the last offsets of the set do not increase:"
-                f" {[header.last_offset for _, header in analyzed.batches[:10]]}"
-            )
+        info, next_offset = analyzed.info, -1
+        for _, header in analyzed.batches:
+            # Old formats do not say where a batch starts, so only their ends can be compared.
+            starts_behind = header.magic < CURRENT_MAGIC or header.base_offset >= next_offset
+            if header.last_offset_delta < 0 or not starts_behind or not info.offsets_monotonic:
+                raise OffsetsOutOfOrderError(
+                    f"{self.topic_partition}: the offsets of the set do not increase:"
+                    f" {[(h.base_offset, h.last_offset) for _, h in analyzed.batches[:10]]}"
+                )
+            next_offset = header.next_offset
         first = info.first_or_last_offset_of_first_batch
         if first < self._end.message_offset:
             raise UnexpectedAppendOffsetError(
@@ -780,7 +791,8 @@ class Log:
             return FetchDataInfo(place, None, aborted_transactions=[] if committed else None)
         while segment is not None:
             if limit.segment_base_offset == segment.base_offset:
-                max_position = limit.relative_position
+                # A cleaner pass may have made the file shorter than it was when this was noted.
+                max_position = min(limit.relative_position, segment.size)
             elif limit.segment_base_offset > segment.base_offset:
                 max_position = segment.size
             else:
@@ -858,13 +870,19 @@ class Log:
         """Makes everything below `offset` durable in the background."""
         if offset <= self._recovery_point:
             return
+        directory = self._directory
         work = self._flush_work(offset)
+        flush = _PendingFlush(offset)
+        self._pending_flushes.append(flush)
 
         def done(error: BaseException | None) -> None:
-            if isinstance(error, OSError):
+            self._pending_flushes.remove(flush)
+            if isinstance(error, FileNotFoundError) and self._directory != directory:
+                logger.info("%s: renamed during a flush, which counts for nothing", directory)
+            elif isinstance(error, OSError):
                 self.fail("flush", error)
             elif error is None and self._offline_reason is None:
-                self._flushed(offset)
+                self._flushed(flush.upto)
 
         self._services.tasks.submit(work, done)
 
@@ -874,17 +892,21 @@ class Log:
         The log may roll, truncate or delete these very segments while the work runs elsewhere.
         """
         disk = self._services.disk
-        segments = self.segments.between(self._recovery_point, offset)
+        directory, recovery_point = self._directory, self._recovery_point
+        segments = self.segments.between(recovery_point, offset)
+        # Snapshots come with the segments that were rolled to, this one possibly just now.
+        bases = {offset, *(s.base_offset for s in segments if s.base_offset > recovery_point)}
+        names = [
+            path
+            for base in sorted(bases)
+            if os.path.exists(path := paths.segment_path(directory, base, paths.SNAPSHOT_SUFFIX))
+        ]
         # The name of a transaction index may be younger than its segment.
-        has_new_names = any(
-            s.base_offset >= self._recovery_point or s.transaction_index.file_exists()
-            for s in segments
+        has_new_names = bool(names) or any(
+            s.base_offset >= recovery_point or s.transaction_index.file_exists() for s in segments
         )
-        directory = self._directory
         descriptors: list[int] = []
         try:
-            snapshot = paths.segment_path(directory, offset, paths.SNAPSHOT_SUFFIX)
-            names = [snapshot] if os.path.exists(snapshot) else []
             for segment in segments:
                 names.extend(segment.files())
             descriptors.extend(disk.open(name, os.O_RDONLY) for name in names)
@@ -906,7 +928,7 @@ class Log:
         return work
 
     def _flushed(self, offset: int) -> None:
-        # A truncation may have come between: never beyond the end as it is now.
+        # Never beyond the end as it is now: a truncation may have come between.
         self._recovery_point = max(self._recovery_point, min(offset, self._end.message_offset))
         self.last_flush_ms = self._services.clock.now_ms()
 
@@ -935,16 +957,21 @@ class Log:
             if first.base_offset > offset:
                 self.truncate_fully_and_start_at(offset)
                 return True
-            self.remove_segments([s for s in self.segments if s.base_offset > offset])
+            # From the end, so that a crash on the way leaves a log without holes.
+            later = [s for s in self.segments if s.base_offset > offset][::-1]
+            self.remove_segments(later)
+            if later:  # Durably: a crash must not bring them back behind a file that was cut.
+                self._services.disk.fsync_dir(self._directory)
             self.active.truncate_to(offset, now_ms=self._services.clock.now_ms())
             self._stable_place = None
+            self._limit_pending_flushes(offset)
             self.update_log_end_offset(offset)
             self._log_start_offset = min(offset, self._log_start_offset)
             self.leader_epochs.truncate_from_end(offset)
             self.leader_epochs.flush()
             self.rebuild_producer_state()
         except OSError as error:
-            raise self.fail("truncate", error) from error
+            raise self.fail_halfway("truncate", error) from error
         self.log_directory.checkpoint_recovery_points()
         return True
 
@@ -956,9 +983,12 @@ class Log:
         """
         self.check_usable()
         try:
-            self.remove_segments(list(self.segments))
+            self.remove_segments(list(self.segments)[::-1])
             self.segments.add(self.new_segment(offset))
+            # Old names that came back after a crash would stand below the recovery point.
+            self._services.disk.fsync_dir(self._directory)
             self._stable_place = None
+            self._limit_pending_flushes(offset)
             self.update_log_end_offset(offset)
             self.leader_epochs.clear()
             self.producer_state.truncate_fully_and_start_at(offset)
@@ -966,8 +996,13 @@ class Log:
             self.set_high_watermark(self._end)
             self._recovery_point = offset
         except OSError as error:
-            raise self.fail("truncate", error) from error
+            raise self.fail_halfway("truncate", error) from error
         self.log_directory.checkpoint_recovery_points()
+
+    def _limit_pending_flushes(self, offset: int) -> None:
+        """What is appended from `offset` on is not what the flushes under way have seen."""
+        for flush in self._pending_flushes:
+            flush.upto = min(flush.upto, offset)
 
     def rebuild_producer_state(self) -> None:
         """Brings the producer state to the log end: newest snapshot, then batch headers."""

@@ -145,23 +145,19 @@ class LogDirectory:
 
     # Checkpoints
 
-    def kept_logs(self) -> list["Log"]:
-        """The logs a checkpoint tells of: those that a later start opens again.
-
-        A copy on its way from another directory bears a name of its own, but the partition's
-        entry is its entry, since the partition itself is elsewhere.
-        """
-        return [log for log in self.logs.values() if log.is_live or log.is_future]
+    def live_logs(self) -> list["Log"]:
+        """Logs of partitions that exist: not deleted, not a copy under way."""
+        return [log for log in self.logs.values() if log.is_live]
 
     def recovery_points(self) -> dict[TopicPartition, int]:
         """The recovery points as of now."""
-        return {log.topic_partition: log.recovery_point for log in self.kept_logs()}
+        return {log.topic_partition: log.recovery_point for log in self.live_logs()}
 
     def log_starts(self) -> dict[TopicPartition, int]:
         """The log starts as of now, where they lie above their first segment."""
         return {
             log.topic_partition: log.log_start_offset
-            for log in self.kept_logs()
+            for log in self.live_logs()
             if log.has_log_start_above_first_segment
         }
 

@@ -1,11 +1,11 @@
 """Names of the sub-directories of a data directory: one for each partition, by its stage of life.
 
-| name                                     | kind    | meaning                                      |
-|------------------------------------------|---------|----------------------------------------------|
-| `<topic>-<partition>`                    | LIVE    | the partition's log                          |
-| `<topic>-<partition>.<32 hex>-delete`    | DELETED | waits for removal                            |
-| `<topic>-<partition>.<32 hex>-future`    | FUTURE  | a copy that is to replace the log elsewhere  |
-| `<topic>-<partition>.<32 hex>-stray`     | STRAY   | nobody placed it here; kept, never served    |
+| name                                  | kind    | meaning                                     |
+|---------------------------------------|---------|---------------------------------------------|
+| `<topic>-<partition>`                 | LIVE    | the partition's log                         |
+| `<topic>-<partition>.<32 hex>-delete` | DELETED | waits for removal                           |
+| `<topic>-<partition>.<32 hex>-future` | FUTURE  | a copy that is to replace the log elsewhere |
+| `<topic>-<partition>.<32 hex>-stray`  | STRAY   | nobody placed it here; kept, never served   |
 
 Topics may contain dots and dashes: the partition is what follows the last dash, in plain decimal.
 A file system takes 255 bytes of name and a topic may have 249, so the topic of a deleted or stray

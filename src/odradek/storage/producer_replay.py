@@ -13,7 +13,7 @@ from odradek.storage.producer_state import CompletedTransaction, ProducerStateMa
 from odradek.storage.segment import LogSegment
 from odradek.storage.transaction_index import AbortedTransaction, TransactionIndex
 
-__all__ = ["apply_batch", "complete_transaction", "marker_of", "replay"]
+__all__ = ["aborted_transaction", "apply_batch", "complete_transaction", "marker_of", "replay"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,19 +43,24 @@ def apply_batch(
     )
 
 
+def aborted_transaction(
+    state: ProducerStateManager, completed: CompletedTransaction
+) -> AbortedTransaction:
+    """The index entry of a transaction that was aborted and is not completed yet."""
+    return AbortedTransaction(
+        completed.producer_id,
+        completed.first_offset,
+        completed.last_offset,
+        state.last_stable_offset_for(completed),
+    )
+
+
 def complete_transaction(
     state: ProducerStateManager, completed: CompletedTransaction, index: TransactionIndex | None
 ) -> None:
     """Writes an aborted transaction to the index, then lets the stable offset pass it."""
     if completed.is_aborted and index is not None:
-        index.append(
-            AbortedTransaction(
-                completed.producer_id,
-                completed.first_offset,
-                completed.last_offset,
-                state.last_stable_offset_for(completed),
-            )
-        )
+        index.append(aborted_transaction(state, completed))
     state.complete_transaction(completed)
 
 

@@ -12,16 +12,18 @@ Data at or above it was in the page cache only, so the first batch that is not w
 """
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
-from odradek.errors import InvalidOffsetError, OffsetOverflowError
+from odradek.errors import InvalidOffsetError
 from odradek.records.batch import CURRENT_MAGIC, NO_TIMESTAMP
 from odradek.storage.config import INT32_MAX
 from odradek.storage.leader_epochs import LeaderEpochCache
-from odradek.storage.producer_replay import apply_batch, complete_transaction
+from odradek.storage.producer_replay import aborted_transaction, apply_batch
 from odradek.storage.producer_state import ProducerStateManager
-from odradek.storage.scan import Damage, ScannedBatch
+from odradek.storage.scan import Damage
 from odradek.storage.segment import LogSegment
+from odradek.storage.transaction_index import AbortedTransaction
 
 __all__ = ["NEVER_CUT", "RecoveredSegment", "SegmentOverflow", "recover_segment"]
 
@@ -54,6 +56,7 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
     *,
     cut_from: int,
     index_interval_bytes: int,
+    before_cut: Callable[[], None] | None = None,
 ) -> RecoveredSegment:
     """Rebuilds all indexes of a segment, and cuts its file where the rules above say so.
 
@@ -63,23 +66,25 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
         epochs: Where epochs of the batches go, not durably.
         cut_from: Offset from which damage ends the segment.
         index_interval_bytes: Distance of index entries.
+        before_cut: Called before the file is cut. What lies behind this segment must be gone,
+            durably, by then: a crash between would leave a hole.
 
     Raises:
         SegmentOverflow: An offset does not fit; nothing was cut.
         OSError: The disk refused; not a sign of damage.
     """
-    offset_index, time_index = segment.reset_indexes()
-    segment.transaction_index.reset()
-    base = segment.base_offset
-    max_timestamp, offset_of_max = NO_TIMESTAMP, base
-    next_offset = base
+    segment.reset_indexes()
+    aborted: list[AbortedTransaction] = []
+    next_offset = base = segment.base_offset
+    max_timestamp = NO_TIMESTAMP
+    segment.note_timestamp(max_timestamp, base)
     last_entry_position = 0
     damage: Damage | None = None
     is_tail_damaged = False
     scan = segment.scan(check_crc=True)
     for batch in scan:
         position, header, view, _ = batch
-        problem = _problem_with(batch, base, next_offset)
+        problem = segment.problem_with(batch, next_offset)
         if problem is not None:
             if next_offset >= cut_from:
                 damage = Damage(position, problem)
@@ -91,17 +96,16 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
         if not 0 <= last_offset - base <= INT32_MAX:
             raise SegmentOverflow(segment, f"offset {last_offset} in {segment.path}")
         if header.max_timestamp > max_timestamp:
-            max_timestamp, offset_of_max = header.max_timestamp, last_offset
+            max_timestamp = header.max_timestamp
+            segment.note_timestamp(max_timestamp, last_offset)
         if position - last_entry_position > index_interval_bytes:
             try:
-                offset_index.append(last_offset, position)
-                time_index.maybe_append(max_timestamp, offset_of_max)
+                segment.add_scanned_entries(last_offset, position)
             except InvalidOffsetError as error:  # Old formats do not promise that offsets grow.
                 if next_offset >= cut_from:
                     damage = Damage(position, str(error))
                     break
-            except OffsetOverflowError as error:
-                raise SegmentOverflow(segment, str(error)) from error
+                _report(segment, Damage(position, str(error)), next_offset)
             last_entry_position = position
         if header.magic >= CURRENT_MAGIC:
             if epochs is not None and header.leader_epoch >= 0:
@@ -110,8 +114,10 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
                     epochs.assign(header.leader_epoch, header.base_offset, durable=False)
             completed = apply_batch(state, header, view)
             if completed is not None:
-                complete_transaction(state, completed, segment.transaction_index)
-        next_offset = last_offset + 1
+                if completed.is_aborted:
+                    aborted.append(aborted_transaction(state, completed))
+                state.complete_transaction(completed)
+        next_offset = max(next_offset, last_offset + 1)
         is_tail_damaged = False
     if damage is None and scan.damage is not None:
         if next_offset >= cut_from:
@@ -121,29 +127,14 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
             is_tail_damaged = True
     truncated = 0
     if damage is not None:
+        if before_cut is not None:
+            before_cut()
         truncated = segment.size - damage.position
-        segment.truncate_file(damage.position)
-    segment.note_timestamp(max_timestamp, offset_of_max)
-    offset_index.trim_to_valid_size()
-    time_index.maybe_append(max_timestamp, offset_of_max, skip_full_check=True)
-    time_index.trim_to_valid_size()
+        segment.cut(damage.position)
+    segment.finish_scanned_entries()
+    segment.transaction_index.replace(aborted)
     state.update_map_end_offset(next_offset)
     return RecoveredSegment(next_offset, truncated, damage, is_tail_damaged)
-
-
-def _problem_with(batch: ScannedBatch, base: int, next_offset: int) -> str | None:
-    header = batch.header
-    if not batch.is_crc_valid:
-        return f"the batch does not match its checksum {header.crc:#010x}"
-    if header.magic < CURRENT_MAGIC:
-        return None
-    if header.base_offset < base:
-        return f"the batch starts at offset {header.base_offset}, below the segment"
-    if header.base_offset < next_offset:
-        return f"the batch starts at offset {header.base_offset}, expected {next_offset} or more"
-    if header.last_offset_delta < 0:
-        return f"the batch ends {-header.last_offset_delta} before its start"
-    return None
 
 
 def _report(segment: LogSegment, damage: Damage, next_offset: int) -> None:

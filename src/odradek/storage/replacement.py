@@ -15,10 +15,11 @@ import logging
 import os
 
 from odradek.files import Disk
-from odradek.records.batch import CURRENT_MAGIC
+from odradek.records.batch import CURRENT_MAGIC, NO_TIMESTAMP
 from odradek.storage.config import INT32_MAX, LogConfig
 from odradek.storage.paths import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
-from odradek.storage.segment import LogSegment
+from odradek.storage.scan import CHUNK_BYTES
+from odradek.storage.segment import FileSlice, LogSegment
 from odradek.storage.segments import LogSegments
 
 __all__ = ["split_segment", "swap_segments"]
@@ -33,27 +34,24 @@ def swap_segments(
     *,
     disk: Disk,
     directory: str,
-    is_recovered: bool = False,
 ) -> list[LogSegment]:
     """Replaces `old` by `new` on disk and in the map.
 
     Args:
         segments: The log's map.
-        new: Complete and flushed, as `.cleaned`; as `.swap` if `is_recovered`.
+        new: Complete and flushed, as `.cleaned`.
         old: What they stand for; those that left the map meanwhile are ignored.
         disk: Where the files live.
         directory: The partition directory.
-        is_recovered: Whether a start finishes what a crash interrupted.
 
     Returns:
         The old segments, renamed to `.deleted`, whose files are the caller's to remove.
     """
     new = sorted(new, key=lambda segment: segment.base_offset)
     replaced = [segment for segment in old if segment in segments]
-    if not is_recovered:
-        for segment in reversed(new):
-            segment.change_stage(SWAP_SUFFIX)
-        disk.fsync_dir(directory)
+    for segment in reversed(new):
+        segment.change_stage(SWAP_SUFFIX)
+    disk.fsync_dir(directory)
     for segment in replaced:
         segments.remove(segment)
     for segment in new:
@@ -79,8 +77,12 @@ def split_segment(
     made: list[LogSegment] = []
     try:
         current: LogSegment | None = None
-        for _, header, view, _ in segment.scan():
+        scan = segment.scan()
+        for _, header, view, _ in scan:
             first = header.base_offset if header.magic >= CURRENT_MAGIC else header.last_offset
+            if current is not None and header.last_offset < current.base_offset:
+                _append_unread(current, view)
+                continue
             if current is None or header.last_offset - current.base_offset > INT32_MAX:
                 current = LogSegment(
                     directory,
@@ -98,6 +100,10 @@ def split_segment(
                 largest_offset=header.last_offset,
                 largest_timestamp=header.max_timestamp,
             )
+        if current is not None:
+            for position in range(scan.valid_end, segment.size, CHUNK_BYTES):
+                length = min(CHUNK_BYTES, segment.size - position)
+                _append_unread(current, FileSlice(disk, segment.fd, position, length).read())
         total = sum(part.size for part in made)
         if total != segment.size:
             raise OSError(f"split of {segment.path}: copied {total} of {segment.size} bytes")
@@ -111,3 +117,8 @@ def split_segment(
             part.delete_if_exists()
         raise
     return made
+
+
+def _append_unread(segment: LogSegment, data: bytes | memoryview) -> None:
+    """Takes damaged bytes along; what becomes of them is up to recovery."""
+    segment.append(data, (), largest_offset=segment.base_offset, largest_timestamp=NO_TIMESTAMP)

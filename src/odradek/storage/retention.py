@@ -43,7 +43,14 @@ def _by_time(log: Log) -> _Rule:
     retention_ms, now_ms = log.config.retention_ms, log.services.clock.now_ms()
     if retention_ms < 0:
         return lambda _segment, _following: False
-    return lambda segment, _: now_ms - segment.largest_timestamp_ms() > retention_ms
+
+    def is_expired(segment: LogSegment, _: LogSegment | None) -> bool:
+        if now_ms - segment.largest_timestamp_ms() <= retention_ms:
+            return False
+        segment.verify_max_timestamp()  # A damaged time index must not cost a segment.
+        return now_ms - segment.largest_timestamp_ms() > retention_ms
+
+    return is_expired
 
 
 def _by_size(log: Log) -> _Rule:

@@ -14,6 +14,7 @@ Indexes are mapped when they are first read or written. Reads never wait for wri
 `pread` on a descriptor that outlives renames and ends with the removal of the file.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -23,6 +24,7 @@ from typing import NamedTuple
 from odradek.errors import (
     CorruptIndexError,
     CorruptRecordError,
+    InvalidOffsetError,
     LogDataError,
     OffsetOverflowError,
 )
@@ -39,7 +41,7 @@ from odradek.storage.paths import (
     TRANSACTION_INDEX_SUFFIX,
     segment_path,
 )
-from odradek.storage.scan import Damage, Scan
+from odradek.storage.scan import Damage, Scan, ScannedBatch
 from odradek.storage.time_index import TimeIndex
 from odradek.storage.transaction_index import TransactionIndex
 
@@ -167,10 +169,14 @@ class LogSegment:
         # End of the valid bytes. Invariant: the descriptor's write position.
         self.size = os.lseek(self.fd, 0, os.SEEK_END)
         if create:
-            for index in (self.offset_index, self.time_index):
-                disk.close(disk.open(index.path, os.O_WRONLY | os.O_CREAT))
-            if config.preallocate:
-                disk.ftruncate(self.fd, config.segment_bytes)
+            try:
+                for index in (self.offset_index, self.time_index):
+                    disk.close(disk.open(index.path, os.O_WRONLY | os.O_CREAT))
+                if config.preallocate:
+                    disk.ftruncate(self.fd, config.segment_bytes)
+            except OSError:
+                self._close_descriptor()
+                raise
 
     def _bind_indexes(self) -> None:
         directory, base_offset, stage = self._directory, self.base_offset, self._stage
@@ -222,15 +228,15 @@ class LogSegment:
         if not 0 <= largest_offset - self.base_offset <= INT32_MAX:
             raise self._overflow(largest_offset)
         position = self.size
+        max_timestamp = self._max_timestamp
+        if max_timestamp is None:
+            max_timestamp = self.max_timestamp  # Before the write: it may have to open a file.
         written = self._disk.write(self.fd, records)
         if written != length:
             raise OSError(errno.ENOSPC, f"short write: {written} of {length} bytes", self.path)
         if position == 0:
             self._rolling_based_timestamp = largest_timestamp
         self.size = position + length
-        max_timestamp = self._max_timestamp
-        if max_timestamp is None:
-            max_timestamp = self.max_timestamp
         for last_offset, batch_max_timestamp, size in batches:
             if batch_max_timestamp > max_timestamp:
                 self._max_timestamp = max_timestamp = batch_max_timestamp
@@ -244,11 +250,18 @@ class LogSegment:
     def _add_index_entries(self, last_offset: int, position: int) -> None:
         offset_index = self._writable_offset_index
         time_index = self._writable_time_index
-        if offset_index is None or time_index is None:
-            offset_index, time_index = self.prepare_indexes_for_append()
         try:
+            if offset_index is None or time_index is None:
+                offset_index, time_index = self.prepare_indexes_for_append()
+            if offset_index.is_full or time_index.is_full:
+                return  # The next append rolls; this one is written already.
             offset_index.append(last_offset, position)
             time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            # The batch is written: it has to count, and an index may lack an entry.
+            logger.warning("%s: no index entry for offset %d: %s", self.path, last_offset, error)
         except LogDataError as error:
             # The batch is in the log and right: an index that contradicts it is what is damaged.
             logger.warning("rebuilding the indexes of %s: %s", self.path, error)
@@ -257,8 +270,9 @@ class LogSegment:
     def prepare_indexes_for_append(self) -> tuple[OffsetIndex, TimeIndex]:
         """Opens both indexes at their full, preallocated size."""
         offset_index, time_index = self.offset_index.get(), self.time_index.get()
-        offset_index.resize(self._segment_index_bytes)
-        time_index.resize(self._segment_index_bytes)
+        for index in (offset_index, time_index):
+            # What is in use stays, also if the topic's limit was lowered since.
+            index.resize(max(self._segment_index_bytes, index.entries * index.entry_size))
         self._writable_offset_index, self._writable_time_index = offset_index, time_index
         return offset_index, time_index
 
@@ -290,7 +304,10 @@ class LogSegment:
     def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
         since = self._rolling_based_timestamp
         if since is None:
-            first = self.header_at(0)
+            try:
+                first = self.header_at(0)
+            except CorruptRecordError:
+                first = None  # Damage that is kept; the segment's own age has to do.
             since = first.max_timestamp if first is not None else NO_TIMESTAMP
             self._rolling_based_timestamp = since
         return max_timestamp - since if since >= 0 else now_ms - self.created_ms
@@ -324,7 +341,7 @@ class LogSegment:
         return SegmentRead(
             LogOffsetMetadata(start_offset, self.base_offset, position),
             FileSlice(self._disk, self.fd, position, length),
-            adjusted < first_size,
+            0 < adjusted < first_size,
         )
 
     def translate_offset(self, offset: int, start_position: int = 0) -> BatchPlace | None:
@@ -371,6 +388,9 @@ class LogSegment:
         index = self.offset_index.get()
         if newly_mapped:
             index.sanity_check()
+            if index.entries and index.entry(index.entries - 1).position == 0:
+                # No entry is ever made for the first batch: zeros that a crash left.
+                raise CorruptIndexError(f"index {index.path} ends in a slot that is not filled")
         if index.entries == 0:
             return 0
         indexed_offset, position = index.lookup(offset)
@@ -418,14 +438,45 @@ class LogSegment:
         """Steps through the batches from a position on."""
         return Scan(self._disk, self.fd, start, self.size, check_crc=check_crc)
 
+    def problem_with(self, batch: ScannedBatch, next_offset: int) -> str | None:
+        """What is wrong with a batch that stands behind `next_offset`; None if nothing is.
+
+        Offsets only grow, and gaps are legal. The checksum does not cover the base offset, so a
+        batch that jumps ahead is compared with the one behind it: if that one continues where
+        this one should have, it is this one that lies.
+        """
+        position, header, _, is_crc_valid = batch
+        if not is_crc_valid:
+            return f"the batch does not match its checksum {header.crc:#010x}"
+        if header.magic < CURRENT_MAGIC or header.base_offset == next_offset:
+            return None if header.last_offset_delta >= 0 else "the batch ends before its start"
+        if header.base_offset < next_offset:
+            return f"the batch starts at offset {header.base_offset}, expected {next_offset} up"
+        if header.last_offset_delta < 0:
+            return "the batch ends before its start"
+        try:
+            following = self.header_at(position + header.size)
+        except CorruptRecordError:
+            return None
+        if (
+            following is not None
+            and following.magic == CURRENT_MAGIC
+            and next_offset <= following.base_offset < header.base_offset
+        ):
+            return (
+                f"the batch starts at offset {header.base_offset},"
+                f" the one behind it at {following.base_offset}"
+            )
+        return None
+
     def read_next_offset(self) -> TailScan:
         """The offset behind the last batch, found from the last index entry; CRCs are checked."""
         start = self._floor_position(self.base_offset + INT32_MAX)
         scan = self.scan(start, check_crc=True)
         next_offset = self.base_offset
         for batch in scan:
-            if not batch.is_crc_valid:
-                return TailScan(next_offset, Damage(batch.position, "the checksum is wrong"))
+            if (problem := self.problem_with(batch, next_offset)) is not None:
+                return TailScan(next_offset, Damage(batch.position, problem))
             next_offset = batch.header.next_offset
         if scan.damage is None and self.offset_index.is_loaded:
             index = self.offset_index.get()
@@ -466,6 +517,20 @@ class LogSegment:
                 return
         self._max_timestamp, self._offset_of_max_timestamp = index.last_entry
 
+    def verify_max_timestamp(self) -> None:
+        """Makes sure of the largest timestamp before it decides over the segment's life.
+
+        It may come from the time index, which has no checksum: the batch it names must have it.
+        """
+        timestamp, offset = self.max_timestamp, self.offset_of_max_timestamp
+        place = self.translate_offset(offset) if timestamp >= 0 else None
+        if timestamp >= 0 and (place is None or place.header.max_timestamp != timestamp):
+            logger.warning(
+                "rebuilding the indexes of %s: no batch at offset %d has the timestamp %d",
+                self.path, offset, timestamp,
+            )  # fmt: skip
+            self.rebuild_indexes()
+
     def largest_timestamp_ms(self) -> int:
         """What time retention counts from: the largest timestamp, or the file's own time."""
         if self.max_timestamp >= 0:
@@ -475,42 +540,63 @@ class LogSegment:
     # Shape and life
 
     def rebuild_indexes(self) -> None:
-        """Writes offset and time index anew from the batch headers; never touches the log file."""
-        offset_index, time_index = self.reset_indexes()
+        """Writes offset and time index anew from the good batches; never touches the log file."""
+        self.reset_indexes()
         self._max_timestamp = NO_TIMESTAMP
-        self._offset_of_max_timestamp = self.base_offset
-        last_entry_end = 0
-        scan = self.scan()
-        for position, header, _, _ in scan:
+        self._offset_of_max_timestamp = next_offset = self.base_offset
+        last_entry_position = 0
+        scan = self.scan(check_crc=True)
+        for batch in scan:
+            position, header, _, _ = batch
             last_offset = header.last_offset
+            problem = self.problem_with(batch, next_offset)
+            if problem is None and not 0 <= last_offset - self.base_offset <= INT32_MAX:
+                problem = f"offset {last_offset} is too far from the base"
+            if problem is not None:
+                logger.error("%s: %s, at position %d", self.path, problem, position)
+                continue
+            next_offset = max(next_offset, last_offset + 1)
             if header.max_timestamp > self._max_timestamp:
                 self.note_timestamp(header.max_timestamp, last_offset)
-            if position - last_entry_end > self._index_interval_bytes:
-                offset_index.append(last_offset, position)
-                time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
-                last_entry_end = position
+            if position - last_entry_position > self._index_interval_bytes:
+                with contextlib.suppress(InvalidOffsetError):  # Old formats may go backwards.
+                    self.add_scanned_entries(last_offset, position)
+                last_entry_position = position
         if scan.damage is not None:
             logger.error(
                 "%s: %s at position %d: what lies behind cannot be indexed",
                 self.path, scan.damage.reason, scan.damage.position,
             )  # fmt: skip
-        time_index.maybe_append(
-            self._max_timestamp, self._offset_of_max_timestamp, skip_full_check=True
-        )
         if self._writable_offset_index is None:
-            offset_index.trim_to_valid_size()
-            time_index.trim_to_valid_size()
+            self.finish_scanned_entries()
+        else:
+            self._append_last_timestamp()
+
+    def add_scanned_entries(self, last_offset: int, position: int) -> None:
+        """Adds what a scan found to both indexes, as long as they have room.
+
+        Raises:
+            InvalidOffsetError: The offset is not above the last one.
+        """
+        offset_index, time_index = self.offset_index.get(), self.time_index.get()
+        if not offset_index.is_full and not time_index.is_full:
+            offset_index.append(last_offset, position)
+            time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+
+    def finish_scanned_entries(self) -> None:
+        """Ends both indexes as an orderly close would."""
+        self._append_last_timestamp()
+        self.offset_index.get().trim_to_valid_size()
+        self.time_index.get().trim_to_valid_size()
 
     def note_timestamp(self, timestamp: int, offset: int) -> None:
         """Takes a new largest timestamp, found by a scan."""
         self._max_timestamp, self._offset_of_max_timestamp = timestamp, offset
 
-    def reset_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+    def reset_indexes(self) -> None:
         """Empties offset and time index, at their full size, ready to be rebuilt."""
-        offset_index, time_index = self.offset_index.get(), self.time_index.get()
-        offset_index.reset()
-        time_index.reset()
-        return offset_index, time_index
+        self.offset_index.get().reset()
+        self.time_index.get().reset()
 
     def truncate_to(self, offset: int, *, now_ms: int) -> int:
         """Removes the batch that contains `offset` and everything behind; returns the bytes."""
@@ -522,21 +608,26 @@ class LogSegment:
         removed = 0
         if place is not None:
             removed = self.size - place.position
-            self.truncate_file(place.position)
+            self.cut(place.position)
         if self.size == 0:
             self.created_ms = now_ms
             self._rolling_based_timestamp = None
         self._bytes_since_last_index_entry = 0
         if self._max_timestamp is None or self._max_timestamp >= 0:
-            self._reload_max_timestamp(offset_index, time_index)
+            self._reload_max_timestamp(time_index)
         return removed
 
-    def _reload_max_timestamp(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
+    def _reload_max_timestamp(self, time_index: TimeIndex) -> None:
         self._max_timestamp, self._offset_of_max_timestamp = time_index.last_entry
-        start = offset_index.lookup(self._offset_of_max_timestamp).position
+        start = self._floor_position(self._offset_of_max_timestamp)
         for _, header, _, _ in self.scan(start):
             if header.max_timestamp > self._max_timestamp:
                 self.note_timestamp(header.max_timestamp, header.last_offset)
+
+    def cut(self, size: int) -> None:
+        """Cuts the log file, durably: a crash must not bring back what readers saw go."""
+        self.truncate_file(size)
+        self._disk.fsync(self.fd)
 
     def truncate_file(self, size: int) -> None:
         """Cuts the log file."""
@@ -587,10 +678,10 @@ class LogSegment:
         directory, base = self._directory, self.base_offset
         self.offset_index.rename_to(segment_path(directory, base, INDEX_SUFFIX, stage))
         self.time_index.rename_to(segment_path(directory, base, TIME_INDEX_SUFFIX, stage))
-        if self.transaction_index.file_exists():
-            self.transaction_index.rename_to(
-                segment_path(directory, base, TRANSACTION_INDEX_SUFFIX, stage)
-            )
+        # Also without a file: one that comes later has to get the right name.
+        self.transaction_index.rename_to(
+            segment_path(directory, base, TRANSACTION_INDEX_SUFFIX, stage)
+        )
         path = segment_path(directory, base, LOG_SUFFIX, stage)
         self._disk.rename(self.path, path)
         self.path, self._stage = path, stage

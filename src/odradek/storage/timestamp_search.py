@@ -66,7 +66,7 @@ def _first_at_or_after(log: Log, segment: LogSegment, timestamp: int) -> Timesta
     if place is None:
         return None
     for _, header, view, _ in segment.scan(place.position):
-        if header.max_timestamp < timestamp or header.is_control:
+        if header.max_timestamp < timestamp:
             continue
         for record in read_records(view, header=header):
             if record.timestamp >= timestamp and record.offset >= log.log_start_offset:

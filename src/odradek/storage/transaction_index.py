@@ -28,7 +28,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError
-from odradek.files import Disk
+from odradek.files import Disk, write_atomically
 
 __all__ = ["AbortedTransaction", "TransactionIndex", "encode_aborted_transaction"]
 
@@ -139,6 +139,22 @@ class TransactionIndex:
             if keep < len(entries):
                 self._cut(keep * _SIZE)
                 self._entries = entries[:keep]
+
+    def replace(self, transactions: Sequence[AbortedTransaction]) -> None:
+        """Makes these the only entries; a crash leaves the old file or the new one.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        with self._lock:
+            try:
+                if self._loaded() == list(transactions):
+                    return
+            except CorruptIndexError:
+                pass  # It is replaced because of that.
+            data = b"".join(map(encode_aborted_transaction, transactions))
+            write_atomically(self._disk, self.path, data)
+            self._entries = list(transactions)
 
     def reset(self) -> None:
         """Drops all entries, readable or not."""

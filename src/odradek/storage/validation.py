@@ -126,6 +126,8 @@ class BatchValidator:
         ):
             raise _client_error(header)
         codec = attributes & CODEC_MASK
+        if codec > Codec.ZSTD:
+            raise InvalidRecordError(f"codec {codec} does not exist, expected 0 to 4")
         must_recompress = (
             self._target is not None and self._target != codec and not attributes & CONTROL_MASK
         )
@@ -180,8 +182,6 @@ class BatchValidator:
                 earliest, latest = INT64_MIN, INT64_MAX
         start, end = position + HEADER_SIZE, position + header.length + LOG_OVERHEAD
         if codec:
-            if codec > Codec.ZSTD:
-                raise InvalidRecordError(f"codec {codec} does not exist, expected 0 to 4")
             region = decompress(
                 Codec(codec),
                 memoryview(records)[start:end],

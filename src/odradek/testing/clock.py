@@ -24,6 +24,9 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
 
+    def monotonic_ns(self) -> int:
+        return self._monotonic_ms * 1_000_000
+
     def advance(self, ms: int) -> None:
         """Lets `ms` milliseconds pass on both clocks."""
         if ms < 0:

@@ -1,0 +1,22 @@
+"""The cluster image, its deltas, the request-side view, and the ports the engines stand behind."""
+
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.delta import ClusterDelta, ImageDelta, LocalDelta, apply_delta
+from odradek.metadata.image import Broker, ClusterImage, Node, PartitionState, TopicImage
+from odradek.metadata.ports import ControllerPort, MetadataFeed, MetadataPersistence
+
+__all__ = [
+    "Broker",
+    "ClusterDelta",
+    "ClusterImage",
+    "ControllerPort",
+    "ImageDelta",
+    "LocalDelta",
+    "MetadataCache",
+    "MetadataFeed",
+    "MetadataPersistence",
+    "Node",
+    "PartitionState",
+    "TopicImage",
+    "apply_delta",
+]

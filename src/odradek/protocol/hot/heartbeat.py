@@ -1,0 +1,55 @@
+"""Heartbeat: read the request, write the response."""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from odradek.protocol.hot.border import decoding
+from odradek.protocol.hot.parts import parse_compact_string, parse_string, pass_tags, present
+
+__all__ = ["HeartbeatView", "encode_heartbeat_response", "parse_heartbeat_request"]
+
+_INT32: Final = Struct(">i")
+_ERROR: Final = Struct(">h")
+_THROTTLE_ERROR: Final = Struct(">ih")
+_THROTTLE_ERROR_TAGS: Final = Struct(">ihx")
+
+
+class HeartbeatView(NamedTuple):
+    """A heartbeat, any version."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+@decoding("HeartbeatRequest")
+def parse_heartbeat_request(view: memoryview, position: int, version: int) -> HeartbeatView:
+    """Read the body of a Heartbeat request.
+
+    Raises:
+        DecodeError: the bytes are no such request.
+    """
+    read = parse_string if version < 4 else parse_compact_string
+    group_id, position = read(view, position, "group_id")
+    (generation_id,) = _INT32.unpack_from(view, position)
+    member_id, position = read(view, position + 4, "member_id")
+    group_instance_id = None
+    if version >= 3:
+        group_instance_id, position = read(view, position, "group_instance_id")
+    if version >= 4:
+        pass_tags(view, position)
+    return HeartbeatView(
+        present(group_id, "group_id", position),
+        generation_id,
+        present(member_id, "member_id", position),
+        group_instance_id,
+    )
+
+
+def encode_heartbeat_response(version: int, error_code: int, throttle_time_ms: int = 0) -> bytes:
+    """Write the body of a Heartbeat response."""
+    if version == 0:
+        return _ERROR.pack(error_code)
+    layout = _THROTTLE_ERROR if version < 4 else _THROTTLE_ERROR_TAGS
+    return layout.pack(throttle_time_ms, error_code)

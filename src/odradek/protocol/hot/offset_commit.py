@@ -1,0 +1,124 @@
+"""OffsetCommit: read the request, write the response."""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from odradek.protocol.hot.border import decoding
+from odradek.protocol.hot.parts import (
+    encode_compact_string,
+    encode_string,
+    parse_compact_count,
+    parse_compact_string,
+    parse_count,
+    parse_string,
+    pass_tags,
+    present,
+)
+from odradek.protocol.primitives import encode_uvarint, fail_null
+
+__all__ = ["OffsetCommitView", "encode_offset_commit_response", "parse_offset_commit_request"]
+
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_PARTITION: Final = Struct(">iq").unpack_from
+_PARTITION_EPOCH: Final = Struct(">iqi").unpack_from
+_RESULT: Final = Struct(">ih").pack
+_RESULT_TAGS: Final = Struct(">ihx").pack
+
+# partition, offset, leader epoch or -1, metadata
+CommittedPartition = tuple[int, int, int, str | None]
+
+
+class OffsetCommitView(NamedTuple):
+    """An OffsetCommit request, any version."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    # -1: as the broker is set up.
+    retention_time_ms: int
+    topics: list[tuple[str, list[CommittedPartition]]]
+
+
+@decoding("OffsetCommitRequest")
+def parse_offset_commit_request(view: memoryview, position: int, version: int) -> OffsetCommitView:
+    """Read the body of an OffsetCommit request.
+
+    Raises:
+        DecodeError: the bytes are no such request.
+    """
+    flexible = version >= 8
+    read = parse_compact_string if flexible else parse_string
+    count_of = parse_compact_count if flexible else parse_count
+    group_id, position = read(view, position, "group_id")
+    (generation_id,) = _INT32.unpack_from(view, position)
+    member_id, position = read(view, position + 4, "member_id")
+    group_instance_id = None
+    retention_time_ms = -1
+    if version >= 7:
+        group_instance_id, position = read(view, position, "group_instance_id")
+    elif version <= 4:
+        (retention_time_ms,) = _INT64.unpack_from(view, position)
+        position += 8
+    count, position = count_of(view, position, "topics", 3 if flexible else 6)
+    if count < 0:
+        fail_null("topics", position)
+    topics: list[tuple[str, list[CommittedPartition]]] = []
+    for _ in range(count):
+        name, position = read(view, position, "name")
+        partition_count, position = count_of(view, position, "partitions", 14)
+        if name is None or partition_count < 0:
+            fail_null("topics", position)
+        partitions: list[CommittedPartition] = []
+        for _ in range(partition_count):
+            leader_epoch = -1
+            if version >= 6:
+                partition, offset, leader_epoch = _PARTITION_EPOCH(view, position)
+                position += 16
+            else:
+                partition, offset = _PARTITION(view, position)
+                position += 12
+            metadata, position = read(view, position, "committed_metadata")
+            partitions.append((partition, offset, leader_epoch, metadata))
+            if flexible:
+                position = pass_tags(view, position)
+        if flexible:
+            position = pass_tags(view, position)
+        topics.append((name, partitions))
+    if flexible:
+        pass_tags(view, position)
+    return OffsetCommitView(
+        present(group_id, "group_id", position),
+        generation_id,
+        present(member_id, "member_id", position),
+        group_instance_id,
+        retention_time_ms,
+        topics,
+    )
+
+
+def encode_offset_commit_response(
+    version: int,
+    topics: Sequence[tuple[str, Sequence[tuple[int, int]]]],
+    *,
+    throttle_time_ms: int = 0,
+) -> bytes:
+    """Write the body of an OffsetCommit response; `topics` holds (name, (partition, error)s)."""
+    out = [_INT32.pack(throttle_time_ms)] if version >= 3 else []
+    if version < 8:
+        out.append(_INT32.pack(len(topics)))
+        for name, results in topics:
+            out.append(encode_string(name))
+            out.append(_INT32.pack(len(results)))
+            out += [_RESULT(partition, error_code) for partition, error_code in results]
+    else:
+        out.append(encode_uvarint(len(topics) + 1))
+        for name, results in topics:
+            out.append(encode_compact_string(name))
+            out.append(encode_uvarint(len(results) + 1))
+            out += [_RESULT_TAGS(partition, error_code) for partition, error_code in results]
+            out.append(b"\0")
+        out.append(b"\0")
+    return b"".join(out)

@@ -1,0 +1,374 @@
+"""All logs of a broker, spread over its data directories.
+
+A partition has one log, in one directory. The manager opens what it finds at start, places new
+partitions where the fewest are, and runs what a log cannot do for itself: retention, checkpoints,
+flushing by age, expiry of producers, removal of deleted partitions.
+
+It belongs to the thread that owns the logs. Nothing here awaits: `start` puts the periodic work on
+`BackgroundTasks`, and the same methods can be called one by one.
+
+When a directory fails, its logs leave the manager before anything else runs; asking for one of
+them raises `StorageError` from then on, and the other directories go on. A directory never comes
+back: after a repair the broker is started again.
+
+Duties of the caller, in order: `startup`, `start`, work, wait for submitted background work,
+`shutdown`. The last one also follows a `startup` that raised.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from odradek.errors import ApiError, ErrorCode, StorageError
+from odradek.model import TopicPartition
+from odradek.storage.config import INT64_MAX, LogConfig, LogManagerConfig
+from odradek.storage.directory_lifecycle import (
+    close_directory,
+    find_partitions,
+    load_logs,
+    take_directories,
+)
+from odradek.storage.loader import load_log
+from odradek.storage.log import Log, LogServices
+from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
+from odradek.storage.partition_directories import PartitionKind
+from odradek.storage.partition_removal import PartitionRemoval
+from odradek.storage.retention import delete_old_segments
+
+__all__ = ["LogManager"]
+
+logger = logging.getLogger(__name__)
+
+
+class LogManager:
+    """The logs of a broker.
+
+    Args:
+        data_directories: Paths, as in `log.dirs`; created where missing.
+        config: Intervals and threads.
+        default_log_config: For topics without settings of their own.
+        topic_config: Settings of a topic; None for the default. Called on loading threads, too.
+        services: What the logs share.
+        on_directory_failed: Called once for each directory that fails after the start, when its
+            logs are gone from the manager.
+        on_all_directories_failed: Called after it when that was the last one: nothing can be
+            served any more, and the broker has to end.
+    """
+
+    def __init__(
+        self,
+        data_directories: Sequence[str],
+        *,
+        services: LogServices,
+        config: LogManagerConfig | None = None,
+        default_log_config: LogConfig | None = None,
+        topic_config: Callable[[str], LogConfig | None] | None = None,
+        on_directory_failed: Callable[[LogDirectory], None] | None = None,
+        on_all_directories_failed: Callable[[], None] | None = None,
+    ) -> None:
+        self.default_log_config = default_log_config or LogConfig()
+        # In the order of `log.dirs`, offline ones included; empty before `startup`.
+        self.directories: list[LogDirectory] = []
+        self._paths = list(data_directories)
+        self._services = services
+        self._config = config or LogManagerConfig()
+        self._topic_config = topic_config
+        self._on_directory_failed = on_directory_failed
+        self._on_all_directories_failed = on_all_directories_failed
+        self._logs: dict[TopicPartition, Log] = {}
+        self._future_logs: dict[TopicPartition, Log] = {}
+        # Partitions whose directory failed since the start, with that directory.
+        self._lost: dict[TopicPartition, LogDirectory] = {}
+        self._removal = PartitionRemoval(services)
+        self._is_stopped = False
+
+    # Start and stop
+
+    def startup(self) -> None:
+        """Takes the directories and opens their logs.
+
+        Raises:
+            ConfigError: A directory is named twice, or a partition is in two of them.
+            LogDirLockedError: Another broker has one of them.
+            StorageError: Not one can be used, or descriptors ran out.
+        """
+        self.directories = take_directories(self._paths, disk=self._services.disk)
+        contents = find_partitions(self.directories)
+        load_logs(
+            contents,
+            config_for=self._config_for,
+            services=self._services,
+            threads_per_directory=self._config.recovery_threads_per_data_dir,
+        )
+        for directory, partitions in contents.items():
+            if not directory.is_online:
+                continue
+            directory.on_failure = self._handle_failure
+            for name, topic_partition, kind in partitions:
+                path = os.path.join(directory.path, name)
+                if kind is PartitionKind.LIVE:
+                    self._logs[topic_partition] = directory.logs[name]
+                elif kind is PartitionKind.FUTURE:
+                    self._future_logs[topic_partition] = directory.logs[name]
+                elif kind is PartitionKind.DELETED:
+                    delay_ms = self._config_for(topic_partition.topic).file_delete_delay_ms
+                    self._removal.remove_later(directory, path, delay_ms)
+                else:
+                    logger.warning("%s is a stray partition and is not served", path)
+
+    def start(self) -> None:
+        """Begins the periodic work."""
+        config = self._config
+        self._repeat(self.delete_expired_segments, config.retention_check_interval_ms)
+        self._repeat(self.flush_dirty_logs, config.flush_scheduler_interval_ms)
+        self._repeat(self.checkpoint_recovery_points, config.flush_offset_checkpoint_interval_ms)
+        self._repeat(self.checkpoint_log_starts, config.flush_start_offset_checkpoint_interval_ms)
+        self._repeat(self.remove_expired_producers, config.producer_id_expiration_check_interval_ms)
+
+    def _repeat(self, action: Callable[[], object], interval_ms: int) -> None:
+        tasks = self._services.tasks
+
+        def run() -> None:
+            if self._is_stopped:
+                return
+            try:
+                action()
+            finally:
+                tasks.call_later(interval_ms, run)
+
+        if interval_ms < INT64_MAX:
+            tasks.call_later(self._config.initial_task_delay_ms, run)
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Closes the logs in order and lets the directories go; also after a failed `startup`.
+
+        Args:
+            broker_epoch: Goes into the clean-shutdown marker.
+        """
+        self._is_stopped = True
+        self._removal.stop()
+        for directory in self.directories:
+            directory.on_failure = None
+            close_directory(
+                directory,
+                threads=self._config.recovery_threads_per_data_dir,
+                broker_epoch=broker_epoch,
+            )
+        self._logs.clear()
+        self._future_logs.clear()
+
+    # Failing
+
+    @property
+    def online_directories(self) -> list[LogDirectory]:
+        """The directories that serve, in the order of `log.dirs`."""
+        return [directory for directory in self.directories if directory.is_online]
+
+    def _handle_failure(self, directory: LogDirectory) -> None:
+        for logs in (self._logs, self._future_logs):
+            gone = [tp for tp, log in logs.items() if log.log_directory is directory]
+            for topic_partition in gone:
+                del logs[topic_partition]
+                if logs is self._logs:
+                    self._lost[topic_partition] = directory
+        directory.logs.clear()
+        if self._on_directory_failed is not None:
+            self._on_directory_failed(directory)
+        if not self.online_directories and self._on_all_directories_failed is not None:
+            self._on_all_directories_failed()
+
+    # Finding and placing
+
+    def get_log(self, topic_partition: TopicPartition) -> Log | None:
+        """The log of a partition; None if there is none here.
+
+        Raises:
+            StorageError: Its directory failed.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None and (directory := self._lost.get(topic_partition)) is not None:
+            raise StorageError(
+                directory.path, f"{topic_partition}: offline because {directory.offline_reason}"
+            )
+        return log
+
+    def get_future_log(self, topic_partition: TopicPartition) -> Log | None:
+        """The copy of a partition that is to replace its log in another directory."""
+        return self._future_logs.get(topic_partition)
+
+    def all_logs(self) -> list[Log]:
+        """The live logs and the copies under way, as of now."""
+        return [*self._logs.values(), *self._future_logs.values()]
+
+    def get_or_create_log(
+        self,
+        topic_partition: TopicPartition,
+        config: LogConfig | None = None,
+        *,
+        is_new: bool = False,
+    ) -> Log:
+        """The log of a partition, created in the live directory with the fewest partitions.
+
+        Args:
+            topic_partition: Whose log.
+            config: Settings of its topic, if the caller has them at hand.
+            is_new: The partition was never on this broker. Otherwise it is not created while a
+                directory is offline, for it may be in there, and an empty log in its place would
+                pass for the whole of it.
+
+        Raises:
+            StorageError: It is, or may be, in a directory that is offline; or creating it failed.
+            ApiError: Descriptors ran out.
+        """
+        log = self._logs.get(topic_partition)
+        if log is not None:
+            return log
+        if not is_new:
+            self.get_log(topic_partition)
+            self._check_all_online(topic_partition)
+        directory = self._emptiest_directory(topic_partition)
+        name = str(topic_partition)
+        try:
+            log = load_log(
+                os.path.join(directory.path, name),
+                topic_partition,
+                config=config or self._config_for(topic_partition.topic),
+                log_directory=directory,
+                services=self._services,
+            )
+        except OSError as error:
+            if is_out_of_descriptors(error):
+                raise ApiError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"{topic_partition}: create: {error}; raise the limit on open files",
+                ) from error
+            raise directory.fail(f"create ({topic_partition})", error) from error
+        directory.logs[name] = log
+        self._logs[topic_partition] = log
+        self._lost.pop(topic_partition, None)
+        logger.info("%s: created in %s", topic_partition, directory.path)
+        return log
+
+    def _check_all_online(self, topic_partition: TopicPartition) -> None:
+        for directory in self.directories:
+            if not directory.is_online:
+                raise StorageError(
+                    directory.path,
+                    f"{topic_partition} is not created: it may be in {directory.path}, which is"
+                    f" offline because {directory.offline_reason}",
+                )
+
+    def _emptiest_directory(self, topic_partition: TopicPartition) -> LogDirectory:
+        online = self.online_directories
+        if not online:
+            raise StorageError(
+                self._paths[0], f"{topic_partition} is not created: no data directory is online"
+            )
+        counts = dict.fromkeys(online, 0)
+        for log in self.all_logs():
+            counts[log.log_directory] += 1
+        return min(online, key=counts.__getitem__)
+
+    # Settings
+
+    def _config_for(self, topic: str) -> LogConfig:
+        config = self._topic_config(topic) if self._topic_config is not None else None
+        return config or self.default_log_config
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """Replaces the settings of a topic's logs; sizes of files count from the next one on."""
+        for log in self.all_logs():
+            if log.topic_partition.topic == topic:
+                log.config = config
+
+    # Deleting
+
+    def delete_log(self, topic_partition: TopicPartition) -> bool:
+        """Deletes one partition; see `delete_logs`."""
+        return self.delete_logs([topic_partition]) == 1
+
+    def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> int:
+        """Takes partitions out of service; their files vanish after the delete delay.
+
+        On return a partition of the same name can be created, and not even a crash brings the old
+        one back. Partitions that are not here are passed over; returns how many were.
+
+        Raises:
+            StorageError: A directory failed. Those of its partitions that were not deleted yet
+                are there again when it is.
+        """
+        return self._put_aside(topic_partitions, PartitionKind.DELETED)
+
+    def mark_stray(self, topic_partition: TopicPartition) -> bool:
+        """Takes a partition out of service that nobody placed here; its files are kept.
+
+        Raises:
+            StorageError: The directory failed.
+        """
+        return self._put_aside([topic_partition], PartitionKind.STRAY) == 1
+
+    def _put_aside(self, topic_partitions: Iterable[TopicPartition], kind: PartitionKind) -> int:
+        logs = [log for tp in topic_partitions if (log := self.get_log(tp)) is not None]
+        for log in logs:
+            self._removal.put_aside(log, kind)
+            del self._logs[log.topic_partition]
+        for directory in dict.fromkeys(log.log_directory for log in logs):
+            # A later partition of the same name must not inherit its offsets.
+            directory.checkpoint_recovery_points()
+            directory.checkpoint_log_starts()
+        return len(logs)
+
+    # Periodic work
+
+    def _each_log(self, action: Callable[[Log], object]) -> None:
+        """Runs `action` on every log; the failure of one ends nothing but its own directory."""
+        for log in self.all_logs():
+            try:
+                action(log)
+            except (StorageError, ApiError) as error:
+                logger.warning("%s: %s", log.topic_partition, error)
+
+    def delete_expired_segments(self) -> int:
+        """Applies retention to every log; returns the number of segments that went."""
+        deleted = 0
+
+        def delete(log: Log) -> None:
+            nonlocal deleted
+            deleted += delete_old_segments(log)
+
+        self._each_log(delete)
+        return deleted
+
+    def flush_dirty_logs(self) -> None:
+        """Begins to flush every log whose oldest unflushed data may be older than `flush.ms`."""
+        now_ms = self._services.clock.now_ms()
+
+        def flush(log: Log) -> None:
+            if log.unflushed_messages and now_ms - log.last_flush_ms >= log.config.flush_ms:
+                try:
+                    log.schedule_flush(log.log_end_offset)
+                except OSError as error:
+                    raise log.fail("flush", error) from error
+
+        self._each_log(flush)
+
+    def remove_expired_producers(self) -> None:
+        """Forgets producers that have been silent for too long."""
+        now_ms = self._services.clock.now_ms()
+        for log in self.all_logs():
+            log.producer_state.remove_expired(now_ms)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Begins to write the recovery points of every directory."""
+        self._each_directory(lambda d: d.checkpoint_recovery_points(self._services.tasks))
+
+    def checkpoint_log_starts(self) -> None:
+        """Begins to write the log starts of every directory."""
+        self._each_directory(lambda d: d.checkpoint_log_starts(self._services.tasks))
+
+    def _each_directory(self, action: Callable[[LogDirectory], None]) -> None:
+        for directory in self.online_directories:
+            try:
+                action(directory)
+            except StorageError as error:
+                logger.debug("%s", error)
