@@ -70,7 +70,7 @@ NODE_BYTES = st.binary(max_size=60) | JSON_VALUES.map(lambda value: json.dumps(v
 
 
 @pytest.mark.parametrize("parse", PARSERS)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(data=NODE_BYTES)
 def test_a_node_is_read_or_refused(parse: Callable[[bytes], object], data: bytes) -> None:
     try:
@@ -95,7 +95,7 @@ def good_journal() -> tuple[bytes, list[bytes]]:
 JOURNAL, TREES = good_journal()
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=250)
 @given(data=st.data())
 def test_a_journal_with_any_bytes_changed_gives_a_prefix_or_is_refused(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(JOURNAL)))
@@ -111,7 +111,7 @@ def test_a_journal_with_any_bytes_changed_gives_a_prefix_or_is_refused(data: st.
     assert changed[:good_bytes] == JOURNAL[:good_bytes]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(
     payloads=st.lists(
         st.binary(max_size=80)
@@ -127,7 +127,7 @@ def test_any_payload_under_a_right_crc_is_applied_or_refused(payloads: list[byte
         return
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(
     body=st.binary(max_size=60)
     | st.binary(max_size=120).map(lambda b: TREES[3][:20] + b)

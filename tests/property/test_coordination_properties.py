@@ -81,7 +81,7 @@ def visible(tree: NodeTree) -> dict[str, tuple[bytes | None, int, int, int]]:
     }
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=120)
 @given(transactions=st.lists(TRANSACTIONS, max_size=20), seed=st.integers(0, 1000))
 def test_the_tree_does_what_the_naive_one_does(
     transactions: list[list[Operation]], seed: int

@@ -34,12 +34,17 @@ from odradek.protocol.hot.produce import (
     parse_produce_request,
 )
 from odradek.protocol.messages import fetch, heartbeat, metadata, offset_commit, produce
+from odradek.protocol.primitives import Buffer
 from odradek.protocol.schema import Message, MessageType, replace
 from tests.support.wire_strategies import messages
 
 EXAMPLES = settings(
     max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
+
+
+def as_view(records: Buffer | None) -> memoryview | None:
+    return None if records is None else memoryview(records)
 
 
 def produce_view(message: produce.ProduceRequest, version: int) -> ProduceView:
@@ -50,11 +55,11 @@ def produce_view(message: produce.ProduceRequest, version: int) -> ProduceView:
         [
             (
                 topic.topic_id if version >= 13 else topic.name,
-                [(each.index, each.records) for each in topic.partition_data],
+                [(each.index, as_view(each.records)) for each in topic.partition_data],
             )
             for topic in message.topic_data
         ],
-    )  # type: ignore[arg-type]  # bytes where the reader gives views; equal all the same
+    )
 
 
 def fetch_view(message: fetch.FetchRequest, version: int) -> FetchView:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from odradek.model import AppendOrigin
 from odradek.records.batch import iter_headers
@@ -430,9 +430,7 @@ class LogAgainstList(RuleBasedStateMachine):
             must_reach = min(must_reach, may_lose_from)
         self._end = end
         self._stop(is_kill=self._is_kill, random=self._torn_by)
-        self._reopen(
-            must_reach=must_reach, possible=possible, is_start_settled=not may_move_start
-        )
+        self._reopen(must_reach=must_reach, possible=possible, is_start_settled=not may_move_start)
         self._checkpointed_recovery_point = min(must_reach, self._checkpointed_recovery_point)
         return False
 
@@ -464,7 +462,9 @@ class LogAgainstList(RuleBasedStateMachine):
         self._directory.checkpoint_log_starts()
         self._directory.write_clean_shutdown_marker()
         self._checkpointed_recovery_point = self._end
-        self._disk.crash(None if seed is None else Random(seed), mode="drop" if seed is None else "torn")
+        self._disk.crash(
+            None if seed is None else Random(seed), mode="drop" if seed is None else "torn"
+        )
         self._reopen(must_reach=self._end, possible=self._batches)
 
     @rule(operations=st.none() | st.integers(0, 40))

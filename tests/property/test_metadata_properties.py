@@ -33,7 +33,7 @@ DELTAS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(st.lists(DELTAS, max_size=8))
 def test_the_image_is_what_applying_by_hand_gives(deltas: list[ClusterDelta]) -> None:
     image = ClusterImage()
@@ -58,7 +58,7 @@ def test_the_image_is_what_applying_by_hand_gives(deltas: list[ClusterDelta]) ->
         assert image.topic_names == {t.id: n for n, t in image.topics.items() if t.id is not None}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(
     racks=st.lists(st.sampled_from([None, "x", "y", "z"]), min_size=1, max_size=8),
     partition_count=st.integers(1, 25),

@@ -10,7 +10,7 @@ from odradek.records.batch import (
     HEADER,
     BatchHeader,
     compute_crc,
-    parse_header,
+    peek_header,
 )
 from odradek.records.record import Record, read_records
 from odradek.storage.appends import LogAppendInfo
@@ -120,7 +120,7 @@ def abort(log: Log, producer_id: int = 4000, **fields: Any) -> LogAppendInfo:
 def patched(records: bytes | bytearray, **fields: int) -> bytearray:
     """The batch with other header fields and a checksum that fits them."""
     changed = bytearray(records)
-    header = parse_header(changed)
+    header = peek_header(changed)
     assert header is not None
     HEADER.pack_into(changed, 0, *header._replace(**fields))
     if "crc" not in fields:

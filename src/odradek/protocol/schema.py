@@ -140,6 +140,8 @@ class MessageType(type):
         versions: str = "0+",
         flexible: str = "none",
     ) -> "MessageType":
+        # Messages do not inherit from each other: a constructor belongs to one set of slots.
+        assert all(base.__bases__ == (object,) for base in bases)
         fields = tuple(
             value._replace(name=key) for key, value in namespace.items() if isinstance(value, Field)
         )

@@ -294,9 +294,7 @@ def close_directory(directory: LogDirectory, *, threads: int, broker_epoch: int 
     except OSError as error:
         logger.warning("%s: stopped without a marker: %s", directory.path, error)
     finally:
-        for log in directory.logs.values():
-            log.mark_offline("the broker has stopped")
-        directory.unlock()
+        directory.close()
 
 
 def _close_logs(directory: LogDirectory, threads: int) -> bool:

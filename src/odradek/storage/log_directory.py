@@ -127,6 +127,14 @@ class LogDirectory:
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         write_atomically(self.disk, self._file(CLEAN_SHUTDOWN_FILE), content.encode())
 
+    def close(self) -> None:
+        """Gives up what is still open and lets the directory go: it may have a new owner next."""
+        if self.offline_reason is None:
+            self.offline_reason = "the broker has stopped"
+        for log in self.logs.values():
+            log.mark_offline(self.offline_reason)
+        self.unlock()
+
     def read_recovery_points(self) -> dict[TopicPartition, int]:
         """Recovery points by partition; a spoilt file means 0 for all, and a warning.
 

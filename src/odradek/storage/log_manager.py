@@ -18,6 +18,7 @@ Duties of the caller, in order: `startup`, `start`, work, wait for submitted bac
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
@@ -146,14 +147,15 @@ class LogManager:
             broker_epoch: Goes into the clean-shutdown marker.
         """
         self._is_stopped = True
-        self._removal.stop()
-        for directory in self.directories:
-            directory.on_failure = None
-            close_directory(
-                directory,
-                threads=self._config.recovery_threads_per_data_dir,
-                broker_epoch=broker_epoch,
-            )
+        with ExitStack() as stack:  # What goes wrong in one does not keep the others open.
+            for directory in reversed(self.directories):
+                directory.on_failure = None
+                stack.callback(
+                    close_directory,
+                    directory,
+                    threads=self._config.recovery_threads_per_data_dir,
+                    broker_epoch=broker_epoch,
+                )
         self._logs.clear()
         self._future_logs.clear()
 

@@ -24,11 +24,6 @@ class PartitionRemoval:
 
     def __init__(self, services: LogServices) -> None:
         self._services = services
-        self._is_stopped = False
-
-    def stop(self) -> None:
-        """Removes nothing any more: the directories may have another owner soon."""
-        self._is_stopped = True
 
     def put_aside(self, log: Log, kind: PartitionKind) -> None:
         """Renames the directory of a live log, which refuses everything from then on.
@@ -63,8 +58,8 @@ class PartitionRemoval:
         self._services.tasks.call_later(delay_ms, lambda: self._remove(directory, path))
 
     def _remove(self, directory: LogDirectory, path: str) -> None:
-        if self._is_stopped or not directory.is_online:
-            return
+        if not directory.is_online:
+            return  # Failed, or let go: then it may have another owner by now.
         try:
             with directory.guard(f"remove {path}"):
                 remove_directory(self._services.disk, path)

@@ -52,13 +52,25 @@ logger = logging.getLogger(__name__)
 _STEP_BYTES = 16 << 10  # One read of a look-up: an index interval of small batches, with room.
 
 
-class FileSlice(NamedTuple):
-    """Bytes [position, position + length) of an open segment file, to be sent or read."""
+class FileSlice:
+    """Bytes [position, position + length) of an open segment file, to be sent or read.
 
-    disk: Disk
-    fd: int
-    position: int
-    length: int
+    Its length is that of the bytes, so that it can stand for them in a response.
+    """
+
+    __slots__ = ("disk", "fd", "length", "position")
+
+    def __init__(self, disk: Disk, fd: int, position: int, length: int) -> None:
+        self.disk = disk
+        self.fd = fd
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        return f"FileSlice(fd={self.fd}, position={self.position}, length={self.length})"
 
     def read(self) -> bytes:
         """The bytes; fewer if the file was truncated meanwhile."""
@@ -475,6 +487,9 @@ class LogSegment:
         scan = self.scan(start, check_crc=True)
         next_offset = self.base_offset
         for batch in scan:
+            if start and batch.position == start and batch.header.magic >= CURRENT_MAGIC:
+                # The index vouches for it, and where the one before it ended is not known.
+                next_offset = max(next_offset, batch.header.base_offset)
             if (problem := self.problem_with(batch, next_offset)) is not None:
                 return TailScan(next_offset, Damage(batch.position, problem))
             next_offset = batch.header.next_offset

@@ -8,6 +8,7 @@
    one is left open. Kafka is killed (SIGKILL), and the directory is copied: `Scenario.killed`.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from odradek.storage.checkpoints import OffsetCheckpointFile
 from odradek.storage.config import LogConfig
 from odradek.storage.loader import load_log
 from odradek.storage.log import Log
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
 from tests.conformance.kafka.kafka_clients import (
     Payload,
     ReliableProducer,
@@ -210,6 +211,8 @@ def _take_over(path: Path) -> list[Record]:
     log_dir = LogDirectory(str(path), disk=Disk())
     log_dir.lock()
     try:
+        marker_path = Path(log_dir.path, CLEAN_SHUTDOWN_FILE)
+        broker_epoch = json.loads(marker_path.read_bytes())["brokerEpoch"]
         recovery_points = log_dir.read_recovery_points()
         log = open_log(log_dir, ODRADEKS, LogConfig(segment_bytes=1 << 17))
         assert log_dir.had_clean_shutdown
@@ -221,7 +224,7 @@ def _take_over(path: Path) -> list[Record]:
         OffsetCheckpointFile(
             os.path.join(log_dir.path, "recovery-point-offset-checkpoint"), log_dir.disk
         ).write(recovery_points)
-        log_dir.write_clean_shutdown_marker()
+        log_dir.write_clean_shutdown_marker(broker_epoch)
     finally:
         log_dir.unlock()
     return [

@@ -107,15 +107,14 @@ def consume(bootstrap: str, topic: str, *, isolation_level: str) -> list[Record]
         consumer.assign([TopicPartition(topic, 0, 0)])
         records: list[Record] = []
         while True:
-            messages = consumer.consume(1000, timeout=_TIMEOUT_S)
-            assert messages, f"nothing came within {_TIMEOUT_S} s, not even the end"
-            for message in messages:
-                if (error := message.error()) is None:
-                    records.append(_record_of(message))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return records
-                else:
-                    raise AssertionError(error)
+            message = consumer.poll(_TIMEOUT_S)
+            assert message is not None, f"nothing came within {_TIMEOUT_S} s, not even the end"
+            if (error := message.error()) is None:
+                records.append(_record_of(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return records
+            else:
+                raise AssertionError(error)
     finally:
         consumer.close()
 

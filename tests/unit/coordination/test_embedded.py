@@ -416,6 +416,7 @@ async def life_of_two_brokers(
     done()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["drop", "torn", "kill"])
 def test_a_killed_process_leaves_a_prefix_and_no_ephemeral(tmp_path: Path, mode: str) -> None:
     """03b:ST-4: every write boundary of a run of the whole engine."""

@@ -1,8 +1,6 @@
 """Our declarations against Kafka's own definitions, field by field and version by version."""
 
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from odradek.protocol.primitives import WireType
 from odradek.protocol.registry import request_type, response_type
 from odradek.protocol.schema import ArrayOf, Field, Message, MessageType, default_of
 from odradek.protocol.versions import VersionRange
+from tests.support.apache_kafka import KAFKA_VERSIONS, find_kafka, why_missing
 from tests.support.kafka_schemas import facts_of_jar, shipped_facts
 
 MESSAGES = [kind(key) for key in API_SUPPORT for kind in (request_type, response_type)]
@@ -85,13 +84,18 @@ def normal_default(default: Any, type_: str) -> Any:
     return int(str(default or 0), 0)
 
 
-@pytest.mark.parametrize("release", ["3.9.1", "4.3.1"])
-@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    ("cls", "release"),
+    [
+        pytest.param(cls, release, id=f"{cls.__name__}-{release}")
+        for release, facts in shipped_facts().items()
+        for cls in MESSAGES
+        if cls.__name__ in facts
+    ],
+)
 def test_layout_equals_the_definition(cls: type[Message], release: str) -> None:
     """11:PS-1 (layouts), every version both sides know."""
-    definition = shipped_facts()[release].get(cls.__name__)
-    if definition is None:
-        pytest.skip(f"Kafka {release} has no such message")
+    definition = shipped_facts()[release][cls.__name__]
     known = VersionRange.parse(definition["versions"])
     flexible = VersionRange.parse(definition["flexible"])
     for version in range(cls.wire_versions.first, cls.wire_versions.last + 1):
@@ -103,7 +107,7 @@ def test_layout_equals_the_definition(cls: type[Message], release: str) -> None:
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 def test_every_version_is_known_to_a_release(cls: type[Message]) -> None:
-    known = set()
+    known: set[int] = set()
     for facts in shipped_facts().values():
         if definition := facts.get(cls.__name__):
             valid = VersionRange.parse(definition["versions"])
@@ -112,17 +116,14 @@ def test_every_version_is_known_to_a_release(cls: type[Message]) -> None:
     assert ours <= known
 
 
-def test_shipped_facts_equal_the_jar() -> None:
-    cache = os.environ.get("ODRADEK_CACHE")
-    root = (
-        Path(cache)
-        if cache
-        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek"
-    )
-    jar = root / "kafka-3.9.1" / "lib" / "kafka-clients-3.9.1.jar"
-    if not jar.exists():
-        pytest.skip(f"no {jar}: run `make kafka`")
-    assert facts_of_jar(jar) == shipped_facts()["3.9.1"]
+@pytest.mark.kafka
+@pytest.mark.parametrize("release", KAFKA_VERSIONS)
+def test_shipped_facts_equal_the_jar(release: str) -> None:
+    install = find_kafka(release)
+    if install is None:
+        pytest.skip(why_missing(release) or f"no Kafka {release}: run `make kafka`")
+    jar = install.lib_dir / f"kafka-clients-{release}.jar"
+    assert facts_of_jar(jar) == shipped_facts()[release]
 
 
 def test_structs_with_optional_presence_default_to_null() -> None:

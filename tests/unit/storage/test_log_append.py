@@ -224,7 +224,7 @@ def test_batch_too_large(fixture: LogFixture) -> None:
     log.on_append_rejected = rejected.append
     records = batch(size=200) + batch(size=201)
 
-    with pytest.raises(RecordTooLargeError, match="201 bytes, max.message.bytes allows 200") as e:
+    with pytest.raises(RecordTooLargeError, match=r"201 bytes, max.message.bytes allows 200") as e:
         append_leader(log, records)
     assert e.value.code is ErrorCode.MESSAGE_TOO_LARGE
     assert rejected == [401]
@@ -251,7 +251,7 @@ def test_set_too_large(fixture: LogFixture) -> None:
     """01:AP-6"""
     log = fixture.open(config=LogConfig(segment_bytes=300))
 
-    with pytest.raises(RecordBatchTooLargeError, match="400 bytes, segment.bytes allows 300") as e:
+    with pytest.raises(RecordBatchTooLargeError, match=r"400 bytes, segment.bytes allows 300") as e:
         append_leader(log, batch(size=100) * 4)
     assert e.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
     assert log.size_in_bytes == log.log_end_offset == 0
@@ -642,13 +642,13 @@ def test_failed_write(failing: LogFixture, disk: SimDisk, kind: str) -> None:
     else:
         disk.full_after(30)
 
-    with pytest.raises(StorageError, match="append .*failed") as e:
+    with pytest.raises(StorageError, match=r"append .*failed") as e:
         append_leader(log, batch())
     assert e.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert failures == [failing.log_directory]
     disk.heal()
     for _ in range(2):
-        with pytest.raises(StorageError, match="append .*failed"):
+        with pytest.raises(StorageError, match=r"append .*failed"):
             append_leader(log, batch())
     with pytest.raises(StorageError):
         log.append_as_follower(bytes(batch(base_offset=5)))

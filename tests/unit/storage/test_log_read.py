@@ -234,7 +234,7 @@ def test_read_error_takes_the_directory_offline(tmp_path: Path) -> None:
         fixture.append(3)
         disk.fail("pread", path_contains=".log")
 
-        with pytest.raises(StorageError, match="read .*failed"):
+        with pytest.raises(StorageError, match=r"read .*failed"):
             log.read(1, LARGE, FetchIsolation.LOG_END)
         assert not fixture.log_directory.is_online
         with pytest.raises(StorageError):

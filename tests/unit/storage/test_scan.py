@@ -65,7 +65,7 @@ def legacy_message(offset: int, *, magic: int = 1, value: bytes = b"value") -> b
     return struct.pack(">qi", offset, len(message)) + message
 
 
-THREE = [batch(size=size, base_offset=i) for i, size in enumerate((100, 300, 200))]
+THREE = [bytes(batch(size=size, base_offset=i)) for i, size in enumerate((100, 300, 200))]
 WHOLE = b"".join(THREE)
 
 
@@ -87,7 +87,7 @@ def test_every_batch_comes_whole_whatever_the_size_of_a_read(
 
 def test_views_stay_valid_while_the_scan_goes_on(tmp_path: Path, descriptors: list[int]) -> None:
     scan = scan_of(WHOLE, tmp_path, descriptors, chunk_bytes=100)
-    assert [bytes(b.view) for b in list(scan)] == [bytes(one) for one in THREE]
+    assert [bytes(b.view) for b in list(scan)] == THREE
 
 
 def test_a_scan_keeps_within_its_range(tmp_path: Path, descriptors: list[int]) -> None:

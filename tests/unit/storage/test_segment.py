@@ -85,7 +85,7 @@ def fill(segment: LogSegment, count: int, size: int, *, as_one_set: bool = False
 
 
 def entries(segment: LogSegment) -> list[tuple[int, int]]:
-    return [tuple(entry) for entry in segment.offset_index.get()]
+    return [(offset, position) for offset, position in segment.offset_index.get()]
 
 
 def offset_at(segment: LogSegment, offset: int) -> int | None:
@@ -401,30 +401,37 @@ def test_the_end_is_behind_the_last_batch(open_segment: OpenSegment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("byte", "expected"),
+    ("bit", "expected"),
     [
-        pytest.param(11003, "expected 11 up", id="base-offset-down"),
-        pytest.param(11999, "checksum", id="value"),
-        pytest.param(11023, "checksum", id="last-offset-delta"),
-        pytest.param(11016, "magic", id="magic"),
-        pytest.param(11008, "are left", id="length"),
+        pytest.param(7 * 8 + 4, "expected 11 up", id="base-offset"),  # 11 becomes 3.
+        pytest.param(8 * 8 + 1, "are left", id="length"),
+        pytest.param(16 * 8 + 1, "magic", id="magic"),
+        pytest.param(23 * 8, "checksum", id="last-offset-delta"),
+        pytest.param(999 * 8, "checksum", id="value"),
     ],
 )
-def test_damage_at_the_end_is_seen(byte: int, expected: str, open_segment: OpenSegment) -> None:
+def test_damage_at_the_end_is_seen(bit: int, expected: str, open_segment: OpenSegment) -> None:
     """01:LOAD-14 at the segment; the log's part is in test_loader."""
     segment = open_segment(create=True)
     fill(segment, 12, 1000)
-    with open(segment.path, "r+b") as file:
-        file.seek(byte)
-        old = file.read(1)[0]
-        file.seek(byte)
-        file.write(bytes([old ^ 0x80 if byte == 11003 else old ^ 0x40]))
+    flip_bit(segment.path, 11_000 * 8 + bit)
     tail = segment.read_next_offset()
     assert tail.damage is not None
-    if byte == 11003:  # 0x80 in the fourth byte is 2^39: the batch jumps ahead, nobody behind it.
-        return
     assert expected in tail.damage.reason
-    assert (tail.next_offset, tail.damage.position) == (11, 11000)
+    assert (tail.next_offset, tail.damage.position) == (11, 11_000)
+
+
+@pytest.mark.parametrize("up_to", [8, 31, 60])
+def test_a_batch_that_jumps_ahead_alone_is_the_damaged_one(
+    up_to: int, open_segment: OpenSegment
+) -> None:
+    """Its checksum does not cover the offset; the batch behind it tells."""
+    segment = open_segment(create=True)
+    fill(segment, 13, 1000)
+    flip_bit(segment.path, 11_000 * 8 + 63 - up_to)
+    tail = segment.read_next_offset()
+    assert tail.damage is not None
+    assert (tail.next_offset, tail.damage.position) == (11, 11_000)
 
 
 # Rolling

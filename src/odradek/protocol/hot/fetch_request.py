@@ -9,7 +9,7 @@ Partitions have a fixed size, tags aside, so a topic's partitions are one `iter_
     12-       index, leader epoch, offset, last epoch, log start, max bytes, tags
 """
 
-from struct import Struct
+from struct import Struct, unpack_from
 from typing import Final, NamedTuple
 
 from odradek.protocol.hot.border import decoding
@@ -34,7 +34,7 @@ _WAIT_MIN: Final = Struct(">ii").unpack_from
 _MAX_BYTES: Final = Struct(">i").unpack_from
 _MAX_ISOLATION: Final = Struct(">ib").unpack_from
 _MAX_ISOLATION_SESSION: Final = Struct(">ibii").unpack_from
-_REPLICA_STATE: Final = Struct(">iqB").unpack_from
+_REPLICA_STATE: Final = Struct(">iq").unpack_from
 _PARTITIONS_0: Final = Struct(">iqi")
 _PARTITIONS_5: Final = Struct(">iqqi")
 _PARTITIONS_9: Final = Struct(">iiqqi")
@@ -167,7 +167,7 @@ def _parse_forgotten(
         partition_count, position = parse_count(view, position, "partitions", 4)
         if name is None or partition_count < 0:
             fail_null("forgotten_topics_data", position)
-        partitions = Struct(f">{partition_count}i").unpack_from(view, position)
+        partitions = unpack_from(f">{partition_count}i", view, position)
         forgotten.append((name, partitions))
         position += partition_count * 4
     return forgotten, position
@@ -227,7 +227,7 @@ def _parse_flexible_forgotten(
         partition_count, position = parse_compact_count(view, position, "partitions", 4)
         if partition_count < 0:
             fail_null("partitions", position)
-        partitions = Struct(f">{partition_count}i").unpack_from(view, position)
+        partitions = unpack_from(f">{partition_count}i", view, position)
         forgotten.append((topic, partitions))
         position = pass_tags(view, position + partition_count * 4)
     return forgotten, position
@@ -251,7 +251,7 @@ def _parse_tags(
         if tag == 0:
             cluster_id, position = parse_compact_string(view, position, "cluster_id")
         elif tag == 1 and with_replica_state:
-            replica_id, replica_epoch, _ = _REPLICA_STATE(view, position)
+            replica_id, replica_epoch = _REPLICA_STATE(view, position)
             replica_state = replica_id, replica_epoch
             position = pass_tags(view, position + 12)
         else:

@@ -120,9 +120,16 @@ def _encode_plain(version: int, topics: FetchTopics, head: bytes) -> tuple[list[
         name = topic.encode()
         pending += (_LENGTH(len(name)), name, _INT32(len(results)))
         for result in results:
-            records = result[5]
+            index, error_code, high_watermark, stable, start, records, aborted, replica, _, _ = (
+                result
+            )
             length = len(records) if records is not None else 0
-            pending.append(_plain_partition(version, result, length))
+            if version == 11 and aborted is None:
+                pending.append(
+                    _PLAIN_11(index, error_code, high_watermark, stable, start, -1, replica, length)
+                )
+            else:
+                pending.append(_plain_partition(version, result, length))
             if records is not None and length:
                 head = b"".join(pending)
                 chunks += (head, records)
@@ -139,8 +146,6 @@ def _plain_partition(version: int, result: FetchPartitionResult, length: int) ->
     if version < 4:
         return _PLAIN_0(index, error_code, high_watermark, length)
     if aborted is None:
-        if version >= 11:
-            return _PLAIN_11(index, error_code, high_watermark, stable, start, -1, replica, length)
         if version >= 5:
             return _PLAIN_5(index, error_code, high_watermark, stable, start, -1, length)
         return _PLAIN_4(index, error_code, high_watermark, stable, -1, length)

@@ -1,0 +1,90 @@
+"""Logs to measure, in a temporary directory."""
+
+import os
+import resource
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+from odradek.clock import SystemClock
+from odradek.files import Disk
+from odradek.model import TopicPartition
+from odradek.records.builder import build_batch
+from odradek.storage.background import InlineTasks
+from odradek.storage.config import LogConfig
+from odradek.storage.loader import load_log
+from odradek.storage.log import Log, LogServices
+from odradek.storage.log_directory import LogDirectory
+
+__all__ = [
+    "PARTITION",
+    "LazyDisk",
+    "batch_of_bytes",
+    "make_services",
+    "open_log",
+    "raise_descriptor_limit",
+    "temporary_directory",
+]
+
+PARTITION = TopicPartition("bench", 0)
+
+
+class LazyDisk(Disk):
+    """Syncs nothing: for preparing files whose durability is not what is measured."""
+
+    __slots__ = ()
+
+    def fsync(self, fd: int) -> None:
+        pass
+
+    def fsync_dir(self, path: str) -> None:
+        pass
+
+
+def make_services(disk: Disk | None = None) -> LogServices:
+    clock = SystemClock()
+    return LogServices(disk=disk or Disk(), clock=clock, random=Random(1), tasks=InlineTasks(clock))
+
+
+def open_log(
+    path: str,
+    config: LogConfig,
+    *,
+    disk: Disk | None = None,
+    recovery_point: int = 0,
+    is_clean: bool = False,
+) -> Log:
+    """Opens the log of `PARTITION` in a data directory."""
+    services = make_services(disk)
+    directory = LogDirectory(path, disk=services.disk)
+    log = load_log(
+        os.path.join(directory.path, str(PARTITION)),
+        PARTITION,
+        config=config,
+        log_directory=directory,
+        services=services,
+        recovery_point=recovery_point,
+        had_clean_shutdown=is_clean,
+    )
+    directory.logs[log.name] = log
+    return log
+
+
+def batch_of_bytes(size: int) -> bytearray:
+    """A batch of one record, `size` bytes in all or a few less."""
+    overhead = len(build_batch([(1_700_000_000_000, b"key", b"", ())])) + 6
+    return build_batch([(1_700_000_000_000, b"key", b"x" * (size - overhead), ())])
+
+
+@contextmanager
+def temporary_directory() -> Iterator[str]:
+    """A directory on the file system that TMPDIR names."""
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as path:
+        yield path
+
+
+def raise_descriptor_limit() -> None:
+    """Takes all the descriptors this process may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,138 @@
+"""What a benchmark yields, and how a run is printed and kept.
+
+A benchmark is a function that yields rows; `@benchmark("name")` registers it for the run. A row
+with a bar passes or fails, one without is there to be watched.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+__all__ = ["BENCHMARKS", "Row", "at_least", "at_most", "benchmark", "print_row", "save"]
+
+RESULTS = Path(__file__).parent / "results"
+_COLUMNS = "{:<48} {:>14} {:>12}  {}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure."""
+
+    name: str
+    measured: float
+    unit: str
+    bar: float | None = None
+    is_bar_lowest: bool = False  # Whether the bar is the least allowed; otherwise the most.
+    # What the figure comes from: samples, byte counts and the like.
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_passed(self) -> bool | None:
+        """Whether the bar is reached; None without one."""
+        if self.bar is None:
+            return None
+        return self.measured >= self.bar if self.is_bar_lowest else self.measured <= self.bar
+
+
+def at_most(
+    name: str, samples: list[float], unit: str, bar: float | None = None, **raw: Any
+) -> Row:
+    """The median of the samples, which should be small."""
+    return Row(name=name, measured=median(samples), unit=unit, bar=bar, raw=_raw(samples, raw))
+
+
+def at_least(
+    name: str, samples: list[float], unit: str, bar: float | None = None, **raw: Any
+) -> Row:
+    """The median of the samples, which should be large."""
+    return Row(
+        name=name,
+        measured=median(samples),
+        unit=unit,
+        bar=bar,
+        is_bar_lowest=True,
+        raw=_raw(samples, raw),
+    )
+
+
+def _raw(samples: list[float], more: dict[str, Any]) -> dict[str, Any]:
+    return {"samples": samples, "min": min(samples), "max": max(samples), **more}
+
+
+Benchmark = Callable[[], Iterator[Row]]
+BENCHMARKS: dict[str, Benchmark] = {}
+
+
+def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
+    """Registers a benchmark under a name that `--only` takes."""
+
+    def register(function: Benchmark) -> Benchmark:
+        assert name not in BENCHMARKS, f"two benchmarks are called {name}"
+        BENCHMARKS[name] = function
+        return function
+
+    return register
+
+
+def print_row(row: Row | None) -> None:
+    """Prints one line of the table; None prints its head."""
+    if row is None:
+        print(_COLUMNS.format("what", "measured", "bar", ""))
+        return
+    bar = "" if row.bar is None else f"{'>=' if row.is_bar_lowest else '<='} {row.bar:g}"
+    verdict = {None: "", True: "pass", False: "FAIL"}[row.is_passed]
+    print(_COLUMNS.format(row.name, f"{row.measured:.4g} {row.unit}", bar, verdict), flush=True)
+
+
+def save(rows: list[Row], path: Path | None) -> Path:
+    """Writes the rows with all that is needed to compare them later; returns where."""
+    started = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    commit = _git("rev-parse", "--short", "HEAD")
+    if path is None:
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{started}-{commit or 'unknown'}.json"
+    content = {
+        "when": started,
+        "commit": commit,
+        "is_modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "python": platform.python_version(),
+        "machine": {
+            "cpu": _first_field("/proc/cpuinfo", "model name"),
+            "cores": os.cpu_count(),
+            "memory": _first_field("/proc/meminfo", "MemTotal"),
+            "kernel": platform.release(),
+            "load_average": os.getloadavg(),
+        },
+        "rows": [{**asdict(row), "is_passed": row.is_passed} for row in rows],
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=True, cwd=RESULTS.parent
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
+
+
+def _first_field(path: str, name: str) -> str:
+    try:
+        with open(path) as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip() == name:
+                    return value.strip()
+    except OSError:
+        pass
+    return "unknown"

@@ -1,0 +1,198 @@
+"""Listeners as an operator writes them: `NAME://host:port`, their protocols, and which plane is whose.
+
+A listener's name is compared in upper case everywhere. The four protocol names are listeners of
+their own protocol; any other name needs an entry in `listener.security.protocol.map`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from odradek.errors import ConfigError
+
+__all__ = [
+    "DEFAULT_PROTOCOL_MAP",
+    "EndPoint",
+    "Planes",
+    "SecurityProtocol",
+    "parse_endpoints",
+    "parse_protocol_map",
+    "published_endpoints",
+    "select_planes",
+]
+
+_LISTENERS: Final = "listeners"
+_ADVERTISED: Final = "advertised.listeners"
+_PROTOCOL_MAP: Final = "listener.security.protocol.map"
+_CONTROL_PLANE: Final = "control.plane.listener.name"
+_INTER_BROKER: Final = "inter.broker.listener.name"
+
+
+class SecurityProtocol(IntEnum):
+    """What a connection speaks below the requests; the number is the one on the wire."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+    @property
+    def uses_tls(self) -> bool:
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+DEFAULT_PROTOCOL_MAP: Final[Mapping[str, SecurityProtocol]] = {
+    protocol.name: protocol for protocol in SecurityProtocol
+}
+
+
+class EndPoint(NamedTuple):
+    """One listener: where it is and what it speaks."""
+
+    # Empty: all interfaces to bind to; the machine's name to publish.
+    host: str
+    # 0: any free one.
+    port: int
+    # Upper case.
+    listener: str
+    protocol: SecurityProtocol
+
+    @property
+    def connection_string(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
+
+
+class Planes(NamedTuple):
+    """Who listens for whom."""
+
+    control: EndPoint | None
+    data: tuple[EndPoint, ...]
+
+
+def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
+    """Read `NAME:PROTOCOL,…`.
+
+    Raises:
+        ConfigError: an entry has another form, or names no protocol.
+    """
+    protocols: dict[str, SecurityProtocol] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = entry.partition(":")
+        listener = name.strip().upper()
+        if not colon or not listener:
+            raise ConfigError(_PROTOCOL_MAP, text, f"{entry!r} is not NAME:PROTOCOL")
+        known = DEFAULT_PROTOCOL_MAP.get(protocol.strip().upper())
+        if known is None:
+            raise ConfigError(
+                _PROTOCOL_MAP,
+                text,
+                f"{protocol.strip()!r} is none of {', '.join(DEFAULT_PROTOCOL_MAP)}",
+            )
+        if listener in protocols:
+            raise ConfigError(_PROTOCOL_MAP, text, f"{listener} is mapped twice")
+        protocols[listener] = known
+    return protocols
+
+
+def parse_endpoints(
+    entries: Iterable[str],
+    protocols: Mapping[str, SecurityProtocol],
+    *,
+    key: str = _LISTENERS,
+) -> tuple[EndPoint, ...]:
+    """Read the entries of `listeners` or `advertised.listeners`, given by `key`.
+
+    Raises:
+        ConfigError: an entry has another form, a name is unknown or comes twice, or a port does.
+    """
+    endpoints: list[EndPoint] = []
+    for entry in filter(None, (part.strip() for part in entries)):
+        endpoint = _parse_endpoint(entry, protocols, key)
+        for other in endpoints:
+            if other.listener == endpoint.listener:
+                raise ConfigError(key, entry, f"there are two listeners {endpoint.listener}")
+            if key == _LISTENERS and endpoint.port and other.port == endpoint.port:
+                if other.host == endpoint.host or "" in (other.host, endpoint.host):
+                    raise ConfigError(key, entry, f"{other.connection_string} has the port, too")
+        endpoints.append(endpoint)
+    return tuple(endpoints)
+
+
+def _parse_endpoint(entry: str, protocols: Mapping[str, SecurityProtocol], key: str) -> EndPoint:
+    name, separator, address = entry.partition("://")
+    host, colon, port_text = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    listener = name.upper()
+    if not (name and separator and colon and port_text.isdecimal() and port_text.isascii()):
+        raise ConfigError(key, entry, "a listener is NAME://host:port, an IPv6 host in brackets")
+    port = int(port_text)
+    if port > 65535:
+        raise ConfigError(key, entry, f"port {port} is above 65535")
+    protocol = protocols.get(listener)
+    if protocol is None:
+        raise ConfigError(key, entry, f"{_PROTOCOL_MAP} does not say what {listener} speaks")
+    return EndPoint(host, port, listener, protocol)
+
+
+def select_planes(
+    endpoints: Sequence[EndPoint],
+    advertised: Sequence[EndPoint],
+    protocols: Mapping[str, SecurityProtocol],
+    *,
+    inter_broker_name: str,
+    control_plane_name: str | None = None,
+) -> Planes:
+    """Tell the control plane's listener from the others, and check that the names fit together.
+
+    Raises:
+        ConfigError: naming the key whose value does not fit.
+    """
+    bound = {endpoint.listener for endpoint in endpoints}
+    published = {endpoint.listener for endpoint in advertised}
+    for endpoint in advertised:
+        if endpoint.listener not in bound:
+            raise ConfigError(
+                _ADVERTISED, endpoint.connection_string, f"{_LISTENERS} has no such listener"
+            )
+        if endpoint.host in ("0.0.0.0", "::"):  # noqa: S104 - refused, not bound
+            raise ConfigError(
+                _ADVERTISED, endpoint.connection_string, "nobody can connect to that address"
+            )
+    inter_broker = inter_broker_name.upper()
+    if inter_broker not in published:
+        raise ConfigError(_INTER_BROKER, inter_broker_name, f"{_ADVERTISED} has no such listener")
+    if control_plane_name is None:
+        return Planes(None, tuple(endpoints))
+    name = control_plane_name.upper()
+    if name not in protocols:
+        raise ConfigError(
+            _CONTROL_PLANE, control_plane_name, f"{_PROTOCOL_MAP} does not say what {name} speaks"
+        )
+    if name not in published:
+        raise ConfigError(_CONTROL_PLANE, control_plane_name, f"{_ADVERTISED} has no such listener")
+    if name == inter_broker:
+        raise ConfigError(_CONTROL_PLANE, control_plane_name, f"{_INTER_BROKER} is the same")
+    control = next(endpoint for endpoint in endpoints if endpoint.listener == name)
+    data = tuple(endpoint for endpoint in endpoints if endpoint.listener != name)
+    return Planes(control, data)
+
+
+def published_endpoints(
+    advertised: Iterable[EndPoint], bound_ports: Mapping[str, int], canonical_host: str
+) -> tuple[EndPoint, ...]:
+    """What clients are told, once the ports are known: no empty host, no port 0."""
+    return tuple(
+        endpoint._replace(
+            host=endpoint.host or canonical_host,
+            port=endpoint.port or bound_ports[endpoint.listener],
+        )
+        for endpoint in advertised
+    )

@@ -1,0 +1,181 @@
+"""A connection's incoming bytes, and the frames in them, without copying.
+
+Bytes are received at the end of one `bytearray` per connection; frames are handed out as views into
+it. How it grows and shrinks:
+
+1. There is no buffer until something arrives, and it starts with 16 KB. Many small frames fit, and
+   are received in one call.
+2. An announced length buys no memory. Until a frame is complete the buffer is at most the larger of
+   its first size and twice what has arrived of the frame, and never above the frame. Beyond the
+   first size it is taken from the `MemoryPool`.
+3. Of a frame larger than the first size exactly the rest is received, so that the next one starts
+   at the front again and nothing is moved.
+4. A buffer that has grown stays while large frames come. `trim` gives it back, all but the bytes of
+   an unfinished frame.
+
+The buffer is moved, grown or trimmed only by `receive` and `trim`: a frame stays where it is until
+one of them is called, that is, until its request was answered.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from odradek.errors import FramingError
+from odradek.network.memory_pool import MemoryPool
+
+__all__ = ["START_BYTES", "OutOfMemoryError", "ReceiveBuffer"]
+
+_LENGTH: Final = Struct(">i")
+
+# Holds nearly every request but Produce; 2000 connections of it are 32 MB.
+START_BYTES: Final = 16 << 10
+# Received in one call at most while the size of the next frame is unknown: what is read too far has
+# to be moved to the front.
+_READ_AHEAD_BYTES: Final = 64 << 10
+
+
+class OutOfMemoryError(Exception):
+    """The pool has nothing left; try again when it has."""
+
+
+class ReceiveBuffer:
+    """Receives bytes and finds frames.
+
+    Args:
+        max_frame_bytes: Longest frame; may be changed at any time.
+        pool: Pays for frames larger than the first buffer.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_charged_bytes",
+        "_end",
+        "_frame_bytes",
+        "_pool",
+        "_position",
+        "_view",
+        "is_drained",
+        "max_frame_bytes",
+    )
+
+    def __init__(self, max_frame_bytes: int, pool: MemoryPool) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._pool = pool
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        # The bytes not handed out are [_position, _end). Invariant: 0 <= _position <= _end.
+        self._position = 0
+        self._end = 0
+        # Size with its prefix of the unfinished frame at _position; 0 until its prefix is there.
+        self._frame_bytes = 0
+        self._charged_bytes = 0  # Taken from the pool.
+        # Whether the last `receive` got less than there was room for: the socket was empty then.
+        self.is_drained = True
+
+    @property
+    def capacity_bytes(self) -> int:
+        return len(self._buffer)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes received and not handed out."""
+        return self._end - self._position
+
+    def first_bytes(self, count: int) -> bytes:
+        """The first bytes not handed out, for a look at what a stranger sent."""
+        return bytes(self._view[self._position : min(self._end, self._position + count)])
+
+    def receive(self, recv_into: Callable[[memoryview], int]) -> int:
+        """Receive once; return how many bytes came, 0 at the end of the stream.
+
+        Views of earlier frames become invalid.
+
+        Raises:
+            OutOfMemoryError: a large frame has to wait for the pool.
+            OSError: as `recv_into`; `BlockingIOError` if there was nothing.
+        """
+        if self._position:
+            self._move_to_front()
+        frame_bytes = self._frame_bytes
+        if self._end == len(self._buffer) or len(self._buffer) < START_BYTES:
+            self._grow(frame_bytes)
+        end = self._end
+        if frame_bytes > START_BYTES:
+            limit = min(frame_bytes, len(self._buffer))
+        else:
+            limit = min(len(self._buffer), max(end + 1, _READ_AHEAD_BYTES))
+        assert limit > end, "all frames must be handed out before more is received"
+        count = recv_into(self._view[end:limit])
+        self._end = end + count
+        self.is_drained = count < limit - end
+        return count
+
+    def next_frame(self) -> memoryview | None:
+        """The next frame without its length, or None until more has come.
+
+        Raises:
+            FramingError: the stream is no sequence of frames.
+        """
+        position = self._position
+        available = self._end - position
+        if available < 4:
+            self._frame_bytes = 0
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer, position)
+        if not 0 < length <= self.max_frame_bytes:
+            raise FramingError(f"frame length {length}, expected 1 to {self.max_frame_bytes}")
+        if available < length + 4:
+            self._frame_bytes = length + 4
+            return None
+        self._frame_bytes = 0
+        self._position = end = position + 4 + length
+        return self._view[position + 4 : end]
+
+    def trim(self) -> None:
+        """Give memory back; an unfinished frame keeps what has arrived of it.
+
+        Who still has a view of an earlier frame keeps that memory alive, uncounted.
+        """
+        self._replace(bytearray(self._view[self._position : self._end]))
+        self._position = 0
+        self._end = len(self._buffer)
+        self._charge_at_most(max(0, self._end - START_BYTES))
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._replace(bytearray())
+        self._position = self._end = 0
+        self._charge_at_most(0)
+
+    def _move_to_front(self) -> None:
+        rest = self._end - self._position
+        if rest:
+            self._view[:rest] = self._view[self._position : self._end]
+        self._position = 0
+        self._end = rest
+
+    def _grow(self, frame_bytes: int) -> None:
+        """Make room for more, as rule 2 of the module allows."""
+        size = max(START_BYTES, min(frame_bytes, 2 * self._end))
+        if size <= len(self._buffer):
+            return
+        charge = size - START_BYTES - self._charged_bytes
+        if charge > 0:
+            if not self._pool.try_allocate(charge):
+                raise OutOfMemoryError
+            self._charged_bytes += charge
+        grown = bytearray(size)
+        grown[: self._end] = self._view[: self._end]
+        self._replace(grown)
+
+    def _replace(self, buffer: bytearray) -> None:
+        # Who still has a view into the old buffer keeps it alive and unchanged.
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+
+    def _charge_at_most(self, size_bytes: int) -> None:
+        surplus = self._charged_bytes - size_bytes
+        if surplus > 0:
+            self._charged_bytes = size_bytes
+            self._pool.release(surplus)

@@ -1,0 +1,192 @@
+"""A request on its way through the broker, who sent it, and what is answered.
+
+A request is stamped at each station of its way; `odradek.network.request_metrics` makes times of
+the stamps. Stamps are monotonic nanoseconds, -1 until set.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from odradek.network.endpoint import SecurityProtocol
+from odradek.network.send_queue import Chunk
+from odradek.protocol.headers import RequestHeader
+
+__all__ = [
+    "ANONYMOUS",
+    "ClientInformation",
+    "CloseConnectionResponse",
+    "ConnectionContext",
+    "NoOpResponse",
+    "Principal",
+    "Request",
+    "Response",
+    "SendResponse",
+    "is_valid_client_information",
+]
+
+UNSET: Final = -1
+
+_SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
+
+
+class Principal(NamedTuple):
+    """Who a connection acts for."""
+
+    kind: str
+    name: str
+    is_token_authenticated: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+
+
+class ClientInformation(NamedTuple):
+    """The software at the other end, as it says in ApiVersions."""
+
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+
+
+def is_valid_client_information(name: str, version: str) -> bool:
+    """Whether both may be taken over: letters, digits, and in between dots and dashes."""
+    return bool(_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionContext:
+    """All that a handler may know of the connection a request came by. Replaced, never edited."""
+
+    # localHost:localPort-remoteHost:remotePort-index; unique in the process.
+    connection_id: str
+    listener: str
+    protocol: SecurityProtocol
+    client_address: str
+    principal: Principal = ANONYMOUS
+    client_information: ClientInformation = ClientInformation()
+    # Whether it came by the control plane's listener.
+    is_control_plane: bool = False
+
+
+class Owner(Protocol):
+    """The connection a request came by, as far as a request has to know it."""
+
+    context: ConnectionContext
+
+    @property
+    def processor_id(self) -> int: ...
+
+
+class Request:
+    """One request. Its bytes are valid until it is answered; who needs them longer copies them."""
+
+    __slots__ = (
+        "api_local_complete_ns",
+        "api_remote_complete_ns",
+        "body_offset",
+        "connection",
+        "context",
+        "dequeue_ns",
+        "header",
+        "message_conversions_ns",
+        "metrics_name",
+        "payload",
+        "response_complete_ns",
+        "response_dequeue_ns",
+        "start_ns",
+        "temporary_memory_bytes",
+    )
+
+    def __init__(
+        self,
+        connection: Owner,
+        header: RequestHeader,
+        payload: memoryview,
+        body_offset: int,
+        start_ns: int,
+    ) -> None:
+        self.connection = connection
+        self.context = connection.context
+        self.header = header
+        self.payload = payload  # The frame without its length: header and body.
+        self.body_offset = body_offset  # Where in the payload the body begins.
+        self.start_ns = start_ns  # Received whole.
+        self.dequeue_ns = UNSET  # Handed to its handler.
+        self.api_local_complete_ns = UNSET  # The handler returned.
+        self.api_remote_complete_ns = UNSET  # Nothing is waited for any more.
+        self.response_complete_ns = UNSET  # The response was made.
+        self.response_dequeue_ns = UNSET  # The response was taken up by the connection.
+        self.message_conversions_ns = 0
+        self.temporary_memory_bytes = 0
+        # A second name to count under, such as FetchFollower; None for none.
+        self.metrics_name: str | None = None
+
+    @property
+    def body(self) -> memoryview:
+        return self.payload[self.body_offset :]
+
+    def __repr__(self) -> str:
+        header = self.header
+        return (
+            f"{header.api_key.name} v{header.api_version} (correlation id "
+            f"{header.correlation_id}, client {header.client_id!r}, {self.context.connection_id})"
+        )
+
+
+class Response:
+    """What becomes of a request. Making it ends the handler's part, if that has not ended before."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, request: Request, now_ns: int) -> None:
+        self.request = request
+        request.response_complete_ns = now_ns
+        if request.api_local_complete_ns == UNSET:
+            request.api_local_complete_ns = now_ns
+
+
+class SendResponse(Response):
+    """An answer.
+
+    Args:
+        chunks: Response header and body, without the frame's length.
+        on_complete: Called when the last byte was handed to the kernel; not if the connection
+            broke before.
+    """
+
+    __slots__ = ("chunks", "end_bytes", "on_complete")
+
+    def __init__(
+        self,
+        request: Request,
+        chunks: Sequence[Chunk],
+        now_ns: int,
+        on_complete: Callable[[], None] | None = None,
+    ) -> None:
+        self.request = request
+        request.response_complete_ns = now_ns
+        if request.api_local_complete_ns == UNSET:
+            request.api_local_complete_ns = now_ns
+        self.chunks = chunks
+        self.on_complete = on_complete
+        self.end_bytes = 0  # Where in the stream of sent bytes it ends; set when queued.
+
+
+class NoOpResponse(Response):
+    """Nothing to send, as for Produce with acks=0; the next request may come."""
+
+    __slots__ = ()
+
+
+class CloseConnectionResponse(Response):
+    """Nothing can be answered; the connection closes."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, request: Request, now_ns: int, reason: str = "a request failed") -> None:
+        super().__init__(request, now_ns)
+        self.reason = reason

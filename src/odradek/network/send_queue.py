@@ -1,0 +1,254 @@
+"""What a connection still has to send: buffers and pieces of files, in order.
+
+A response is a sequence of chunks. A chunk in memory is sent as it is; small ones of one wake-up
+leave together in one system call. A chunk of a file is, by size:
+
+========  ========================================================================================
+< 16 KB   read at once and sent with its neighbours: one copy costs less than two system calls
+larger    `sendfile`, its neighbours before it sent with MSG_MORE so that headers share a packet
+========  ========================================================================================
+
+Over TLS every file chunk is read in pieces instead (`next_piece`), with identical bytes.
+
+A file chunk keeps a descriptor of its own until it is sent: the segment may be closed, renamed or
+removed meanwhile. If the file turns out to be shorter than announced, the length is already with
+the peer, so the connection has to go (`TruncatedFileError`).
+"""
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from socket import MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, socket
+from struct import Struct
+from typing import Final, Protocol, TypeAlias
+
+from odradek.errors import OdradekError
+
+__all__ = ["Chunk", "FileRegion", "SendQueue", "TruncatedFileError"]
+
+_LENGTH: Final = Struct(">i")
+_MAX_FRAME_BYTES: Final = 2**31 - 1
+
+# Up to here reading and sending beats sendfile.
+INLINE_FILE_BYTES: Final = 16 << 10
+# Up to here joining buffers beats a gathered write of them.
+_JOIN_BYTES: Final = 16 << 10
+# Buffers of one gathered write; Linux takes 1024.
+_MAX_BUFFERS: Final = 256
+# Encrypted at a time: a few TLS records.
+_PIECE_BYTES: Final = 64 << 10
+# After so many bytes other connections get their turn, however fast this peer reads.
+FLUSH_BUDGET_BYTES: Final = 4 << 20
+
+_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
+
+
+class TruncatedFileError(OdradekError):
+    """A file ended inside a region that was to be sent."""
+
+
+class FileRegion(Protocol):
+    """Bytes [position, position + length) of an open file."""
+
+    @property
+    def fd(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+
+# Views have to be of single bytes. Nobody may change a buffer once it is queued.
+Chunk: TypeAlias = bytes | bytearray | memoryview | FileRegion
+_Buffer: TypeAlias = bytes | memoryview
+
+
+class _FileChunk:
+    """What is left of a file region, with a descriptor of its own."""
+
+    __slots__ = ("fd", "position", "remaining")
+
+    def __init__(self, region: FileRegion) -> None:
+        self.fd = os.dup(region.fd)
+        self.position = region.position
+        self.remaining = region.length
+
+    def advance(self, count: int) -> None:
+        self.position += count
+        self.remaining -= count
+
+    def truncated(self) -> TruncatedFileError:
+        return TruncatedFileError(
+            f"the file ends at or before {self.position}, {self.remaining} bytes too early"
+        )
+
+
+class SendQueue:
+    """Outgoing chunks of one connection."""
+
+    __slots__ = ("_chunks", "enqueued_bytes", "sent_bytes")
+
+    def __init__(self) -> None:
+        self._chunks: deque[_Buffer | _FileChunk] = deque()
+        # Since the connection began. Invariant: sent_bytes <= enqueued_bytes.
+        self.enqueued_bytes = 0
+        self.sent_bytes = 0
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes not handed to the kernel yet."""
+        return self.enqueued_bytes - self.sent_bytes
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def append_frame(self, parts: Sequence[Chunk]) -> None:
+        """Queue a frame: its length, then its parts.
+
+        Raises:
+            OSError: no descriptor was to be had for a file.
+            TruncatedFileError: a small file region could not be read.
+        """
+        if len(parts) == 1 and type(parts[0]) is bytes:
+            only = parts[0]
+            size = len(only)
+            self._chunks.append(_LENGTH.pack(size) + only)
+            self.enqueued_bytes += size + 4
+            return
+        size = 0
+        prepared: list[_Buffer | _FileChunk] = [b""]
+        try:
+            for part in parts:
+                chunk = _prepare(part)
+                length = chunk.remaining if isinstance(chunk, _FileChunk) else len(chunk)
+                if length:  # An empty chunk would never be sent, nor dropped.
+                    prepared.append(chunk)
+                    size += length
+            if size > _MAX_FRAME_BYTES:
+                raise ValueError(f"a response of {size} bytes: a frame has at most 2 GiB - 1")
+        except BaseException:
+            _close_files(prepared)
+            raise
+        prepared[0] = _LENGTH.pack(size)
+        self._chunks.extend(prepared)
+        self.enqueued_bytes += size + 4
+
+    def flush_to_socket(self, sock: socket) -> bool:
+        """Hand to the kernel what it takes, without waiting; whether nothing is left.
+
+        Raises:
+            OSError: the connection is broken.
+            TruncatedFileError: a file is shorter than announced.
+        """
+        chunks = self._chunks
+        stop_at = self.sent_bytes + FLUSH_BUDGET_BYTES
+        try:
+            while chunks and self.sent_bytes < stop_at:
+                first = chunks[0]
+                if isinstance(first, _FileChunk):
+                    count = os.sendfile(
+                        sock.fileno(),
+                        first.fd,
+                        first.position,
+                        min(first.remaining, FLUSH_BUDGET_BYTES),
+                    )
+                    if count == 0:
+                        raise first.truncated()
+                    self._advance(count)
+                elif len(chunks) == 1:
+                    self._advance(sock.send(first, _FLAGS))
+                elif not self._send_buffers(sock):
+                    return False
+        except (BlockingIOError, InterruptedError):
+            return False
+        return not chunks
+
+    def _send_buffers(self, sock: socket) -> bool:
+        """Send the buffers before the next file in one call; whether the kernel took them all."""
+        buffers: list[_Buffer] = []
+        size = 0
+        flags = _FLAGS
+        for chunk in self._chunks:
+            if isinstance(chunk, _FileChunk):
+                flags |= MSG_MORE
+                break
+            buffers.append(chunk)
+            size += len(chunk)
+            if len(buffers) == _MAX_BUFFERS:
+                break
+        if size <= _JOIN_BYTES:
+            count = sock.send(b"".join(buffers), flags)
+        else:
+            count = sock.sendmsg(buffers, (), flags)
+        self._advance(count)
+        return count == size
+
+    def next_piece(self) -> _Buffer | None:
+        """The next bytes to send, at most a few TLS records; None if nothing is left.
+
+        Raises:
+            OSError: a file cannot be read.
+            TruncatedFileError: a file is shorter than announced.
+        """
+        if not self._chunks:
+            return None
+        first = self._chunks[0]
+        if not isinstance(first, _FileChunk):
+            return first if len(first) <= _PIECE_BYTES else memoryview(first)[:_PIECE_BYTES]
+        piece = os.pread(first.fd, min(first.remaining, _PIECE_BYTES), first.position)
+        if not piece:
+            raise first.truncated()
+        return piece
+
+    def advance(self, count: int) -> None:
+        """Drop `count` bytes that were taken from `next_piece`."""
+        self._advance(count)
+
+    def clear(self) -> None:
+        """Drop everything; the descriptors are closed."""
+        _close_files(self._chunks)
+        self._chunks.clear()
+
+    def _advance(self, count: int) -> None:
+        self.sent_bytes += count
+        chunks = self._chunks
+        while count:
+            first = chunks[0]
+            if isinstance(first, _FileChunk):
+                if count < first.remaining:
+                    first.advance(count)
+                    return
+                count -= first.remaining
+                os.close(first.fd)
+            else:
+                size = len(first)
+                if count < size:
+                    chunks[0] = memoryview(first)[count:]
+                    return
+                count -= size
+            chunks.popleft()
+
+
+def _prepare(part: Chunk) -> _Buffer | _FileChunk:
+    """A chunk as it is queued: bytes, or a file with a descriptor of its own."""
+    if isinstance(part, bytes | memoryview):
+        return part
+    if isinstance(part, bytearray):
+        return memoryview(part)
+    if part.length > INLINE_FILE_BYTES:
+        return _FileChunk(part)
+    data = os.pread(part.fd, part.length, part.position)
+    if len(data) < part.length:
+        raise TruncatedFileError(
+            f"the file ends at {part.position + len(data)}, {part.length - len(data)} bytes too "
+            "early"
+        )
+    return data
+
+
+def _close_files(chunks: Sequence[_Buffer | _FileChunk] | deque[_Buffer | _FileChunk]) -> None:
+    for chunk in chunks:
+        if isinstance(chunk, _FileChunk):
+            os.close(chunk.fd)

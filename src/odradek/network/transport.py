@@ -1,0 +1,214 @@
+"""How bytes get in and out of a socket: plain, or through TLS.
+
+Both offer the same four things to a connection, none of which ever waits:
+
+=============  =============================================================================
+handshake      go on with it; True when requests may flow
+recv_into      bytes into a buffer; 0 at the end, `BlockingIOError` if nothing is there
+flush          out of a `SendQueue`; True when nothing is left
+has_pending    whether bytes were received that the kernel no longer tells us about
+=============  =============================================================================
+
+TLS runs over memory: what the peer sent goes into one BIO, what it is to get comes out of another.
+A read may have something to write (a key update) and a write may have to wait for neither; the
+connection watches the socket for writing as long as `wants_write`.
+"""
+
+import ssl
+from socket import MSG_NOSIGNAL, socket
+from typing import Final, Protocol
+
+from odradek.network.send_queue import FLUSH_BUDGET_BYTES, SendQueue
+
+__all__ = ["PlainTransport", "TlsTransport", "Transport"]
+
+# Four TLS records.
+_RECEIVE_BYTES: Final = 64 << 10
+
+
+class Transport(Protocol):
+    """See the module's docstring."""
+
+    @property
+    def has_pending(self) -> bool: ...
+
+    @property
+    def wants_write(self) -> bool: ...
+
+    def handshake(self) -> bool: ...
+
+    def recv_into(self, view: memoryview, /) -> int: ...
+
+    def flush(self, queue: SendQueue) -> bool: ...
+
+    def shut_down(self) -> None: ...
+
+    def peer_certificate(self) -> bytes | None: ...
+
+
+class PlainTransport:
+    """The socket itself."""
+
+    __slots__ = ("_socket", "recv_into")
+
+    has_pending: Final = False
+    wants_write: Final = False
+
+    def __init__(self, sock: socket) -> None:
+        self._socket = sock
+        self.recv_into = sock.recv_into  # The method itself: no frame of ours on the hot path.
+
+    def handshake(self) -> bool:
+        return True
+
+    def flush(self, queue: SendQueue) -> bool:
+        return queue.flush_to_socket(self._socket)
+
+    def shut_down(self) -> None:
+        """Nothing to say: the kernel says it."""
+
+    def peer_certificate(self) -> bytes | None:
+        return None
+
+
+class TlsTransport:
+    """TLS over memory BIOs, server or client.
+
+    Args:
+        server_hostname: For a client: the name the certificate must have. None for a server.
+    """
+
+    __slots__ = ("_incoming", "_is_eof", "_outgoing", "_socket", "_tls", "_unsent")
+
+    def __init__(
+        self,
+        sock: socket,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool,
+        server_hostname: str | None = None,
+    ) -> None:
+        self._socket = sock
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
+        )
+        # Encrypted bytes the kernel did not take. Invariant: bounded by what one piece encrypts to.
+        self._unsent = memoryview(b"")
+        self._is_eof = False
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._tls.pending() or self._incoming.pending)
+
+    @property
+    def wants_write(self) -> bool:
+        return bool(self._unsent or self._outgoing.pending)
+
+    def handshake(self) -> bool:
+        """Go on with the handshake; whether it is finished.
+
+        Raises:
+            ssl.SSLError: the peer does not speak TLS, or not one we take.
+            ConnectionResetError: the peer hung up.
+        """
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._push()
+                if self._is_eof:
+                    raise ConnectionResetError("hung up during the TLS handshake") from None
+                try:
+                    self._pull()
+                except BlockingIOError:
+                    return False
+            except ssl.SSLError:
+                self._push()  # The alert that tells the peer why.
+                raise
+            else:
+                self._push()
+                return True
+
+    def recv_into(self, view: memoryview, /) -> int:
+        """Decrypt until the view is full or the socket empty, so that fewer bytes mean: empty."""
+        count = 0
+        size = len(view)
+        try:
+            while count < size:
+                try:
+                    received = self._tls.read(size - count, view[count:])
+                except ssl.SSLWantReadError:
+                    if self._is_eof:
+                        break
+                    self._pull()
+                except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                    break
+                else:
+                    if received == 0:
+                        break
+                    count += received
+        except BlockingIOError:
+            if not count:
+                raise
+        finally:
+            if self._outgoing.pending:
+                self._push()
+        return count
+
+    def flush(self, queue: SendQueue) -> bool:
+        """Encrypt and send; files are read in pieces."""
+        stop_at = queue.sent_bytes + FLUSH_BUDGET_BYTES
+        while self._push():
+            if queue.sent_bytes >= stop_at:
+                return not queue
+            piece = queue.next_piece()
+            if piece is None:
+                return True
+            try:
+                queue.advance(self._tls.write(piece))
+            except ssl.SSLWantReadError:
+                return False
+        return False
+
+    def shut_down(self) -> None:
+        """Say goodbye if the socket takes it; never waits for the peer's."""
+        try:
+            self._tls.unwrap()
+        except (ssl.SSLError, OSError, ValueError):
+            pass  # A peer that hung up, or a handshake that never ended: nobody to say it to.
+        try:
+            self._push()
+        except OSError:
+            pass
+
+    def peer_certificate(self) -> bytes | None:
+        """What the peer proved to be, as DER; None if it did not have to."""
+        return self._tls.getpeercert(binary_form=True)
+
+    def _pull(self) -> None:
+        """Take in what the socket has.
+
+        Raises:
+            BlockingIOError: nothing.
+        """
+        data = self._socket.recv(_RECEIVE_BYTES)
+        if data:
+            self._incoming.write(data)
+        else:
+            self._is_eof = True
+            self._incoming.write_eof()
+
+    def _push(self) -> bool:
+        """Send what was encrypted; whether all of it went."""
+        while True:
+            if not self._unsent:
+                if not self._outgoing.pending:
+                    return True
+                self._unsent = memoryview(self._outgoing.read())
+            try:
+                count = self._socket.send(self._unsent, MSG_NOSIGNAL)
+            except (BlockingIOError, InterruptedError):
+                return False
+            self._unsent = self._unsent[count:]

@@ -1,0 +1,74 @@
+"""What a fetch asks for and what it gets: values shared by the read path and its callers."""
+
+import uuid
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+from odradek.storage.log import FetchIsolation
+from odradek.storage.offsets import LogOffsetMetadata
+from odradek.storage.segment import FileSlice
+
+__all__ = ["CONSUMER_ID", "FUTURE_REPLICA_ID", "FetchParams", "FetchPartition", "FetchResult"]
+
+CONSUMER_ID = -1
+FUTURE_REPLICA_ID = -3  # A replica of this very broker that moves to another directory.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchParams:
+    """One fetch as a whole."""
+
+    replica_id: int = CONSUMER_ID
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    is_hard_limit: bool = False  # Never exceed `max_bytes`, not even for one batch (Fetch v2-).
+    read_committed: bool = False
+    has_client_metadata: bool = False  # The consumer may be sent to a follower.
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+    @property
+    def is_from_consumer(self) -> bool:
+        return not self.is_from_follower and self.replica_id != FUTURE_REPLICA_ID
+
+    @property
+    def isolation(self) -> FetchIsolation:
+        if not self.is_from_consumer:
+            return FetchIsolation.LOG_END
+        return (
+            FetchIsolation.TXN_COMMITTED if self.read_committed else FetchIsolation.HIGH_WATERMARK
+        )
+
+    @property
+    def only_from_leader(self) -> bool:
+        return self.is_from_follower or (self.is_from_consumer and not self.has_client_metadata)
+
+
+class FetchPartition(NamedTuple):
+    """What is wanted of one partition."""
+
+    tp: TopicPartition
+    topic_id: uuid.UUID | None
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    log_start_offset: int = -1  # Of a follower.
+
+
+class FetchResult(NamedTuple):
+    """What was read of one partition. Offsets are -1 on an error."""
+
+    error: ErrorCode
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    records: FileSlice | None = None
+    aborted_transactions: list[tuple[int, int]] | None = None  # (producer id, first offset)
+    preferred_read_replica: int = -1
+    # Where the fetch offset lies, for a fetch that has to wait.
+    offset_metadata: LogOffsetMetadata | None = None

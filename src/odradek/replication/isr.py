@@ -1,0 +1,127 @@
+"""Who is in sync: what a leader knows of its followers, and what follows from it.
+
+Pure. Words:
+
+- *committed ISR*: what the store holds, as far as we know.
+- *maximal ISR*: committed, plus whoever a change in flight would add. A member being added counts
+  from the moment its change is sent, one being removed until the removal is confirmed, because the
+  answer may be lost while the change is real. The high watermark waits for the maximal ISR;
+  `min.insync.replicas` is judged by the committed one.
+- *caught up*: at a moment t the follower had fetched everything the leader had at t.
+
+Worked example of catching up (fetch offset f, leader's end L, time t)::
+
+    fetch f=100 L=100 t=1000   at the end: caught up at 1000
+    fetch f=120 L=150 t=2000   120 >= 100, the end at the last fetch: caught up at 1000
+    fetch f=150 L=200 t=3000   150 >= 150: caught up at 2000
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+__all__ = [
+    "FollowerState",
+    "IsrChange",
+    "can_join_isr",
+    "high_watermark_candidate",
+    "out_of_sync_replicas",
+]
+
+
+class FollowerState:
+    """A leader's view of one follower; fed by its fetches that carry the leader's epoch."""
+
+    __slots__ = (
+        "broker_id",
+        "last_caught_up_ms",
+        "last_fetch_leader_end",
+        "last_fetch_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.log_end_offset = -1  # Unknown until its first fetch in this epoch.
+        self.log_start_offset = -1
+        self.last_caught_up_ms = 0
+        self.last_fetch_ms = 0
+        self.last_fetch_leader_end = 0  # The leader's log end at the previous fetch.
+
+    def reset(self, *, now_ms: int, is_in_isr: bool) -> None:
+        """A new leader epoch: nothing is known of it, and members get time to show up."""
+        self.log_end_offset = -1
+        self.log_start_offset = -1
+        self.last_caught_up_ms = now_ms if is_in_isr else 0
+        self.last_fetch_ms = 0
+        self.last_fetch_leader_end = 0
+
+    def apply_fetch(
+        self, *, fetch_offset: int, log_start_offset: int, leader_end: int, now_ms: int
+    ) -> None:
+        """A fetch arrived: it has everything below the offset it asks for."""
+        if fetch_offset >= leader_end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif fetch_offset >= self.last_fetch_leader_end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.log_end_offset = fetch_offset
+        self.log_start_offset = log_start_offset
+        self.last_fetch_leader_end = leader_end
+        self.last_fetch_ms = now_ms
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """A change on its way to the store."""
+
+    leader_epoch: int
+    isr: tuple[int, ...]
+
+
+def high_watermark_candidate(
+    leader_end: int,
+    followers: Iterable[FollowerState],
+    maximal_isr: frozenset[int],
+    *,
+    now_ms: int,
+    max_lag_ms: int,
+) -> int:
+    """What is on every replica that counts: members, and those about to become members."""
+    candidate = leader_end
+    for follower in followers:
+        counts = (
+            follower.broker_id in maximal_isr or now_ms - follower.last_caught_up_ms <= max_lag_ms
+        )
+        if counts and follower.log_end_offset < candidate:
+            candidate = follower.log_end_offset
+    return candidate
+
+
+def out_of_sync_replicas(
+    isr: Iterable[int],
+    followers: Mapping[int, FollowerState],
+    *,
+    leader_id: int,
+    leader_end: int,
+    now_ms: int,
+    max_lag_ms: int,
+) -> list[int]:
+    """Members that are behind and have not caught up for longer than allowed; never the leader."""
+    behind = []
+    for broker_id in isr:
+        follower = followers.get(broker_id)
+        if broker_id == leader_id or follower is None:
+            continue
+        if (
+            follower.log_end_offset != leader_end
+            and now_ms - follower.last_caught_up_ms > max_lag_ms
+        ):
+            behind.append(broker_id)
+    return behind
+
+
+def can_join_isr(follower: FollowerState, *, high_watermark: int, leader_epoch_start: int) -> bool:
+    """Whether a follower has all that is committed, and reached the start of this epoch."""
+    return (
+        follower.log_end_offset >= high_watermark and follower.log_end_offset >= leader_epoch_start
+    )

@@ -1,0 +1,391 @@
+"""A replica that this broker hosts: its role, its log, and what its role allows.
+
+Roles follow the leader epoch, which never falls::
+
+    (made) ── make_leader(epoch) ──► leader ──┐
+       └──── make_follower(epoch) ─► follower ◄┘   each with a higher epoch
+
+Rules:
+
+1. Only a leader appends client batches, moves the high watermark by itself, and changes the ISR.
+2. At most one ISR change is in flight. It is proposed by a plain `def` (`propose_…`), sent by the
+   replica manager, and settled by `settle_isr_change`; an answer of an older epoch is dropped.
+3. The high watermark waits for the maximal ISR (`isr`), and never falls within an epoch.
+
+Everything here is synchronous. Whatever may now be answerable (a parked produce or fetch) is told
+through the return values; the caller checks its purgatories after it has queued its own answer.
+"""
+
+import logging
+import uuid
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from odradek.clock import Clock
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.image import PartitionState
+from odradek.model import AppendOrigin, LeaderAndIsr, TopicPartition
+from odradek.replication.isr import (
+    FollowerState,
+    IsrChange,
+    can_join_isr,
+    high_watermark_candidate,
+    out_of_sync_replicas,
+)
+from odradek.storage.appends import LogAppendInfo
+from odradek.storage.log import FetchDataInfo, FetchIsolation, Log
+from odradek.storage.offsets import LogOffsetMetadata, LogOffsetSnapshot
+
+__all__ = ["AppendOutcome", "Partition", "ReadOutcome"]
+
+logger = logging.getLogger(__name__)
+
+
+class AppendOutcome(NamedTuple):
+    """A leader append, and whether the high watermark moved with it."""
+
+    info: LogAppendInfo
+    high_watermark_moved: bool
+
+
+class ReadOutcome(NamedTuple):
+    """A read, and the offsets of the log at that moment."""
+
+    data: FetchDataInfo
+    offsets: LogOffsetSnapshot
+
+
+class Partition:
+    """One hosted replica."""
+
+    __slots__ = (
+        "_clock",
+        "_epoch_start_offset",
+        "_followers",
+        "_local_id",
+        "_max_lag_ms",
+        "controller_epoch",
+        "isr",
+        "isr_change",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "min_insync_replicas",
+        "partition_version",
+        "replicas",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(self, tp: TopicPartition, *, local_id: int, clock: Clock, max_lag_ms: int) -> None:
+        self.tp = tp
+        self.topic_id: uuid.UUID | None = None
+        self.log: Log | None = None  # None until a role was given.
+        self.controller_epoch = -1  # Of the controller that gave the role.
+        self.leader_id: int | None = None
+        self.leader_epoch = -1  # Invariant: never falls.
+        self.partition_version = -1  # For the next ISR change.
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()  # Committed; empty on a follower.
+        self.isr_change: IsrChange | None = None  # In flight.
+        self.min_insync_replicas = 1
+        self._local_id = local_id
+        self._clock = clock
+        self._max_lag_ms = max_lag_ms
+        self._followers: dict[int, FollowerState] = {}
+        self._epoch_start_offset = 0
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else "follower"
+        return f"Partition({self.tp}, {role}, epoch {self.leader_epoch}, isr {self.isr})"
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_id == self._local_id and self.log is not None
+
+    @property
+    def followers(self) -> Mapping[int, FollowerState]:
+        """What a leader knows of the other replicas; empty on a follower."""
+        return self._followers
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return self.is_leader and len(self.isr) < len(self.replicas)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return self.is_leader and len(self.isr) < self.min_insync_replicas
+
+    # Roles
+
+    def make_leader(self, state: PartitionState, log: Log) -> bool:
+        """Takes the lead in `state.leader_epoch`; returns whether it is a new leader.
+
+        The caller has compared the epochs.
+        """
+        is_new = not self.is_leader
+        self._take_state(state, log)
+        self.leader_id = self._local_id
+        self.isr = state.isr
+        self._epoch_start_offset = log.log_end_offset
+        log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
+        now_ms = self._clock.monotonic_ms()
+        others = [broker_id for broker_id in state.replicas if broker_id != self._local_id]
+        self._followers = {
+            broker_id: self._followers.get(broker_id) or FollowerState(broker_id)
+            for broker_id in others
+        }
+        for follower in self._followers.values():
+            follower.reset(now_ms=now_ms, is_in_isr=follower.broker_id in self.isr)
+        return is_new
+
+    def make_follower(self, state: PartitionState, log: Log) -> bool:
+        """Follows `state.leader`; returns whether leader or epoch changed."""
+        changed = self.leader_id != state.leader or self.leader_epoch != state.leader_epoch
+        self._take_state(state, log)
+        self.leader_id = state.leader
+        self.isr = ()
+        self._followers = {}
+        return changed
+
+    def _take_state(self, state: PartitionState, log: Log) -> None:
+        assert state.leader_epoch >= self.leader_epoch
+        self.log = log
+        self.controller_epoch = state.controller_epoch
+        self.leader_epoch = state.leader_epoch
+        self.partition_version = state.partition_version
+        self.replicas = state.replicas
+        self.isr_change = None
+
+    # Access
+
+    def leader_log(self) -> Log:
+        """The log, if this broker leads.
+
+        Raises:
+            ApiError: NOT_LEADER_OR_FOLLOWER.
+        """
+        if not self.is_leader or self.log is None:
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.tp}: broker {self._local_id} is not the leader, {self.leader_id} is",
+            )
+        return self.log
+
+    def log_for(self, current_leader_epoch: int, *, only_leader: bool) -> Log:
+        """The log, if the asker knows the epoch of this role.
+
+        Args:
+            current_leader_epoch: What the asker believes; -1 if it does not say.
+            only_leader: Whether a follower must refuse.
+
+        Raises:
+            ApiError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER.
+        """
+        if current_leader_epoch >= 0:
+            if current_leader_epoch < self.leader_epoch:
+                raise ApiError(
+                    ErrorCode.FENCED_LEADER_EPOCH,
+                    f"{self.tp}: epoch {current_leader_epoch} is over, this is {self.leader_epoch}",
+                )
+            if current_leader_epoch > self.leader_epoch:
+                raise ApiError(
+                    ErrorCode.UNKNOWN_LEADER_EPOCH,
+                    f"{self.tp}: epoch {current_leader_epoch} is not known here, this is"
+                    f" {self.leader_epoch}",
+                )
+        if only_leader:
+            return self.leader_log()
+        if self.log is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp}: no log here yet")
+        return self.log
+
+    # Writing and reading
+
+    def append_as_leader(
+        self,
+        records: bytes | bytearray | memoryview,
+        *,
+        origin: AppendOrigin,
+        required_acks: int,
+    ) -> AppendOutcome:
+        """Appends a client's or coordinator's batches.
+
+        Raises:
+            ApiError: Not the leader, too few in-sync replicas, or the batches are refused.
+            StorageError: The disk failed.
+        """
+        log = self.leader_log()
+        if required_acks == -1 and len(self.isr) < self.min_insync_replicas:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.tp}: {len(self.isr)} in-sync replicas, min.insync.replicas wants"
+                f" {self.min_insync_replicas}",
+            )
+        info = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
+        return AppendOutcome(info, self.maybe_increment_high_watermark())
+
+    def read(
+        self,
+        fetch_offset: int,
+        max_bytes: int,
+        isolation: FetchIsolation,
+        *,
+        current_leader_epoch: int,
+        only_leader: bool,
+        min_one_message: bool,
+    ) -> ReadOutcome:
+        """Reads from the local log.
+
+        Raises:
+            ApiError: By the epoch, the role, or the offset.
+            StorageError: The disk failed.
+        """
+        log = self.log_for(current_leader_epoch, only_leader=only_leader)
+        offsets = log.offsets()
+        data = log.read(fetch_offset, max_bytes, isolation, min_one_message=min_one_message)
+        return ReadOutcome(data, offsets)
+
+    def has_enough_replicas(self, required_offset: int) -> tuple[bool, ErrorCode]:
+        """Whether what lies below `required_offset` is committed, and how well."""
+        if not self.is_leader or self.log is None:
+            return False, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.log.high_watermark < required_offset:
+            return False, ErrorCode.NONE
+        if self.min_insync_replicas <= len(self.isr):
+            return True, ErrorCode.NONE
+        return True, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    def delete_records(self, offset: int) -> tuple[int, int]:
+        """Hides records below `offset` (-1: the high watermark).
+
+        Returns:
+            The offset asked for, and the lowest log start of all live replicas.
+
+        Raises:
+            ApiError: Not the leader, the topic keeps its records, or the offset is out of range.
+        """
+        log = self.leader_log()
+        if not log.config.cleanup_delete:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.tp}: records can be deleted only with cleanup.policy=delete",
+            )
+        requested = log.high_watermark if offset == -1 else offset
+        if requested < 0:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp}: offset {offset} is negative")
+        log.maybe_increment_log_start_offset(requested)
+        return requested, self.low_watermark
+
+    @property
+    def low_watermark(self) -> int:
+        """Smallest log start over this log and the followers that have reported theirs."""
+        log = self.leader_log()
+        starts = [f.log_start_offset for f in self._followers.values() if f.log_start_offset >= 0]
+        return min([log.log_start_offset, *starts])
+
+    # High watermark and ISR
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        """The members, and whoever a change in flight would add."""
+        if self.isr_change is None:
+            return frozenset(self.isr)
+        return frozenset(self.isr) | frozenset(self.isr_change.isr)
+
+    def maybe_increment_high_watermark(self) -> bool:
+        """Moves the high watermark to what all members have; returns whether it moved."""
+        log = self.log
+        assert log is not None
+        if not self._followers:
+            return log.maybe_increment_high_watermark(log.log_end_offset_metadata) is not None
+        candidate = high_watermark_candidate(
+            log.log_end_offset,
+            self._followers.values(),
+            self.maximal_isr,
+            now_ms=self._clock.monotonic_ms(),
+            max_lag_ms=self._max_lag_ms,
+        )
+        if candidate <= log.high_watermark:
+            return False
+        metadata = (
+            log.log_end_offset_metadata
+            if candidate == log.log_end_offset
+            else LogOffsetMetadata(candidate)
+        )
+        return log.maybe_increment_high_watermark(metadata) is not None
+
+    def apply_follower_fetch(
+        self, broker_id: int, *, fetch_offset: int, log_start_offset: int, leader_epoch: int
+    ) -> bool:
+        """Takes note of a follower's fetch; returns whether a watermark moved.
+
+        A fetch without our epoch says nothing about this log.
+        """
+        follower = self._followers.get(broker_id)
+        if follower is None or leader_epoch != self.leader_epoch or not self.is_leader:
+            return False
+        log = self.leader_log()
+        low_before = self.low_watermark
+        follower.apply_fetch(
+            fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
+            leader_end=log.log_end_offset,
+            now_ms=self._clock.monotonic_ms(),
+        )
+        moved = self.maybe_increment_high_watermark()
+        return moved or self.low_watermark > low_before
+
+    def propose_isr_expansion(self, broker_id: int) -> LeaderAndIsr | None:
+        """A change that takes a follower in, if it has caught up and none is in flight."""
+        follower = self._followers.get(broker_id)
+        if not self.is_leader or follower is None or self.isr_change is not None:
+            return None
+        log = self.leader_log()
+        if broker_id in self.isr or not can_join_isr(
+            follower,
+            high_watermark=log.high_watermark,
+            leader_epoch_start=self._epoch_start_offset,
+        ):
+            return None
+        return self._propose((*self.isr, broker_id))
+
+    def propose_isr_shrink(self) -> LeaderAndIsr | None:
+        """A change that drops members which stopped keeping up, if none is in flight."""
+        if not self.is_leader or self.isr_change is not None:
+            return None
+        behind = out_of_sync_replicas(
+            self.isr,
+            self._followers,
+            leader_id=self._local_id,
+            leader_end=self.leader_log().log_end_offset,
+            now_ms=self._clock.monotonic_ms(),
+            max_lag_ms=self._max_lag_ms,
+        )
+        if not behind:
+            return None
+        return self._propose(tuple(member for member in self.isr if member not in behind))
+
+    def _propose(self, isr: tuple[int, ...]) -> LeaderAndIsr:
+        logger.info("%s: proposing ISR %s instead of %s", self.tp, isr, self.isr)
+        self.isr_change = IsrChange(self.leader_epoch, isr)
+        return LeaderAndIsr(
+            leader=self._local_id,
+            leader_epoch=self.leader_epoch,
+            isr=isr,
+            partition_version=self.partition_version,
+        )
+
+    def settle_isr_change(self, change: IsrChange, partition_version: int | None) -> bool:
+        """The change was stored under a new version, or (None) refused.
+
+        Returns whether the high watermark moved. An answer of another epoch changes nothing.
+        """
+        if self.isr_change is not change or change.leader_epoch != self.leader_epoch:
+            return False
+        self.isr_change = None
+        if partition_version is None:
+            return False
+        self.isr = change.isr
+        self.partition_version = partition_version
+        return self.maybe_increment_high_watermark()
