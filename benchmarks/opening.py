@@ -58,7 +58,7 @@ def segments() -> Iterator[Row]:
 
 @benchmark("partitions")
 def partitions() -> Iterator[Row]:
-    """Many empty partitions, created, closed and opened again, in a process of its own each time."""
+    """Many empty partitions, opened after a clean stop, in a process of their own each time."""
     with temporary_directory() as path:
         _in_child("create", path)
         figures = [_in_child("open", path) for _ in range(_REPEATS)]

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, note, settings
@@ -183,7 +183,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     # Appending
 
-    def _build(self, count: int, size: int, base: int, codec: Codec, **producer: int) -> bytearray:
+    def _build(self, count: int, size: int, base: int, codec: Codec, **producer: Any) -> bytearray:
         """A batch of its own content; `base` 0 and no epoch is what a client sends."""
         self._payload += 1
         value = Random(self._payload).randbytes(size // count)
@@ -309,13 +309,13 @@ class LogAgainstList(RuleBasedStateMachine):
         if offset < first.base_offset:
             self._truncate_fully(offset)
             return
-        if self._attempt(lambda: self._log.truncate_to(offset), may_lose_from=offset):
-            if offset < self._end:
-                self._batches = [stored for stored in self._batches if stored.last < offset]
-                self._end = offset
-                self._start = min(self._start, offset)
-                self._high_watermark = min(self._high_watermark, offset)
-                self._checkpointed_recovery_point = self._log.recovery_point
+        is_done = self._attempt(lambda: self._log.truncate_to(offset), may_lose_from=offset)
+        if is_done and offset < self._end:
+            self._batches = [stored for stored in self._batches if stored.last < offset]
+            self._end = offset
+            self._start = min(self._start, offset)
+            self._high_watermark = min(self._high_watermark, offset)
+            self._checkpointed_recovery_point = self._log.recovery_point
 
     @rule(distance=st.integers(-20, 20))
     def truncate_fully(self, distance: int) -> None:
@@ -379,8 +379,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         if self._attempt(self._directory.checkpoint_recovery_points):
             self._checkpointed_recovery_point = self._log.recovery_point
-        if self._attempt(self._directory.checkpoint_log_starts):
-            pass
+            self._attempt(self._directory.checkpoint_log_starts)
 
     # Stopping
 
@@ -441,30 +440,24 @@ class LogAgainstList(RuleBasedStateMachine):
         else:
             self._disk.crash(random, mode="drop" if random is None else "torn")
 
-    @rule()
-    def close_and_reopen(self) -> None:
-        def close() -> None:
-            self._log.close()
-            self._directory.checkpoint_recovery_points()
-            self._directory.checkpoint_log_starts()
-            self._directory.write_clean_shutdown_marker()
-
-        if self._attempt(close):
-            end = self._end
-            self._checkpointed_recovery_point = end
-            self._reopen(must_reach=end, possible=self._batches)
-
-    @rule(seed=st.none() | st.integers(0, 999))
-    def close_and_crash(self, seed: int | None) -> None:
-        """What a clean stop left behind is durable without any further sync."""
+    def _close(self) -> None:
         self._log.close()
         self._directory.checkpoint_recovery_points()
         self._directory.checkpoint_log_starts()
         self._directory.write_clean_shutdown_marker()
+
+    @rule()
+    def close_and_reopen(self) -> None:
+        if self._attempt(self._close):
+            self._checkpointed_recovery_point = self._end
+            self._reopen(must_reach=self._end, possible=self._batches)
+
+    @rule(seed=st.none() | st.integers(0, 999))
+    def close_and_crash(self, seed: int | None) -> None:
+        """What a clean stop left behind is durable without any further sync."""
+        self._close()
         self._checkpointed_recovery_point = self._end
-        self._disk.crash(
-            None if seed is None else Random(seed), mode="drop" if seed is None else "torn"
-        )
+        self._stop(is_kill=False, random=None if seed is None else Random(seed))
         self._reopen(must_reach=self._end, possible=self._batches)
 
     @rule(operations=st.none() | st.integers(0, 40))

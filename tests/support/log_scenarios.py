@@ -1,8 +1,11 @@
 """Situations of a log that several tests need, and the batches that lead to them."""
 
+import mmap
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from odradek.files import Disk
 from odradek.model import AppendOrigin
 from odradek.records.batch import (
     ATTRIBUTES_POSITION,
@@ -17,10 +20,11 @@ from odradek.storage.appends import LogAppendInfo
 from odradek.storage.background import InlineTasks
 from odradek.storage.log import FetchDataInfo, FetchIsolation, Log
 from odradek.testing import ManualClock
-from tests.support.logs import batch, headers, marker
+from tests.support.logs import LogFixture, batch, headers, marker
 
 __all__ = [
     "DeferredTasks",
+    "UnsyncedDisk",
     "abort",
     "append_follower",
     "append_leader",
@@ -30,11 +34,27 @@ __all__ = [
     "found_offsets",
     "idempotent",
     "log_of_spec",
+    "pass_time",
     "patched",
     "records_of",
     "transactional",
     "visible",
 ]
+
+
+class UnsyncedDisk(Disk):
+    """Real files that are never synced: for tests in which nothing crashes, but much is flushed."""
+
+    __slots__ = ()
+
+    def fsync(self, fd: int) -> None:
+        pass
+
+    def fsync_dir(self, path: str) -> None:
+        os.stat(path)  # As a missing one would be noticed.
+
+    def flush_map(self, mapping: mmap.mmap, path: str) -> None:
+        pass
 
 
 class DeferredTasks(InlineTasks):
@@ -127,6 +147,14 @@ def patched(records: bytes | bytearray, **fields: int) -> bytearray:
         crc = compute_crc(changed, 0, len(changed))
         changed[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
     return changed
+
+
+def pass_time(fixture: LogFixture, ms: int) -> int:
+    """Lets time pass and does what is due then; returns how much that was."""
+    tasks = fixture.services.tasks
+    assert isinstance(tasks, InlineTasks)
+    fixture.clock.advance(ms)
+    return tasks.run_due()
 
 
 def records_of(records: bytes | bytearray) -> list[Record]:

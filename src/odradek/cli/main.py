@@ -6,6 +6,7 @@ no more than the interpreter. Exit codes: 0 done, 1 the work found or met a prob
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -26,7 +27,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    _prepare_streams()
     words = list(sys.argv[1:] if argv is None else argv)
+    arguments = _parse(words)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # The reader has seen enough.
+        _discard_output()
+        return 1
+    except OSError as error:  # Files are the command's own affair; this is where it prints to.
+        _discard_output()
+        print(f"odradek: cannot write the output: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="odradek", description="A distributed commit log that speaks the Kafka wire protocol."
     )
@@ -39,17 +58,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             module = importlib.import_module(module_name)
             module.add_arguments(command_parser)
             command_parser.set_defaults(run=module.run)
-    arguments = parser.parse_args(words)
-    try:
-        code: int = arguments.run(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has seen enough; the interpreter must not complain while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return code
+    return parser.parse_args(words)
+
+
+def _prepare_streams() -> None:
+    """Makes every text printable, whatever the locale, and a closed stream one that swallows."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for good
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Keeps the interpreter from complaining that it cannot flush stdout when it exits."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
 
 
 if __name__ == "__main__":

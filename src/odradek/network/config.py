@@ -90,8 +90,7 @@ class NetworkConfig:
         "queued.max.request.bytes",
         kind=Kind.LONG,
         default=-1,
-        doc="Memory for unanswered requests before connections are no longer read; "
-        "-1: no limit.",
+        doc="Memory for unanswered requests before connections are no longer read; -1: no limit.",
     )
     send_buffer_bytes: int = key(
         "socket.send.buffer.bytes",
@@ -169,9 +168,7 @@ class NetworkConfig:
             )
         overrides = parse_ip_overrides(self.max_connections_per_ip_overrides)
         if self.max_connections_per_ip == 0 and not overrides:
-            raise ConfigError(
-                "max.connections.per.ip", 0, "without overrides nobody could connect"
-            )
+            raise ConfigError("max.connections.per.ip", 0, "without overrides nobody could connect")
         if 0 <= self.max_idle_ms <= self.failed_authentication_delay_ms:
             raise ConfigError(
                 "connection.failed.authentication.delay.ms",

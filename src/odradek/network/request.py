@@ -76,9 +76,22 @@ class Owner(Protocol):
     """The connection a request came by, as far as a request has to know it."""
 
     context: ConnectionContext
+    is_closed: bool
 
     @property
     def processor_id(self) -> int: ...
+
+    def register_client(self, information: ClientInformation) -> None:
+        """Remember what the peer's ApiVersions request said of its software."""
+        ...
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Stay muted for a time, from now on."""
+        ...
+
+    def complete(self, response: "Response") -> None:
+        """Take the answer to the request in process."""
+        ...
 
 
 class Request:
@@ -129,6 +142,12 @@ class Request:
     def body(self) -> memoryview:
         return self.payload[self.body_offset :]
 
+    def complete(self, now_ns: int) -> None:
+        """Stamp the response as made; that ends the handler's part, if it has not ended before."""
+        self.response_complete_ns = now_ns
+        if self.api_local_complete_ns == UNSET:
+            self.api_local_complete_ns = now_ns
+
     def __repr__(self) -> str:
         header = self.header
         return (
@@ -138,15 +157,12 @@ class Request:
 
 
 class Response:
-    """What becomes of a request. Making it ends the handler's part, if that has not ended before."""
+    """What becomes of a request."""
 
     __slots__ = ("request",)
 
-    def __init__(self, request: Request, now_ns: int) -> None:
+    def __init__(self, request: Request) -> None:
         self.request = request
-        request.response_complete_ns = now_ns
-        if request.api_local_complete_ns == UNSET:
-            request.api_local_complete_ns = now_ns
 
 
 class SendResponse(Response):
@@ -164,13 +180,9 @@ class SendResponse(Response):
         self,
         request: Request,
         chunks: Sequence[Chunk],
-        now_ns: int,
         on_complete: Callable[[], None] | None = None,
     ) -> None:
         self.request = request
-        request.response_complete_ns = now_ns
-        if request.api_local_complete_ns == UNSET:
-            request.api_local_complete_ns = now_ns
         self.chunks = chunks
         self.on_complete = on_complete
         self.end_bytes = 0  # Where in the stream of sent bytes it ends; set when queued.
@@ -187,6 +199,6 @@ class CloseConnectionResponse(Response):
 
     __slots__ = ("reason",)
 
-    def __init__(self, request: Request, now_ns: int, reason: str = "a request failed") -> None:
-        super().__init__(request, now_ns)
+    def __init__(self, request: Request, reason: str = "a request failed") -> None:
+        super().__init__(request)
         self.reason = reason

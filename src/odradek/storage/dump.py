@@ -3,29 +3,37 @@
 Files are opened read-only and never repaired here; what is wrong is said in its place. Field names
 are those of Kafka's own dump tool, so that eyes and scripts find what they know.
 
-| file                                | a line for each | checked                                     |
-|-------------------------------------|-----------------|---------------------------------------------|
-| `.log`                              | batch, record   | checksum, offsets, record structure         |
-| `.index`, `.timeindex`              | entry           | order, and against the `.log` beside it     |
-| `.txnindex`                         | transaction     | length, version, order                      |
-| `.snapshot`                         | producer        | length, version, checksum                   |
-| `leader-epoch-checkpoint`, `*-offset-checkpoint` | entry | version, count, syntax                   |
+| file                      | a line for each | checked                                          |
+|---------------------------|-----------------|--------------------------------------------------|
+| `.log`                    | batch, record   | checksum, offsets; records only if they are shown|
+| `.index`, `.timeindex`    | entry           | order, and against the `.log` beside it          |
+| `.txnindex`               | transaction     | length, version, order                           |
+| `.snapshot`               | producer        | length, version, checksum, offsets               |
+| `leader-epoch-checkpoint` | epoch           | version, count, syntax, order                    |
+| `…-offset-checkpoint`     | partition       | version, count, syntax                           |
 
 A life stage behind the suffix (`.deleted`, `.cleaned`, `.swap`) changes nothing.
+
+The files may belong to a running broker. Indexes are therefore read and not mapped: a mapping
+kills the process if the owner cuts the file. The zeros behind the entries of an active segment's
+index are room that was preallocated, not entries.
 """
 
 import os
+import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from odradek.errors import ApiError, LogDataError
 from odradek.files import Disk, read_whole
-from odradek.records.batch import CURRENT_MAGIC, BatchHeader, Buffer
+from odradek.records.batch import CURRENT_MAGIC, BatchHeader, Buffer, increment_sequence
 from odradek.records.compression import Codec
 from odradek.records.control import parse_control_type, parse_end_transaction_marker
 from odradek.records.record import Record, read_records
 from odradek.storage import paths
 from odradek.storage.checkpoints import parse_epoch_checkpoint, parse_offset_checkpoint
+from odradek.storage.config import INT32_MAX
+from odradek.storage.index import Column, Index
 from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.producer_snapshot import parse_snapshot
 from odradek.storage.scan import Scan
@@ -55,29 +63,36 @@ def dump_file(path: str, *, disk: Disk, records: bool = False) -> Iterator[DumpL
     Yields:
         Lines in the order of the file; a problem where it was found.
     """
-    name = os.path.basename(path)
-    for stage in _STAGES:
-        name = name.removesuffix(stage)
     yield DumpLine(f"Dumping {path}")
     try:
-        if os.path.isdir(path):
-            yield DumpLine(f"{path}: is a directory, expected a file of a log", True)
-        elif name == paths.LEADER_EPOCH_CHECKPOINT:
-            yield from _dump_epochs(path, disk)
-        elif name.endswith("-offset-checkpoint"):
-            yield from _dump_checkpoint(path, disk)
-        elif (base_offset := paths.offset_from_name(name)) is not None:
-            yield from _dump_segment_file(path, name, base_offset, disk, records)
-        else:
-            yield DumpLine(
-                f"{path}: not a file of a log; expected twenty digits and one of .log .index"
-                " .timeindex .txnindex .snapshot, or a checkpoint",
-                True,
-            )
+        yield from _dump(path, disk, records)
     except LogDataError as error:
         yield DumpLine(str(error), True)
     except OSError as error:
-        yield DumpLine(f"{path}: {error.strerror or error}", True)
+        yield DumpLine(f"{error.filename or path}: {error.strerror or error}", True)
+
+
+def _dump(path: str, disk: Disk, records: bool) -> Iterator[DumpLine]:
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+        yield DumpLine(f"{path}: is {kind}, expected a file of a log", True)
+        return
+    name = os.path.basename(path)
+    for stage in _STAGES:
+        name = name.removesuffix(stage)
+    if name == paths.LEADER_EPOCH_CHECKPOINT:
+        yield from _dump_epochs(path, disk)
+    elif name.endswith("-offset-checkpoint"):
+        yield from _dump_checkpoint(path, disk)
+    elif (base_offset := paths.offset_from_name(name)) is not None:
+        yield from _dump_segment_file(path, name, base_offset, disk, records)
+    else:
+        yield DumpLine(
+            f"{path}: not a file of a log; expected twenty digits and one of .log .index"
+            " .timeindex .txnindex .snapshot, or a checkpoint",
+            True,
+        )
 
 
 def _dump_segment_file(
@@ -93,7 +108,7 @@ def _dump_segment_file(
         case paths.TRANSACTION_INDEX_SUFFIX:
             yield from _dump_transaction_index(path, base_offset, disk)
         case paths.SNAPSHOT_SUFFIX:
-            yield from _dump_snapshot(path, disk)
+            yield from _dump_snapshot(path, base_offset, disk)
         case suffix:
             yield DumpLine(
                 f"{path}: unknown kind {suffix!r}, expected .log .index .timeindex .txnindex"
@@ -116,13 +131,10 @@ def _dump_log(path: str, base_offset: int, disk: Disk, records: bool) -> Iterato
             yield DumpLine(_batch_line(position, header, is_crc_valid))
             if not is_crc_valid:
                 yield DumpLine(f"{path}: the batch at position {position} fails its checksum", True)
-            elif header.magic >= CURRENT_MAGIC and header.base_offset < next_offset:
-                yield DumpLine(
-                    f"{path}: the batch at position {position} starts at offset"
-                    f" {header.base_offset}, expected {next_offset} or more",
-                    True,
-                )
-            next_offset = header.next_offset
+            elif (problem := _offset_problem(header, base_offset, next_offset)) is not None:
+                yield DumpLine(f"{path}: the batch at position {position} {problem}", True)
+            else:
+                next_offset = header.next_offset
             if records:
                 yield from _dump_records(path, position, header, view)
         if scan.damage is not None:
@@ -133,6 +145,24 @@ def _dump_log(path: str, base_offset: int, disk: Disk, records: bool) -> Iterato
             )
     finally:
         disk.close(fd)
+
+
+def _offset_problem(header: BatchHeader, base_offset: int, next_offset: int) -> str | None:
+    """What is wrong with the offsets of a batch that matches its checksum, which omits the first.
+
+    Old formats do not promise that offsets grow.
+    """
+    if header.magic >= CURRENT_MAGIC:
+        if header.base_offset < next_offset:
+            return f"starts at offset {header.base_offset}, expected {next_offset} or more"
+        if header.last_offset < header.base_offset:
+            return f"starts at offset {header.base_offset} and ends at {header.last_offset}"
+    if not 0 <= header.last_offset - base_offset <= INT32_MAX:
+        return (
+            f"ends at offset {header.last_offset}, expected {base_offset}"
+            f" to {base_offset + INT32_MAX}"
+        )
+    return None
 
 
 def _batch_line(position: int, header: BatchHeader, is_crc_valid: bool) -> str:
@@ -166,17 +196,24 @@ def _dump_records(
                 f"| offset: {record.offset} {time_name}: {record.timestamp}"
                 f" keySize: {-1 if record.key is None else len(record.key)}"
                 f" valueSize: {-1 if record.value is None else len(record.value)}"
+                f" sequence: {_sequence_of(record, header)}"
             )
             if header.is_control:
                 yield DumpLine(line + _marker_text(record, view))
                 continue
-            headers = ",".join(f"{key}={_text(value)}" for key, value in record.headers)
+            headers = ",".join(f"{_printable(key)}={_text(value)}" for key, value in record.headers)
             yield DumpLine(
                 f"{line} headers: [{headers}] key: {_text(record.key)}"
                 f" payload: {_text(record.value)}"
             )
     except ApiError as error:
         yield DumpLine(f"{path}: records of the batch at position {position}: {error}", True)
+
+
+def _sequence_of(record: Record, header: BatchHeader) -> int:
+    if header.base_sequence < 0:
+        return header.base_sequence
+    return increment_sequence(header.base_sequence, max(0, record.offset - header.base_offset))
 
 
 def _marker_text(record: Record, view: Buffer) -> str:
@@ -190,10 +227,11 @@ def _marker_text(record: Record, view: Buffer) -> str:
 
 
 def _text(data: bytes | None) -> str:
-    """Bytes as text on one line; what does not print is escaped."""
-    if data is None:
-        return "null"
-    text = data.decode("utf-8", "backslashreplace")
+    return "null" if data is None else _printable(data.decode("utf-8", "backslashreplace"))
+
+
+def _printable(text: str) -> str:
+    """The text on one line; what does not print is escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -213,14 +251,14 @@ class _Batches:
             if stem.endswith(candidate):
                 stem, stage = stem.removesuffix(candidate), candidate
         self.path = os.path.splitext(stem)[0] + paths.LOG_SUFFIX + stage
-        self.is_known = os.path.exists(self.path)
         self.last_offset_at: dict[int, int] = {}  # Position of a batch -> its last offset.
         self.max_timestamp_up_to: dict[int, int] = {}  # Last offset of a batch -> largest so far.
-        if self.is_known:
-            self._read(disk)
-
-    def _read(self, disk: Disk) -> None:
-        fd = disk.open(self.path, os.O_RDONLY)
+        try:
+            fd = disk.open(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            self.is_known = False
+            return
+        self.is_known = True
         try:
             largest = -1
             for position, header, _, _ in Scan(disk, fd, 0, os.fstat(fd).st_size, check_crc=False):
@@ -231,69 +269,83 @@ class _Batches:
             disk.close(fd)
 
 
+class _Entries:
+    """The used slots of an index file, as (key, value) with absolute offsets."""
+
+    def __init__(self, path: str, kind: type[Index], base_offset: int, disk: Disk) -> None:
+        self._path = path
+        self._data = data = read_whole(disk, path)
+        self._kind = kind
+        self._base_offset = base_offset
+        self._slots = len(data) // kind.entry_size
+        used = -(-len(data.rstrip(b"\0")) // kind.entry_size)
+        # Alone in its file, a slot of zeros is an entry: nobody preallocates so little.
+        self._used = min(used, self._slots) if self._slots != 1 else 1
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        key, value = self._kind.key, self._kind.value
+        for slot in range(self._used):
+            yield self._field(key, slot), self._field(value, slot)
+
+    def _field(self, column: Column, slot: int) -> int:
+        stored: int = column.unpack(self._data, slot * column.stride + column.shift)[0]
+        return stored + self._base_offset if column.is_relative else stored
+
+    def closing_lines(self, batches: _Batches) -> Iterator[DumpLine]:
+        """What is to be said of the file as a whole."""
+        if self._used < self._slots:
+            unused = self._slots - self._used
+            yield DumpLine(f"{unused} slots behind are preallocated and unused")
+        if not batches.is_known:
+            yield DumpLine(f"Not compared with the log: there is no {batches.path}")
+        size = self._kind.entry_size
+        if len(self._data) % size:
+            length = len(self._data)
+            yield DumpLine(f"{self._path}: length {length} is no multiple of {size}", True)
+
+
 def _dump_offset_index(path: str, base_offset: int, disk: Disk) -> Iterator[DumpLine]:
-    index = OffsetIndex(path, base_offset, max_index_size=0, writable=False, disk=disk)
-    try:
-        batches = _Batches(path, disk)
-        previous = -1
-        for offset, position in index:
-            if previous >= 0 and offset == base_offset and position == 0:
-                yield DumpLine("The rest is preallocated and unused")
-                break
-            yield DumpLine(f"offset: {offset} position: {position}")
-            if offset <= previous:
-                yield DumpLine(f"{path}: offset {offset} does not follow {previous}", True)
-            elif batches.is_known and batches.last_offset_at.get(position) != offset:
-                found = batches.last_offset_at.get(position)
-                yield DumpLine(
-                    f"{path}: entry {offset} -> {position}: "
-                    + ("no batch starts there" if found is None else f"the batch ends at {found}"),
-                    True,
-                )
-            previous = offset
-        else:
-            index.sanity_check()
-    finally:
-        index.close()
+    entries = _Entries(path, OffsetIndex, base_offset, disk)
+    batches = _Batches(path, disk)
+    previous = base_offset - 1
+    for offset, position in entries:
+        yield DumpLine(f"offset: {offset} position: {position}")
+        problem = None
+        if offset <= previous:
+            problem = f"does not follow offset {previous}"
+        elif position < 0:
+            problem = "no file has such a position"
+        elif batches.is_known and (found := batches.last_offset_at.get(position)) != offset:
+            problem = "no batch starts there" if found is None else f"the batch ends at {found}"
+        if problem is not None:
+            yield DumpLine(f"{path}: entry {offset} -> {position}: {problem}", True)
+        previous = max(offset, previous)
+    yield from entries.closing_lines(batches)
 
 
 def _dump_time_index(path: str, base_offset: int, disk: Disk) -> Iterator[DumpLine]:
-    index = TimeIndex(path, base_offset, max_index_size=0, writable=False, disk=disk)
-    try:
-        batches = _Batches(path, disk)
-        previous_timestamp, previous_offset = -1, -1
-        for timestamp, offset in index:
-            if previous_offset >= 0 and timestamp == 0 and offset == base_offset:
-                yield DumpLine("The rest is preallocated and unused")
-                break
-            yield DumpLine(f"timestamp: {timestamp} offset: {offset}")
-            expected = batches.max_timestamp_up_to.get(offset)
-            if timestamp <= previous_timestamp or offset < previous_offset:
-                yield DumpLine(
-                    f"{path}: entry {timestamp} -> {offset} does not follow"
-                    f" {previous_timestamp} -> {previous_offset}",
-                    True,
-                )
-            elif batches.is_known and expected != timestamp:
-                yield DumpLine(
-                    f"{path}: entry {timestamp} -> {offset}: "
-                    + (
-                        "no batch ends there"
-                        if expected is None
-                        else f"the largest timestamp up to it is {expected}"
-                    ),
-                    True,
-                )
-            previous_timestamp, previous_offset = timestamp, offset
+    entries = _Entries(path, TimeIndex, base_offset, disk)
+    batches = _Batches(path, disk)
+    previous = (-1, base_offset)
+    for timestamp, offset in entries:
+        yield DumpLine(f"timestamp: {timestamp} offset: {offset}")
+        problem = None
+        if timestamp <= previous[0] or offset < previous[1]:
+            problem = f"does not follow {previous[0]} -> {previous[1]}"
+        elif batches.is_known and (found := batches.max_timestamp_up_to.get(offset)) != timestamp:
+            problem = (
+                "no batch ends there"
+                if found is None
+                else f"the largest timestamp up to it is {found}"
+            )
+        if problem is not None:
+            yield DumpLine(f"{path}: entry {timestamp} -> {offset}: {problem}", True)
         else:
-            index.sanity_check()
-    finally:
-        index.close()
+            previous = timestamp, offset
+    yield from entries.closing_lines(batches)
 
 
 def _dump_transaction_index(path: str, base_offset: int, disk: Disk) -> Iterator[DumpLine]:
-    if not os.path.exists(path):
-        raise FileNotFoundError(2, "No such file or directory", path)
     index = TransactionIndex(path, base_offset, disk=disk)
     for entry in index.all_entries():
         yield DumpLine(
@@ -306,13 +358,13 @@ def _dump_transaction_index(path: str, base_offset: int, disk: Disk) -> Iterator
 # Snapshots and checkpoints
 
 
-def _dump_snapshot(path: str, disk: Disk) -> Iterator[DumpLine]:
+def _dump_snapshot(path: str, offset: int, disk: Disk) -> Iterator[DumpLine]:
     for entry in parse_snapshot(read_whole(disk, path), path):
         first = entry.current_transaction_first_offset
         line = (
             f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch}"
             f" coordinatorEpoch: {entry.coordinator_epoch}"
-            f" currentTxnFirstOffset: {'None' if first is None else first}"
+            f" currentTxnFirstOffset: {'none' if first is None else first}"
             f" lastTimestamp: {entry.last_timestamp}"
         )
         for batch in entry.batches:
@@ -322,6 +374,13 @@ def _dump_snapshot(path: str, disk: Disk) -> Iterator[DumpLine]:
                 f" timestamp: {batch.timestamp}"
             )
         yield DumpLine(line)
+        known = max([-1 if first is None else first, *(b.last_offset for b in entry.batches)])
+        if known >= offset:
+            yield DumpLine(
+                f"{path}: producer {entry.producer_id} is at offset {known},"
+                f" expected offsets below {offset}",
+                True,
+            )
 
 
 def _dump_epochs(path: str, disk: Disk) -> Iterator[DumpLine]:

@@ -343,7 +343,9 @@ class Log:
         return self._high_watermark
 
     def _resolve(self, offset: int) -> LogOffsetMetadata:
-        return self.read(offset, 1, FetchIsolation.LOG_END, min_one_message=False).offset_metadata
+        found = self.read(offset, 1, FetchIsolation.LOG_END, min_one_message=False).offset_metadata
+        # In a gap at the end the log end answers: the place is right, but no offset was passed.
+        return found._replace(message_offset=offset)
 
     @property
     def last_stable_offset(self) -> int:

@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from odradek.errors import LogDirLockedError
 from odradek.files import Disk
 from odradek.model import AppendOrigin, TopicPartition
+from odradek.records.batch import iter_headers
 from odradek.records.compression import Codec
 from odradek.records.record import Record, read_records
-from odradek.records.batch import iter_headers
 from odradek.storage.checkpoints import OffsetCheckpointFile
 from odradek.storage.config import LogConfig
 from odradek.storage.loader import load_log
@@ -89,9 +90,7 @@ def run_scenario(install: KafkaInstall, directory: Path) -> Scenario:
             ("read_uncommitted", scenario.odradeks_seen),
             ("read_committed", scenario.odradeks_committed),
         ):
-            seen += consume(
-                broker.bootstrap, ODRADEKS.topic, isolation_level=isolation_level
-            )
+            seen += consume(broker.bootstrap, ODRADEKS.topic, isolation_level=isolation_level)
         _fill_more(broker.bootstrap, scenario)
         broker.kill()
         _copy(broker.log_dir, scenario.killed)
@@ -99,9 +98,7 @@ def run_scenario(install: KafkaInstall, directory: Path) -> Scenario:
     return scenario
 
 
-def open_log(
-    log_dir: LogDirectory, tp: TopicPartition, config: LogConfig | None = None
-) -> Log:
+def open_log(log_dir: LogDirectory, tp: TopicPartition, config: LogConfig | None = None) -> Log:
     """Opens a log of a data directory as a broker would: by marker and checkpoints."""
     log_dir.take_clean_shutdown_marker()
     log = load_log(
@@ -246,7 +243,11 @@ def _append_all(log: Log) -> None:
     for sequence in range(0, 60, 10):
         append(batch(10, producer_id=900_001, producer_epoch=3, base_sequence=sequence))
     for producer_id, sequence, commit in ((900_002, 0, False), (900_003, 0, True)):
-        fields = {"producer_id": producer_id, "producer_epoch": 0, "is_transactional": True}
+        fields: dict[str, Any] = {
+            "producer_id": producer_id,
+            "producer_epoch": 0,
+            "is_transactional": True,
+        }
         append(batch(5, base_sequence=sequence, **fields))
         append(batch(5, base_sequence=sequence + 5, **fields))
         append(marker(commit=commit, producer_id=producer_id), AppendOrigin.COORDINATOR)

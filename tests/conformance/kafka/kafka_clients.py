@@ -1,10 +1,12 @@
-"""What a real client writes to and reads from a partition, as the values Odradek has for records."""
+"""What a real client writes to and reads from a partition, as records in Odradek's terms."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from odradek.records.record import Headers, Record
 
@@ -57,9 +59,7 @@ class ReliableProducer:
                 headers=list(payload.headers) or None,
                 timestamp=payload.timestamp,
                 partition=0,
-                on_delivery=lambda error, message, payload=payload: self._delivered(
-                    payload, error, message
-                ),
+                on_delivery=partial(self._delivered, payload),
             )
             self._client.poll(0)
         left = self._client.flush(_TIMEOUT_S)
@@ -135,6 +135,8 @@ def _headers_of(headers: Any) -> Headers:
 def create_topics(bootstrap: str, topics: Sequence[str], config: dict[str, str]) -> None:
     """Creates topics of one partition each and waits for them."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = [NewTopic(topic, num_partitions=1, replication_factor=1, config=config) for topic in topics]
+    new = [
+        NewTopic(topic, num_partitions=1, replication_factor=1, config=config) for topic in topics
+    ]
     for future in admin.create_topics(new).values():
         future.result(_TIMEOUT_S)

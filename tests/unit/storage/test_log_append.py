@@ -26,6 +26,7 @@ from odradek.storage.log import FetchIsolation, Log
 from odradek.storage.offsets import LogOffsetMetadata
 from odradek.testing import SimDisk
 from tests.support.log_scenarios import (
+    UnsyncedDisk,
     append_leader,
     bases,
     epochs,
@@ -40,7 +41,7 @@ from tests.support.logs import T0, LogFixture, batch, headers, offsets, read_all
 
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[LogFixture]:
-    with LogFixture(tmp_path) as fixture:
+    with LogFixture(tmp_path, disk=UnsyncedDisk()) as fixture:
         yield fixture
 
 

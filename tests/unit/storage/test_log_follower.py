@@ -19,6 +19,7 @@ from odradek.storage.appends import analyze_records
 from odradek.storage.config import LogConfig
 from odradek.storage.log import FetchIsolation, Log
 from tests.support.log_scenarios import (
+    UnsyncedDisk,
     append_follower,
     append_leader,
     bases,
@@ -34,7 +35,7 @@ from tests.support.logs import T0, LogFixture, batch, marker, offsets, read_all
 
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[LogFixture]:
-    with LogFixture(tmp_path) as fixture:
+    with LogFixture(tmp_path, disk=UnsyncedDisk()) as fixture:
         yield fixture
 
 

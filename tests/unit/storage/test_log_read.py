@@ -12,6 +12,7 @@ from odradek.storage.log import FetchIsolation, Log
 from odradek.storage.offsets import LogOffsetMetadata
 from odradek.testing import SimDisk
 from tests.support.log_scenarios import (
+    UnsyncedDisk,
     append_follower,
     append_leader,
     bases,
@@ -26,7 +27,7 @@ ALL_ISOLATIONS = pytest.mark.parametrize("isolation", list(FetchIsolation))
 
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[LogFixture]:
-    with LogFixture(tmp_path) as fixture:
+    with LogFixture(tmp_path, disk=UnsyncedDisk()) as fixture:
         yield fixture
 
 

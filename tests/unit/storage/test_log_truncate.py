@@ -14,12 +14,14 @@ from odradek.storage.offsets import LogOffsetMetadata
 from odradek.testing import SimDisk
 from odradek.testing.faults import SimulatedCrash
 from tests.support.log_scenarios import (
+    UnsyncedDisk,
     abort,
     append_follower,
     append_leader,
     bases,
     epochs,
     idempotent,
+    pass_time,
     transactional,
 )
 from tests.support.logs import T0, LogFixture, batch, offsets, read_all
@@ -27,7 +29,7 @@ from tests.support.logs import T0, LogFixture, batch, offsets, read_all
 
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[LogFixture]:
-    with LogFixture(tmp_path) as fixture:
+    with LogFixture(tmp_path, disk=UnsyncedDisk()) as fixture:
         yield fixture
 
 
@@ -192,10 +194,8 @@ def test_files_vanish_after_the_delay(log: Log, fixture: LogFixture) -> None:
 
     deleted = {name for name in fixture.names() if name.endswith(".deleted")}
     assert {name[:20] for name in deleted} == {f"{base:020d}" for base in (3, 6, 9)}
-    fixture.clock.advance(59_999)
-    assert fixture.services.tasks.run_due() == 0  # type: ignore[attr-defined]  # Inline.
-    fixture.clock.advance(1)
-    assert fixture.services.tasks.run_due() == 3  # type: ignore[attr-defined]  # Inline.
+    assert pass_time(fixture, 59_999) == 0
+    assert pass_time(fixture, 1) == 3
     assert not any(name.endswith(".deleted") for name in fixture.names())
 
 
@@ -206,8 +206,7 @@ def test_new_segment_outlives_the_removal_of_an_old_one_of_its_base(
     fixture.append(7, size=100)
     assert bases(log) == [0, 3, 6, 9]
 
-    fixture.clock.advance(60_000)
-    fixture.services.tasks.run_due()  # type: ignore[attr-defined]  # Inline.
+    pass_time(fixture, 60_000)
 
     assert offsets(read_all(log)) == list(range(10))
     assert offsets(read_all(fixture.reopen(clean=True))) == list(range(10))
@@ -243,8 +242,7 @@ def test_fully_and_start_at_an_old_base(log: Log, fixture: LogFixture) -> None:
     log.truncate_fully_and_start_at(3)
     fixture.append(2, size=100)
 
-    fixture.clock.advance(60_000)
-    fixture.services.tasks.run_due()  # type: ignore[attr-defined]  # Inline.
+    pass_time(fixture, 60_000)
 
     assert offsets(read_all(log)) == [3, 4]
 
@@ -284,6 +282,7 @@ def test_running_out_of_descriptors_halfway_is_a_failure(tmp_path: Path, disk: S
         assert not fixture.log_directory.is_online
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fully", [False, True])
 def test_crash_at_every_step(tmp_path: Path, fully: bool) -> None:
     """What is found again is a prefix of the old log, or the new one: never a hole."""

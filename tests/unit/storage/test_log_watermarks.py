@@ -10,6 +10,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.log import FetchIsolation, Log
 from odradek.storage.offsets import LogOffsetMetadata, LogOffsetSnapshot
 from tests.support.log_scenarios import (
+    UnsyncedDisk,
     append_follower,
     append_leader,
     bases,
@@ -23,7 +24,7 @@ from tests.support.logs import LogFixture, batch
 
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[LogFixture]:
-    with LogFixture(tmp_path) as fixture:
+    with LogFixture(tmp_path, disk=UnsyncedDisk()) as fixture:
         yield fixture
 
 

@@ -31,6 +31,7 @@ from odradek.storage.config import INT64_MAX, LogConfig
 from odradek.storage.log import Log
 from odradek.testing import ManualClock
 from tests.support.log_scenarios import (
+    UnsyncedDisk,
     append_leader,
     commit,
     idempotent,
@@ -61,7 +62,7 @@ NAMES = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
 
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[LogFixture]:
-    with LogFixture(tmp_path) as fixture:
+    with LogFixture(tmp_path, disk=UnsyncedDisk()) as fixture:
         yield fixture
 
 
@@ -98,7 +99,7 @@ def test_batch_of_the_java_client_as_it_is_stored(
 ) -> None:
     clock = ManualClock(now_ms=T + 9999)
     config = LogConfig(log_append_time=log_append_time)
-    with LogFixture(tmp_path, clock=clock, config=config) as fixture:
+    with LogFixture(tmp_path, disk=UnsyncedDisk(), clock=clock, config=config) as fixture:
         log = fixture.open(log_start_offset=100)
 
         info = append_leader(log, VEC_1, epoch=12)

@@ -1,0 +1,76 @@
+"""What a handler may use: the parts of a broker, as far as requests need them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from odradek.clock import Clock
+from odradek.metadata.cache import MetadataCache
+from odradek.network.request import Request, Response, SendResponse
+from odradek.protocol.codec import encode_message_parts
+from odradek.protocol.headers import encode_response_header
+from odradek.protocol.schema import Message
+from odradek.replication import ReplicaManager
+from odradek.replication.fetch_session import FetchSessionCache
+
+__all__ = [
+    "BrokerContext",
+    "ProducerIdSource",
+    "RequestQuotas",
+    "TopicCreator",
+    "reply",
+]
+
+
+class TopicCreator(Protocol):
+    """Creates topics that are asked for before they exist."""
+
+    def start_creation(self, topic: str) -> None:
+        """Begins to create a topic with the broker's defaults, unless that is under way."""
+        ...
+
+
+class ProducerIdSource(Protocol):
+    """Hands out producer ids, each once in the life of the cluster."""
+
+    async def next_id(self) -> int:
+        """Raises:
+        ApiError: COORDINATOR_LOAD_IN_PROGRESS, none can be had now.
+        """
+        ...
+
+
+class RequestQuotas(Protocol):
+    """How long a client has to keep still; 0 for most."""
+
+    def produce_throttle_ms(self, request: Request, size: int) -> int: ...
+
+    def fetch_throttle_ms(self, request: Request, size: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerContext:
+    """The parts of a broker."""
+
+    broker_id: int
+    cluster_id: str
+    clock: Clock
+    cache: MetadataCache
+    replicas: ReplicaManager
+    fetch_sessions: FetchSessionCache
+    producer_ids: ProducerIdSource
+    quotas: RequestQuotas
+    topic_creator: TopicCreator
+    auto_create_topics: bool
+    internal_topics: frozenset[str]
+    # Topic -> its compression.type, for the gate of old fetch versions.
+    compression_type: Callable[[str], str]
+    # Answers a request that its handler has parked.
+    send: Callable[[Response], None]
+
+
+def reply(request: Request, message: Message) -> SendResponse:
+    """The answer to a request, in the version it was asked in."""
+    header = request.header
+    start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
+    return SendResponse(request, [start, *encode_message_parts(message, header.api_version)])

@@ -1,0 +1,52 @@
+"""DeleteRecords: raises log starts, answered when all replicas have followed."""
+
+from collections.abc import Mapping
+
+from odradek.broker.context import BrokerContext, reply
+from odradek.model import TopicPartition
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from odradek.replication import DeleteRecordsResult
+
+__all__ = ["handle_delete_records"]
+
+
+def handle_delete_records(request: Request, context: BrokerContext) -> Response | None:
+    """Asks each leader here."""
+    message, _ = parse_message(
+        DeleteRecordsRequest, request.payload, request.header.api_version, request.body_offset
+    )
+    offsets = {
+        TopicPartition(topic.name, partition.partition_index): partition.offset
+        for topic in message.topics
+        for partition in topic.partitions
+    }
+
+    def respond(results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
+        topics = [
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    _row(partition.partition_index, results[tp])
+                    for partition in topic.partitions
+                    for tp in [TopicPartition(topic.name, partition.partition_index)]
+                ],
+            )
+            for topic in message.topics
+        ]
+        context.send(reply(request, DeleteRecordsResponse(topics=topics)))
+
+    context.replicas.delete_records(timeout_ms=message.timeout_ms, offsets=offsets, respond=respond)
+    return None
+
+
+def _row(partition: int, result: DeleteRecordsResult) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=partition, low_watermark=result.low_watermark, error_code=result.error
+    )

@@ -1,0 +1,183 @@
+"""Fetch: bytes from local logs, as they are stored, within a session or without."""
+
+import uuid
+from collections.abc import Sequence
+
+from odradek.broker.context import BrokerContext
+from odradek.errors import ApiError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.network.request import Request, Response, SendResponse
+from odradek.protocol.headers import encode_response_header
+from odradek.protocol.hot.fetch_request import FetchPartitionTuple, FetchView, parse_fetch_request
+from odradek.protocol.hot.fetch_response import FetchPartitionResult, encode_fetch_response_chunks
+from odradek.replication import FetchParams, FetchPartition, FetchResult
+from odradek.replication.fetch_session import FetchContext, PartitionKey, SessionPartition
+
+__all__ = ["handle_fetch"]
+
+_FIRST_SERVED_VERSION = 4
+_FIRST_SOFT_LIMIT_VERSION = 3
+_FIRST_STORAGE_ERROR_VERSION = 6
+_FIRST_ZSTD_VERSION = 10
+_FIRST_ID_VERSION = 13
+_READ_COMMITTED = 1
+
+
+def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
+    """Reads and answers, now or when there is enough."""
+    version = request.header.api_version
+    view = parse_fetch_request(request.payload, request.body_offset, version)
+    if version < _FIRST_SERVED_VERSION:
+        return _refuse_old_version(request, view)
+    if view.replica_id >= 0:
+        request.metrics_name = "FetchFollower"
+    else:
+        request.metrics_name = "FetchConsumer"
+    try:
+        session = _begin(view, version, context)
+    except ApiError as error:
+        return _answer(request, [], 0, error.code, 0)
+    readable: list[FetchPartition] = []
+    by_position: list[SessionPartition] = []
+    refused: list[tuple[SessionPartition, FetchResult]] = []
+    for partition in session.partitions:
+        name, topic_id = _name_of(partition.key.topic, context)
+        if name is None:
+            refused.append((partition, FetchResult(ErrorCode.UNKNOWN_TOPIC_ID)))
+        elif version < _FIRST_ZSTD_VERSION and context.compression_type(name) == "zstd":
+            refused.append((partition, FetchResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)))
+        else:
+            by_position.append(partition)
+            readable.append(
+                FetchPartition(
+                    TopicPartition(name, partition.key.partition),
+                    topic_id,
+                    partition.fetch_offset,
+                    partition.max_bytes,
+                    partition.current_leader_epoch,
+                    partition.log_start_offset,
+                )
+            )
+
+    def respond(results: list[tuple[FetchPartition, FetchResult]]) -> None:
+        told = session.select([*refused, *zip(by_position, (r for _, r in results), strict=True)])
+        context.send(_finish(request, session, told, context))
+
+    params = FetchParams(
+        replica_id=view.replica_id,
+        max_wait_ms=0 if refused else view.max_wait_ms,
+        min_bytes=view.min_bytes,
+        max_bytes=view.max_bytes,
+        is_hard_limit=version < _FIRST_SOFT_LIMIT_VERSION,
+        read_committed=view.isolation_level == _READ_COMMITTED,
+        has_client_metadata=False,
+    )
+    context.replicas.fetch_messages(
+        params,
+        readable,
+        respond,
+        on_parked=lambda operation: request.connection.on_close(operation.force_complete),
+    )
+    return None
+
+
+def _begin(view: FetchView, version: int, context: BrokerContext) -> FetchContext:
+    wanted = [_wanted(topic, row) for topic, partitions in view.topics for row in partitions]
+    return context.fetch_sessions.begin(
+        session_id=view.session_id,
+        epoch=view.session_epoch,
+        wanted=wanted,
+        forgotten=[
+            PartitionKey(topic, partition)
+            for topic, partitions in view.forgotten_topics
+            for partition in partitions
+        ],
+        is_from_follower=view.replica_id >= 0,
+        uses_topic_ids=version >= _FIRST_ID_VERSION,
+        now_ms=context.clock.monotonic_ms(),
+    )
+
+
+def _wanted(topic: str | bytes, row: FetchPartitionTuple) -> SessionPartition:
+    partition, current_epoch, fetch_offset, last_epoch, log_start, max_bytes = row
+    return SessionPartition(
+        PartitionKey(topic, partition),
+        current_epoch,
+        fetch_offset,
+        last_epoch,
+        log_start,
+        max_bytes,
+    )
+
+
+def _name_of(topic: str | bytes, context: BrokerContext) -> tuple[str | None, uuid.UUID | None]:
+    if isinstance(topic, str):
+        return topic, None
+    topic_id = uuid.UUID(bytes=topic)
+    return context.cache.get_topic_name(topic_id), topic_id
+
+
+def _finish(
+    request: Request,
+    session: FetchContext,
+    told: Sequence[tuple[SessionPartition, FetchResult]],
+    context: BrokerContext,
+) -> Response:
+    version = request.header.api_version
+    size = 0
+    topics: dict[str | bytes, list[FetchPartitionResult]] = {}
+    for partition, result in told:
+        error = result.error
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and version < _FIRST_STORAGE_ERROR_VERSION:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        records = result.records
+        if records is not None:
+            size += records.length
+        topics.setdefault(partition.key.topic, []).append(
+            FetchPartitionResult(
+                partition.key.partition,
+                error,
+                result.high_watermark,
+                result.last_stable_offset,
+                result.log_start_offset,
+                records,
+                result.aborted_transactions,
+                result.preferred_read_replica,
+            )
+        )
+    throttle_ms = context.quotas.fetch_throttle_ms(request, size)
+    return _answer(request, list(topics.items()), session.session_id, ErrorCode.NONE, throttle_ms)
+
+
+def _answer(
+    request: Request,
+    topics: Sequence[tuple[str | bytes, Sequence[FetchPartitionResult]]],
+    session_id: int,
+    error: ErrorCode,
+    throttle_ms: int,
+) -> SendResponse:
+    header = request.header
+    chunks, _ = encode_fetch_response_chunks(
+        header.api_version,
+        topics,
+        throttle_time_ms=throttle_ms,
+        error_code=error,
+        session_id=session_id,
+    )
+    start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
+    return SendResponse(request, [start, *chunks])
+
+
+def _refuse_old_version(request: Request, view: FetchView) -> Response:
+    """Versions that expect other record formats get an error they can read, and no records."""
+    topics = [
+        (
+            topic,
+            [
+                FetchPartitionResult(row[0], ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1, None)
+                for row in partitions
+            ],
+        )
+        for topic, partitions in view.topics
+    ]
+    return _answer(request, topics, 0, ErrorCode.NONE, 0)

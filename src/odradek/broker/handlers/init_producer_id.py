@@ -1,0 +1,40 @@
+"""InitProducerId: an id for an idempotent producer."""
+
+from odradek.broker.context import BrokerContext, reply
+from odradek.errors import ApiError, ErrorCode
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+__all__ = ["handle_init_producer_id"]
+
+
+async def handle_init_producer_id(request: Request, context: BrokerContext) -> Response:
+    """Gives a new id with epoch 0; transactional producers need a coordinator."""
+    version = request.header.api_version
+    message, _ = parse_message(InitProducerIdRequest, request.payload, version, request.body_offset)
+    if message.transactional_id is not None:
+        code = (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if message.transactional_id
+            else ErrorCode.INVALID_REQUEST
+        )
+        return reply(request, InitProducerIdResponse(error_code=code, producer_epoch=-1))
+    if (message.producer_id == -1) != (message.producer_epoch == -1):
+        return reply(
+            request,
+            InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1),
+        )
+    try:
+        producer_id = await context.producer_ids.next_id()
+    except ApiError as error:
+        return reply(request, InitProducerIdResponse(error_code=error.code, producer_epoch=-1))
+    return reply(
+        request,
+        InitProducerIdResponse(
+            error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
+        ),
+    )

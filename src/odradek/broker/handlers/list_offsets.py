@@ -1,0 +1,81 @@
+"""ListOffsets: offsets by time, and the ends of a partition."""
+
+from odradek.broker.context import BrokerContext, reply
+from odradek.errors import ApiError, ErrorCode, StorageError
+from odradek.model import TopicPartition
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+__all__ = ["handle_list_offsets"]
+
+# First version that knows a negative timestamp.
+_KNOWN_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+_EARLIEST, _EARLIEST_LOCAL = -2, -4
+_TIERED = (-5, -6)  # Places in tiered storage, of which there is none.
+
+
+def handle_list_offsets(request: Request, context: BrokerContext) -> Response:
+    """Looks up each partition that is led here."""
+    version = request.header.api_version
+    message, _ = parse_message(ListOffsetsRequest, request.payload, version, request.body_offset)
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
+                _look_up(
+                    TopicPartition(topic.name, p.partition_index), p, message, version, context
+                )
+                for p in topic.partitions
+            ],
+        )
+        for topic in message.topics
+    ]
+    return reply(request, ListOffsetsResponse(topics=topics))
+
+
+def _look_up(
+    tp: TopicPartition,
+    wanted: ListOffsetsPartition,
+    message: ListOffsetsRequest,
+    version: int,
+    context: BrokerContext,
+) -> ListOffsetsPartitionResponse:
+    def answer(
+        error: ErrorCode, timestamp: int = -1, offset: int = -1, epoch: int | None = None
+    ) -> ListOffsetsPartitionResponse:
+        return ListOffsetsPartitionResponse(
+            partition_index=tp.partition,
+            error_code=error,
+            timestamp=timestamp,
+            offset=offset,
+            leader_epoch=-1 if epoch is None else epoch,
+        )
+
+    timestamp = wanted.timestamp
+    if timestamp < 0 and version < _KNOWN_SINCE.get(timestamp, version + 1):
+        return answer(ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        if timestamp in _TIERED:
+            context.replicas.find_partition(tp, expect_leader=True).leader_log()
+            return answer(ErrorCode.NONE)
+        found = context.replicas.list_offset(
+            tp,
+            _EARLIEST if timestamp == _EARLIEST_LOCAL else timestamp,
+            current_leader_epoch=wanted.current_leader_epoch,
+            read_committed=message.isolation_level == 1,
+            is_from_consumer=message.replica_id < 0,
+        )
+    except ApiError as error:
+        return answer(error.code)
+    except StorageError:
+        return answer(ErrorCode.KAFKA_STORAGE_ERROR)
+    if found is None:
+        return answer(ErrorCode.NONE)
+    return answer(ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch)

@@ -1,0 +1,117 @@
+"""Metadata: brokers, topics and leaders, from the published image; creates topics on demand."""
+
+import uuid
+
+from odradek.broker.context import BrokerContext
+from odradek.errors import ErrorCode
+from odradek.metadata.cache import TopicMetadata as CachedTopic
+from odradek.metadata.topic_names import find_name_problem
+from odradek.network.request import Request, Response, SendResponse
+from odradek.protocol.headers import encode_response_header
+from odradek.protocol.hot.metadata import (
+    BrokerTuple,
+    TopicMetadata,
+    encode_metadata_response,
+    parse_metadata_request,
+)
+from odradek.protocol.primitives import ZERO_UUID
+
+__all__ = ["handle_metadata"]
+
+_FIRST_NULL_IS_ALL_VERSION = 1
+_FIRST_LISTENER_ERROR_VERSION = 6
+_FIRST_ID_VERSION = 12
+NO_CONTROLLER = -1
+
+
+def handle_metadata(request: Request, context: BrokerContext) -> Response:
+    """Answers from one image, the one that is published now."""
+    version = request.header.api_version
+    view = parse_metadata_request(request.payload, request.body_offset, version)
+    listener = request.context.listener
+    cache = context.cache
+    image = cache.image
+    wanted = view.topics
+    if wanted is None or (version < _FIRST_NULL_IS_ALL_VERSION and not wanted):
+        topics = [_known(topic, context) for topic in _read(sorted(image.topics), request, context)]
+    elif any(name is None or topic_id != ZERO_UUID for topic_id, name in wanted):
+        topics = _by_id([topic_id for topic_id, _ in wanted], request, context)
+    else:
+        names = list(dict.fromkeys(name for _, name in wanted if name is not None))
+        topics = _by_name(names, request, context, may_create=view.allow_auto_topic_creation)
+    brokers: list[BrokerTuple] = [
+        (node.id, node.host, node.port, node.rack) for node in cache.get_alive_nodes(listener)
+    ]
+    controller_id = image.controller_id
+    header = request.header
+    body = encode_metadata_response(
+        version,
+        brokers=brokers,
+        cluster_id=context.cluster_id,
+        controller_id=NO_CONTROLLER if controller_id is None else controller_id,
+        topics=topics,
+    )
+    start = encode_response_header(header.api_key, version, header.correlation_id)
+    return SendResponse(request, [start + body])
+
+
+def _read(names: list[str], request: Request, context: BrokerContext) -> list[CachedTopic]:
+    version = request.header.api_version
+    return context.cache.get_topic_metadata(
+        names,
+        request.context.listener,
+        error_unavailable_endpoints=version == 0,
+        error_unavailable_listeners=version >= _FIRST_LISTENER_ERROR_VERSION,
+    )
+
+
+def _by_name(
+    names: list[str], request: Request, context: BrokerContext, *, may_create: bool
+) -> list[TopicMetadata]:
+    topics = []
+    for name in names:
+        found = _read([name], request, context)
+        if found:
+            topics.append(_known(found[0], context))
+            continue
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if find_name_problem(name) is not None:
+            error = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif may_create and context.auto_create_topics:
+            context.topic_creator.start_creation(name)
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        topics.append(TopicMetadata(error, name, ZERO_UUID, name in context.internal_topics, ()))
+    return topics
+
+
+def _by_id(topic_ids: list[bytes], request: Request, context: BrokerContext) -> list[TopicMetadata]:
+    """Ids were given: names beside them are ignored, and before 12 the request is invalid."""
+    if request.header.api_version < _FIRST_ID_VERSION:
+        return [
+            TopicMetadata(ErrorCode.INVALID_REQUEST, "", topic_id, False, ())
+            for topic_id in topic_ids
+        ]
+    topics = []
+    for topic_id in topic_ids:
+        if topic_id == ZERO_UUID:
+            continue
+        name = context.cache.get_topic_name(uuid.UUID(bytes=topic_id))
+        found = [] if name is None else _read([name], request, context)
+        if found:
+            topics.append(_known(found[0], context))
+        else:
+            topics.append(TopicMetadata(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, ()))
+    return topics
+
+
+def _known(topic: CachedTopic, context: BrokerContext) -> TopicMetadata:
+    return TopicMetadata(
+        ErrorCode.NONE,
+        topic.name,
+        ZERO_UUID if topic.id is None else topic.id.bytes,
+        topic.name in context.internal_topics,
+        [
+            (p.error, p.partition, p.leader, p.leader_epoch, p.replicas, p.isr, p.offline_replicas)
+            for p in topic.partitions
+        ],
+    )

@@ -1,0 +1,54 @@
+"""OffsetForLeaderEpoch: where an epoch ends, for readers that check whether logs parted."""
+
+from odradek.broker.context import BrokerContext, reply
+from odradek.errors import ApiError, ErrorCode, StorageError
+from odradek.model import TopicPartition
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+__all__ = ["handle_offset_for_leader_epoch"]
+
+
+def handle_offset_for_leader_epoch(request: Request, context: BrokerContext) -> Response:
+    """Looks up each partition that is led here."""
+    version = request.header.api_version
+    message, _ = parse_message(
+        OffsetForLeaderEpochRequest, request.payload, version, request.body_offset
+    )
+    topics = [
+        OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=[
+                _look_up(TopicPartition(topic.topic, p.partition), p, context)
+                for p in topic.partitions
+            ],
+        )
+        for topic in message.topics
+    ]
+    return reply(request, OffsetForLeaderEpochResponse(topics=topics))
+
+
+def _look_up(
+    tp: TopicPartition, wanted: OffsetForLeaderPartition, context: BrokerContext
+) -> EpochEndOffset:
+    error, epoch, end_offset = ErrorCode.NONE, -1, -1
+    try:
+        epoch, end_offset = context.replicas.end_offset_for_epoch(
+            tp,
+            current_leader_epoch=wanted.current_leader_epoch,
+            leader_epoch=wanted.leader_epoch,
+        )
+    except ApiError as refused:
+        error = refused.code
+    except StorageError:
+        error = ErrorCode.KAFKA_STORAGE_ERROR
+    return EpochEndOffset(
+        error_code=error, partition=tp.partition, leader_epoch=epoch, end_offset=end_offset
+    )

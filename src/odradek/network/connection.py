@@ -1,0 +1,556 @@
+"""One connection of a client: bytes in, requests out to the handlers, answers back, in order.
+
+One wake-up does as much as it can: receive once, hand every complete frame to the channel, and send
+all answers in one write. Rules:
+
+1. A frame is not handed out before the request before it is answered, that is, before its response
+   stands in the send queue. `odradek.network.mute` says when a connection is muted.
+2. While a request is in process nothing is received, so its bytes stay where they are. The socket is
+   only unwatched when something arrives meanwhile: most clients wait for their answer, and then
+   muting costs nothing.
+3. More than `MAX_QUEUED_BYTES` unsent keep the connection muted until they are gone: a peer that
+   does not read gets no further request served.
+4. The end of the peer's stream is the end of requests, not of answers: what was asked before is
+   still answered if the peer reads on.
+5. A connection closes once, with one line in the log that says why, and what it held is given back.
+
+Nothing here knows asyncio: `EventLoop` is the part of a loop that is needed.
+"""
+
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from socket import socket
+from typing import Any, Final, Protocol
+
+from odradek.errors import DecodeError, FramingError
+from odradek.metrics import Meter
+from odradek.network.authentication import (
+    AUTHENTICATION_TIMEOUT_MS,
+    HANDSHAKE_TIMEOUT_MS,
+    Authenticator,
+    ListenerSecurity,
+)
+from odradek.network.memory_pool import MemoryPool
+from odradek.network.mute import WHILE_HANDLING, MuteEvent, MuteState, after, unmute
+from odradek.network.receive_buffer import OutOfMemoryError, ReceiveBuffer
+from odradek.network.request import (
+    ClientInformation,
+    CloseConnectionResponse,
+    ConnectionContext,
+    Request,
+    Response,
+    SendResponse,
+)
+from odradek.network.request_channel import RequestChannel
+from odradek.network.send_queue import SendQueue, TruncatedFileError
+from odradek.network.timer_call import TimerCall
+from odradek.network.transport import PlainTransport, TlsTransport, Transport
+from odradek.protocol.headers import parse_request_header
+from odradek.purgatory import Timer
+
+__all__ = ["MAX_QUEUED_BYTES", "CloseCause", "Connection", "ConnectionHost", "EventLoop"]
+
+_log = logging.getLogger(__name__)
+
+# Above it, the next request waits until the peer has read. With 2000 peers that never read it is
+# 128 MB, and one answer each.
+MAX_QUEUED_BYTES: Final = 64 << 10
+# Receives of one wake-up: a large frame comes in several, others want their turn.
+_RECEIVES_PER_TURN: Final = 16
+
+_NOT_MUTED: Final = MuteState.NOT_MUTED
+
+
+class EventLoop(Protocol):
+    """The part of an event loop that sockets need."""
+
+    def add_reader(self, fd: int, callback: Callable[[], object], /) -> None: ...
+
+    def remove_reader(self, fd: int, /) -> bool: ...
+
+    def add_writer(self, fd: int, callback: Callable[[], object], /) -> None: ...
+
+    def remove_writer(self, fd: int, /) -> bool: ...
+
+    def call_soon(self, callback: Callable[[], object], /) -> Any: ...
+
+
+class CloseCause(Enum):
+    """Why a connection closed: level of the log line, and its words."""
+
+    PEER = logging.DEBUG, "the peer hung up"
+    BROKEN = logging.DEBUG, "the connection broke"
+    IDLE = logging.INFO, "it was idle"
+    EXCESS = logging.INFO, "the broker has too many connections"
+    SHUTDOWN = logging.DEBUG, "the broker stops"
+    INVALID = logging.WARNING, "invalid bytes"
+    TLS = logging.WARNING, "TLS failed"
+    AUTHENTICATION = logging.WARNING, "authentication failed"
+    REQUEST = logging.WARNING, "a request could not be answered"
+    TRUNCATED = logging.WARNING, "a file was cut while it was sent"
+    BUG = logging.ERROR, "an unexpected error"
+
+    @property
+    def level(self) -> int:
+        return self.value[0]
+
+    @property
+    def words(self) -> str:
+        return self.value[1]
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs from the processor that owns it."""
+
+    id: int
+    busy: Meter
+    channel: RequestChannel
+    loop: EventLoop
+    timer: Timer
+    pool: MemoryPool
+    now_ns: Callable[[], int]
+    failed_authentication_delay_ms: int
+
+    def touch(self, connection: "Connection", now_ns: int) -> None:
+        """Something was received or sent."""
+        ...
+
+    def forget(self, connection: "Connection", now_ns: int) -> None:
+        """It is closed."""
+        ...
+
+    def may_log(self, cause: str, now_ns: int) -> bool:
+        """Whether another line of this cause may be logged."""
+        ...
+
+
+class Connection:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "_authenticator",
+        "_channel",
+        "_deadline",
+        "_fd",
+        "_host",
+        "_is_draining",
+        "_is_eof",
+        "_is_handshaking",
+        "_is_pool_bounded",
+        "_is_read_watched",
+        "_is_write_watched",
+        "_max_frame_bytes",
+        "_mute_state",
+        "_principal_of",
+        "_receive_buffer",
+        "_request",
+        "_send_queue",
+        "_socket",
+        "_throttle",
+        "_transport",
+        "_unsent",
+        "context",
+        "is_closed",
+        "last_active_ns",
+    )
+
+    def __init__(
+        self,
+        sock: socket,
+        context: ConnectionContext,
+        host: ConnectionHost,
+        *,
+        security: ListenerSecurity,
+        max_frame_bytes: int,
+    ) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._host = host
+        self._channel = host.channel
+        self.context = context
+        self._max_frame_bytes = max_frame_bytes
+        self._transport: Transport
+        if security.tls is None:
+            self._transport = PlainTransport(sock)
+        else:
+            self._transport = TlsTransport(sock, security.tls, server_side=True)
+        self._is_handshaking = security.tls is not None
+        self._principal_of = security.principal_of
+        self._authenticator: Authenticator | None = None
+        if security.authenticator is not None:
+            self._authenticator = security.authenticator(context)
+            max_frame_bytes = min(max_frame_bytes, self._authenticator.max_frame_bytes)
+        self._receive_buffer = ReceiveBuffer(max_frame_bytes, host.pool)
+        self._is_pool_bounded = host.pool.is_bounded
+        self._send_queue = SendQueue()
+        # Answers in the send queue, oldest first.
+        self._unsent: deque[SendResponse] = deque()
+        self._mute_state = _NOT_MUTED
+        self._request: Request | None = None  # In process, its answer still to come.
+        # Whether the last answer waits, with RESPONSE_SENT, for the send queue to empty.
+        self._is_draining = False
+        self._is_eof = False
+        self._is_read_watched = False
+        self._is_write_watched = False
+        self._throttle: TimerCall | None = None
+        self._deadline: TimerCall | None = None  # Until requests may flow.
+        self.is_closed = False
+        self.last_active_ns = host.now_ns()
+
+    @property
+    def processor_id(self) -> int:
+        return self._host.id
+
+    @property
+    def is_muted(self) -> bool:
+        return self._mute_state is not _NOT_MUTED
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is in process: then it is not the peer that keeps us waiting."""
+        return self._request is not None
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._send_queue) or self._transport.wants_write
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self._receive_buffer.capacity_bytes
+
+    def start(self) -> None:
+        """Begin to read."""
+        if self._is_handshaking or self._authenticator is not None:
+            delay_ms = HANDSHAKE_TIMEOUT_MS if self._is_handshaking else AUTHENTICATION_TIMEOUT_MS
+            self._set_deadline(delay_ms, f"not finished within {delay_ms} ms")
+        self._watch_reads()
+
+    def register_client(self, information: ClientInformation) -> None:
+        """Remember what the peer's ApiVersions request said of its software."""
+        self.context = replace(self.context, client_information=information)
+
+    def complete(self, response: Response) -> None:
+        """Take the answer to the request in process, and go on with what waits behind it."""
+        now_ns = self._host.now_ns()
+        if self.is_closed or response.request is not self._request:
+            self._channel.metrics.request_done(response.request, now_ns)
+            return
+        response.request.response_dequeue_ns = now_ns
+        self._request = None
+        try:
+            self._answer(response)
+        except Exception as error:  # noqa: BLE001 - the border of a connection
+            self._fail(error)
+        self._resume()
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Stay muted for a time, from now on."""
+        self._mute_state = after(self._mute_state, MuteEvent.THROTTLE_STARTED)
+        self._throttle = TimerCall(throttle_ms, self._end_throttle)
+        self._host.timer.add(self._throttle)
+
+    def trim(self) -> None:
+        """Give memory back that is not in use."""
+        if self._request is None and not self.is_closed:
+            self._receive_buffer.trim()
+
+    # Reading.
+
+    def on_readable(self) -> None:
+        """The loop's callback."""
+        if self._mute_state is not _NOT_MUTED or self._is_eof:
+            self._unwatch_reads()
+            return
+        try:
+            self._read()
+        except Exception as error:  # noqa: BLE001 - the border of a connection
+            self._fail(error)
+
+    def _read(self) -> None:
+        host = self._host
+        handlers = self._channel.busy
+        now_ns = host.now_ns()
+        started_ns = now_ns - handlers.count
+        host.touch(self, now_ns)
+        if self._is_handshaking and not self._shake_hands():
+            return
+        buffer = self._receive_buffer
+        recv_into = self._transport.recv_into
+        for _ in range(_RECEIVES_PER_TURN):
+            try:
+                received = buffer.receive(recv_into)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OutOfMemoryError:
+                self._unwatch_reads()
+                host.pool.when_available(self._resume)
+                break
+            if not received:
+                self._is_eof = True
+                self._unwatch_reads()
+                break
+            self._handle_frames(now_ns)
+            if buffer.is_drained or self._mute_state is not _NOT_MUTED or self.is_closed:
+                break
+        else:
+            if self._transport.has_pending:
+                # The kernel will not tell of bytes that are inside TLS already.
+                host.loop.call_soon(self.on_readable_again)
+        self._flush()
+        host.busy.count += host.now_ns() - handlers.count - started_ns
+
+    def on_readable_again(self) -> None:
+        if not self.is_closed:
+            self.on_readable()
+
+    def _handle_frames(self, now_ns: int) -> None:
+        buffer = self._receive_buffer
+        while self._mute_state is _NOT_MUTED:
+            payload = buffer.next_frame()
+            if payload is None:
+                if self._is_pool_bounded and not buffer.buffered_bytes:
+                    buffer.trim_to_start()
+                return
+            if self._authenticator is not None:
+                self._authenticate(self._authenticator, payload)
+                if self.is_closed:
+                    return
+                continue
+            header, body_offset = parse_request_header(payload)
+            request = Request(self, header, payload, body_offset, now_ns)
+            self._mute_state = WHILE_HANDLING
+            response = self._channel.submit(request)
+            if response is None:
+                self._request = request
+                return
+            now_ns = request.response_dequeue_ns = request.response_complete_ns
+            self._answer(response)
+            if self.is_closed:
+                return
+
+    def _resume(self) -> None:
+        """Go on after an answer, a throttle or a lack of memory."""
+        if self.is_closed:
+            return
+        try:
+            if self._mute_state is _NOT_MUTED:
+                self._handle_frames(self._host.now_ns())
+            if self._mute_state is _NOT_MUTED and not self._is_eof and not self.is_closed:
+                self._watch_reads()
+                if self._transport.has_pending:
+                    self._read()
+                    return
+            if not self.is_closed:
+                self._flush()
+        except Exception as error:  # noqa: BLE001 - the border of a connection
+            self._fail(error)
+
+    # Answering.
+
+    def _answer(self, response: Response) -> None:
+        if type(response) is SendResponse:
+            queue = self._send_queue
+            queue.append_frame(response.chunks)
+            response.end_bytes = queue.enqueued_bytes
+            self._unsent.append(response)
+            if queue.enqueued_bytes - queue.sent_bytes > MAX_QUEUED_BYTES:
+                self._is_draining = True
+                self._flush()
+                return
+        else:
+            self._channel.metrics.request_done(response.request, self._host.now_ns())
+            if isinstance(response, CloseConnectionResponse):
+                self._flush()
+                self.close(CloseCause.REQUEST, response.reason)
+                return
+        self._response_sent()
+
+    def _response_sent(self) -> None:
+        if self._mute_state is WHILE_HANDLING:
+            self._mute_state = _NOT_MUTED
+        else:
+            self._mute_state = unmute(after(self._mute_state, MuteEvent.RESPONSE_SENT))
+
+    def _end_throttle(self) -> None:
+        self._throttle = None
+        self._mute_state = unmute(after(self._mute_state, MuteEvent.THROTTLE_ENDED))
+        self._resume()
+
+    def on_writable(self) -> None:
+        """The loop's callback."""
+        was_draining = self._is_draining
+        try:
+            if self._is_handshaking:
+                self._read()
+                return
+            self._flush()
+        except Exception as error:  # noqa: BLE001 - the border of a connection
+            self._fail(error)
+        if was_draining and not self._is_draining:
+            self._resume()
+
+    def _flush(self) -> None:
+        """Send what can be sent; close if that was the last thing to do."""
+        queue = self._send_queue
+        if queue or self._transport.wants_write:
+            before = queue.sent_bytes
+            is_empty = self._transport.flush(queue)
+            if queue.sent_bytes != before:
+                self._sent(queue.sent_bytes)
+            if is_empty:
+                self._unwatch_writes()
+            else:
+                self._watch_writes()
+                return
+        if self._is_draining:
+            self._is_draining = False
+            self._response_sent()
+        if self._is_eof and self._request is None:
+            self.close(CloseCause.PEER)
+
+    def _sent(self, sent_bytes: int) -> None:
+        now_ns = self._host.now_ns()
+        if now_ns != self.last_active_ns:
+            self._host.touch(self, now_ns)
+        unsent = self._unsent
+        request_done = self._channel.metrics.request_done
+        while unsent and unsent[0].end_bytes <= sent_bytes:
+            response = unsent.popleft()
+            request_done(response.request, now_ns)
+            if response.on_complete is not None:
+                response.on_complete()
+
+    # Becoming trusted.
+
+    def _shake_hands(self) -> bool:
+        if not self._transport.handshake():
+            if self._transport.wants_write:
+                self._watch_writes()
+            return False
+        self._is_handshaking = False
+        self._unwatch_writes()
+        if self._principal_of is not None:
+            principal = self._principal_of(self._transport.peer_certificate())
+            self.context = replace(self.context, principal=principal)
+        self._clear_deadline()
+        if self._authenticator is not None:
+            left_ms = AUTHENTICATION_TIMEOUT_MS - HANDSHAKE_TIMEOUT_MS
+            self._set_deadline(left_ms, f"not finished within {AUTHENTICATION_TIMEOUT_MS} ms")
+        return True
+
+    def _authenticate(self, authenticator: Authenticator, payload: memoryview) -> None:
+        step = authenticator.receive(payload)
+        if step.reply:
+            self._send_queue.append_frame(step.reply)
+        if step.failure is not None:
+            self._mute_state = MuteState.MUTED
+            self._flush()
+            self._set_deadline(self._host.failed_authentication_delay_ms, step.failure)
+        elif step.principal is not None:
+            self.context = replace(self.context, principal=step.principal)
+            self._authenticator = None
+            self._receive_buffer.max_frame_bytes = self._max_frame_bytes
+            self._clear_deadline()
+
+    def _set_deadline(self, delay_ms: int, reason: str) -> None:
+        self._clear_deadline()
+        cause = CloseCause.TLS if self._is_handshaking else CloseCause.AUTHENTICATION
+        self._deadline = TimerCall(delay_ms, lambda: self.close(cause, reason))
+        self._host.timer.add(self._deadline)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # Ending.
+
+    def _fail(self, error: Exception) -> None:
+        """Close for what went wrong."""
+        match error:
+            case FramingError() if self._receive_buffer.first_bytes(2) == _TLS_HELLO:
+                self._close_after_flush(CloseCause.INVALID, "a TLS hello on a plain listener")
+            case DecodeError():
+                self._close_after_flush(CloseCause.INVALID, str(error))
+            case ssl.SSLError():
+                self.close(CloseCause.TLS, _tls_reason(error))
+            case TruncatedFileError():
+                self.close(CloseCause.TRUNCATED, str(error))
+            case OSError():
+                self.close(CloseCause.BROKEN, str(error))
+            case _:
+                self.close(CloseCause.BUG, repr(error), error)
+
+    def _close_after_flush(self, cause: CloseCause, detail: str) -> None:
+        """Close; but what was asked in good order before is still answered."""
+        try:
+            self._transport.flush(self._send_queue)
+        except (OSError, TruncatedFileError):
+            pass
+        self.close(cause, detail)
+
+    def close(self, cause: CloseCause, detail: str = "", error: Exception | None = None) -> None:
+        """Close, once; a second call does nothing."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        now_ns = self._host.now_ns()
+        self._unwatch_reads()
+        self._unwatch_writes()
+        self._clear_deadline()
+        if self._throttle is not None:
+            self._throttle.cancel()
+        self._transport.shut_down()
+        self._socket.close()
+        self._receive_buffer.close()
+        self._send_queue.clear()
+        for response in self._unsent:
+            self._channel.metrics.request_done(response.request, now_ns)
+        self._unsent.clear()
+        self._request = None
+        self._host.forget(self, now_ns)
+        if _log.isEnabledFor(cause.level) and self._host.may_log(cause.name, now_ns):
+            _log.log(
+                cause.level,
+                "Closed connection %s of listener %s: %s%s",
+                self.context.connection_id,
+                self.context.listener,
+                cause.words,
+                f": {detail}" if detail else "",
+                exc_info=error,
+            )
+
+    # Watching the socket.
+
+    def _watch_reads(self) -> None:
+        if not self._is_read_watched:
+            self._is_read_watched = True
+            self._host.loop.add_reader(self._fd, self.on_readable)
+
+    def _unwatch_reads(self) -> None:
+        if self._is_read_watched:
+            self._is_read_watched = False
+            self._host.loop.remove_reader(self._fd)
+
+    def _watch_writes(self) -> None:
+        if not self._is_write_watched:
+            self._is_write_watched = True
+            self._host.loop.add_writer(self._fd, self.on_writable)
+
+    def _unwatch_writes(self) -> None:
+        if self._is_write_watched:
+            self._is_write_watched = False
+            self._host.loop.remove_writer(self._fd)
+
+
+_TLS_HELLO: Final = b"\x16\x03"
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
+        return f"no TLS came on a TLS listener ({error.reason})"
+    return error.reason or str(error)

@@ -1,0 +1,275 @@
+"""The owner of connections: takes them over from the listener, brings answers to them, ends the idle.
+
+Kafka has a thread here; on one event loop it is an object with an id, a name and gauges of its own.
+Once per turn of the loop, if there is anything to do, `run_turn`
+
+1. takes over new connections, at most 20,
+2. gives answers that came from elsewhere to their connections,
+3. closes the least recently used connection, if the broker has too many.
+"""
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from socket import socket
+from typing import Final
+
+from odradek.clock import PreciseClock
+from odradek.metrics import Meter, MetricRegistry
+from odradek.network.authentication import ListenerSecurity
+from odradek.network.connection import CloseCause, Connection, EventLoop
+from odradek.network.connection_quotas import ConnectionQuotas
+from odradek.network.endpoint import EndPoint
+from odradek.network.memory_pool import MemoryPool
+from odradek.network.request import ConnectionContext, Request, Response
+from odradek.network.request_channel import RequestChannel
+from odradek.network.timer_call import TimerCall
+from odradek.purgatory import Timer
+
+__all__ = ["MAX_NEW_CONNECTIONS", "Processor", "remote_host"]
+
+_log = logging.getLogger(__name__)
+
+MAX_NEW_CONNECTIONS: Final = 20
+# A connection that was quiet for that long gives its receive buffer back.
+TRIM_AFTER_MS: Final = 5_000
+# Closed at a time, to leave the loop to others.
+_CLOSES_PER_SWEEP: Final = 64
+# Lines per cause and second: a port scan must not fill the disk.
+_LOG_LINES_PER_S: Final = 10
+
+_NS_PER_MS: Final = 1_000_000
+
+
+class Processor:
+    """See the module's docstring.
+
+    Args:
+        processor_id: Unique in the broker.
+        name: Kafka's name of the thread it stands for.
+        request_turn: Asks for `run_turn` in the next turn of the loop.
+    """
+
+    def __init__(
+        self,
+        processor_id: int,
+        name: str,
+        *,
+        endpoint: EndPoint,
+        channel: RequestChannel,
+        security: ListenerSecurity,
+        quotas: ConnectionQuotas,
+        pool: MemoryPool,
+        loop: EventLoop,
+        timer: Timer,
+        clock: PreciseClock,
+        metrics: MetricRegistry,
+        request_turn: Callable[[], None],
+        max_frame_bytes: int,
+        max_idle_ms: int,
+        failed_authentication_delay_ms: int,
+        is_control_plane: bool = False,
+    ) -> None:
+        self.id = processor_id
+        self.name = name
+        self.channel = channel
+        self.loop = loop
+        self.timer = timer
+        self.pool = pool
+        self.now_ns = clock.monotonic_ns
+        self.failed_authentication_delay_ms = failed_authentication_delay_ms
+        self.security = security  # Replaced when certificates are; connections keep what they had.
+        self._endpoint = endpoint
+        self._quotas = quotas
+        self._request_turn = request_turn
+        self._max_frame_bytes = max_frame_bytes
+        self._max_idle_ns = max_idle_ms * _NS_PER_MS if max_idle_ms >= 0 else None
+        # Quiet connections are looked at that often, and when they were quiet for that long.
+        self._sweep_ms = TRIM_AFTER_MS
+        if self._max_idle_ns is not None:
+            self._sweep_ms = min(TRIM_AFTER_MS, max(max_idle_ms // 2, 1))
+        self._is_control_plane = is_control_plane
+        # Accepted, not taken over yet. Invariant: at most MAX_NEW_CONNECTIONS.
+        self._new_connections: deque[tuple[socket, str]] = deque()
+        self._responses: deque[Response] = deque()
+        # All connections, the least recently used first.
+        self._connections: OrderedDict[Connection, None] = OrderedDict()
+        self._next_index = 0
+        self._when_room: Callable[[], None] | None = None
+        self._sweep: TimerCall | None = None
+        self._log_window: dict[str, tuple[int, int]] = {}  # By cause: second, lines in it.
+        self.is_stopping = False
+        self.idle_closed_count = 0
+        self.busy = Meter(clock)  # Nanoseconds spent with sockets, handlers apart.
+        self._metrics = metrics.group(
+            "kafka.network", "Processor", networkProcessor=str(processor_id)
+        )
+        self._metrics.gauge("IdlePercent", self.idle_share)
+
+    def idle_share(self) -> float:
+        """Share of the last minute not spent with sockets."""
+        return max(0.0, 1.0 - self.busy.rates().one_minute / 1_000_000_000)
+
+    @property
+    def response_queue_size(self) -> int:
+        return len(self._responses)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections) + len(self._new_connections)
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """The least recently used first."""
+        return tuple(self._connections)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._new_connections) < MAX_NEW_CONNECTIONS
+
+    def try_accept(self, sock: socket, address: str) -> bool:
+        """Take a connection that is counted already; False if there is no room."""
+        if not self.has_room:
+            return False
+        self._new_connections.append((sock, address))
+        self._request_turn()
+        return True
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call back, once, when new connections can be taken again."""
+        self._when_room = callback
+
+    def enqueue_response(self, response: Response) -> None:
+        self._responses.append(response)
+        self._request_turn()
+
+    def throttle(self, request: Request, throttle_ms: int) -> None:
+        if not request.connection.is_closed:
+            request.connection.throttle(throttle_ms)
+
+    def run_turn(self) -> None:
+        """See the module's docstring."""
+        if self._new_connections:
+            self._take_over()
+        responses = self._responses
+        for _ in range(len(responses)):
+            response = responses.popleft()
+            response.request.connection.complete(response)
+        if self._connections and self._quotas.is_exceeded(self._endpoint.listener):
+            self._close_least_recently_used()
+
+    def touch(self, connection: Connection, now_ns: int) -> None:
+        connection.last_active_ns = now_ns
+        self._connections.move_to_end(connection)
+
+    def forget(self, connection: Connection, now_ns: int) -> None:
+        self._connections.pop(connection, None)
+        self._quotas.decrement(self._endpoint.listener, connection.context.client_address)
+
+    def may_log(self, cause: str, now_ns: int) -> bool:
+        second = now_ns // 1_000_000_000
+        last, count = self._log_window.get(cause, (second, 0))
+        count = count + 1 if last == second else 1
+        self._log_window[cause] = second, count
+        return count <= _LOG_LINES_PER_S
+
+    def sweep(self) -> None:
+        """Close connections that are idle, take buffers from those that are quiet."""
+        now_ns = self.now_ns()
+        quiet_before_ns = now_ns - self._sweep_ms * _NS_PER_MS
+        closed = 0
+        for connection in tuple(self._connections):
+            if connection.last_active_ns > quiet_before_ns or closed == _CLOSES_PER_SWEEP:
+                break
+            if connection.is_busy:
+                continue
+            idle_ns = now_ns - connection.last_active_ns
+            if self._max_idle_ns is not None and idle_ns > self._max_idle_ns:
+                closed += 1
+                connection.close(CloseCause.IDLE, f"for {idle_ns // _NS_PER_MS} ms")
+            elif connection.buffer_bytes:
+                connection.trim()
+        self.idle_closed_count += closed
+        self._sweep = None
+        self._schedule_sweep(1 if closed == _CLOSES_PER_SWEEP else self._sweep_ms)
+
+    def close_idle_connections(self) -> None:
+        """As the broker stops: close those that nothing is asked of and nothing is owed to."""
+        self.is_stopping = True
+        for connection in tuple(self._connections):
+            if not connection.is_busy and not connection.has_unsent:
+                connection.close(CloseCause.SHUTDOWN)
+
+    def shut_down(self) -> None:
+        """Close every connection."""
+        self.is_stopping = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for connection in tuple(self._connections):
+            connection.close(CloseCause.SHUTDOWN)
+        while self._new_connections:
+            self._drop(*self._new_connections.popleft())
+        self._responses.clear()
+        self._metrics.remove()
+
+    def _take_over(self) -> None:
+        for _ in range(len(self._new_connections)):
+            sock, address = self._new_connections.popleft()
+            try:
+                connection = Connection(
+                    sock,
+                    self._context(sock, address),
+                    self,
+                    security=self.security,
+                    max_frame_bytes=self._max_frame_bytes,
+                )
+            except OSError as error:
+                _log.info("A connection of %s broke before it began: %s", address, error)
+                self._drop(sock, address)
+                continue
+            self._connections[connection] = None
+            connection.start()
+        self._schedule_sweep(self._sweep_ms)
+        if self._when_room is not None:
+            callback, self._when_room = self._when_room, None
+            callback()
+
+    def _context(self, sock: socket, address: str) -> ConnectionContext:
+        local, remote = sock.getsockname(), sock.getpeername()
+        index = self._next_index
+        self._next_index = (index + 1) & 0x7FFFFFFF
+        return ConnectionContext(
+            connection_id=f"{_host_port(local)}-{_host_port(remote)}-{index}",
+            listener=self._endpoint.listener,
+            protocol=self._endpoint.protocol,
+            client_address=address,
+            is_control_plane=self._is_control_plane,
+        )
+
+    def _drop(self, sock: socket, address: str) -> None:
+        sock.close()
+        self._quotas.decrement(self._endpoint.listener, address)
+
+    def _close_least_recently_used(self) -> None:
+        next(iter(self._connections)).close(CloseCause.EXCESS)
+        if self._quotas.is_exceeded(self._endpoint.listener):
+            self._request_turn()
+
+    def _schedule_sweep(self, delay_ms: int) -> None:
+        if self._sweep is None and self._connections and not self.is_stopping:
+            self._sweep = TimerCall(delay_ms, self.sweep)
+            self.timer.add(self._sweep)
+
+
+def _host_port(address: tuple[str, int]) -> str:
+    host, _, _ = address[0].partition("%")  # The scope of a link-local address is not a host.
+    return f"{host}:{address[1]}"
+
+
+def remote_host(connection_id: str) -> str:
+    """The peer's address in a connection id, whose hosts may contain colons."""
+    local_and_remote, _, _ = connection_id.rpartition("-")
+    _, _, remote = local_and_remote.rpartition("-")
+    host, _, _ = remote.rpartition(":")
+    return host

@@ -1,0 +1,272 @@
+"""The seam between connections and handlers: one per plane.
+
+A handler is a plain function of a `Request`. It returns
+
+* a `Response`: the answer leaves with the wake-up that brought the request;
+* None: the request is parked, and somebody will call `send_response` later, or has done so already;
+* a coroutine that ends in one of the two: it runs as a task and takes a slot while it waits.
+
+If a handler is free, it is called straight from the connection's read callback: no queue, no task.
+Slots (`num.io.threads`; one on the control plane) bound how many handlers are suspended at a time.
+When all are taken, requests wait in a queue of `queued.max.requests`; when that is full, connections
+keep theirs in their own buffers and stop reading. Nothing is lost, and nobody blocks.
+
+A handler that raises `DecodeError` has met bytes that are no request: the connection closes with one
+line in the log. Any other exception is our bug: it is logged, and the connection closes too.
+
+Control plane and data plane differ in their sizes and their metrics' prefix, nothing else.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, TypeAlias
+
+from odradek.clock import PreciseClock
+from odradek.errors import DecodeError
+from odradek.metrics import Meter, MetricRegistry
+from odradek.network.request import (
+    CloseConnectionResponse,
+    NoOpResponse,
+    Request,
+    Response,
+    SendResponse,
+)
+from odradek.network.request_metrics import RequestMetrics
+
+__all__ = [
+    "CONTROL_PLANE_PREFIX",
+    "CONTROL_PLANE_QUEUE_SIZE",
+    "CONTROL_PLANE_SLOTS",
+    "Handler",
+    "RequestChannel",
+    "ResponseSink",
+]
+
+_log = logging.getLogger(__name__)
+
+CONTROL_PLANE_PREFIX: Final = "ControlPlane"
+CONTROL_PLANE_QUEUE_SIZE: Final = 20
+CONTROL_PLANE_SLOTS: Final = 1
+
+# Queued requests served in one turn of the loop, so that sockets and the other plane get theirs.
+_REQUESTS_PER_TURN: Final = 32
+
+Handler: TypeAlias = Callable[[Request], "Response | Coroutine[Any, Any, Response | None] | None"]
+
+
+class ResponseSink(Protocol):
+    """The owner of connections that a response goes back to: a processor."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def response_queue_size(self) -> int: ...
+
+    def enqueue_response(self, response: Response) -> None: ...
+
+    def throttle(self, request: Request, throttle_ms: int) -> None: ...
+
+
+class RequestChannel:
+    """Requests of one plane.
+
+    Args:
+        handler: Runs requests.
+        queue_size: Requests that may wait for a slot.
+        slots: Handlers that may be suspended at a time.
+        spawn: Runs a coroutine as a task of a group that somebody owns.
+        request_turn: Asks for `run_queued` in the next turn of the loop.
+        metric_prefix: Empty for the data plane.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        queue_size: int,
+        slots: int,
+        clock: PreciseClock,
+        metrics: MetricRegistry,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        request_turn: Callable[[], None],
+        metric_prefix: str = "",
+    ) -> None:
+        self._handler = handler
+        self._queue_size = queue_size
+        self._slots = slots
+        self._now_ns = clock.monotonic_ns
+        self._spawn = spawn
+        self._request_turn = request_turn
+        # Received and waiting for a slot. Invariant: at most _queue_size.
+        self._queue: deque[Request] = deque()
+        # Received while the queue was full; each in the buffer of a connection that is not read.
+        self._stalled: deque[Request] = deque()
+        self._suspended = 0  # Handlers that wait inside. Invariant: at most _slots when it rose.
+        self._processors: dict[int, ResponseSink] = {}
+        # The request whose handler is on the stack, and its response if that came by send_response.
+        self._running: Request | None = None
+        self._answered: Response | None = None
+        self.metrics = RequestMetrics(metrics)
+        self._registry = metrics
+        self._prefix = metric_prefix
+        self._group = metrics.group("kafka.network", "RequestChannel")
+        self._group.gauge(f"{metric_prefix}RequestQueueSize", lambda: self.queue_length)
+        self._group.gauge(f"{metric_prefix}ResponseQueueSize", self._response_queue_size)
+        handlers = metrics.group("kafka.server", "KafkaRequestHandlerPool")
+        self.busy = Meter(clock)  # Nanoseconds spent in handlers.
+        handlers.gauge(f"{metric_prefix}RequestHandlerAvgIdlePercent", self._idle_share)
+
+    @property
+    def queue_length(self) -> int:
+        """Requests that wait in the queue; those still with their connections do not count."""
+        return len(self._queue)
+
+    @property
+    def suspended_count(self) -> int:
+        return self._suspended
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._suspended and not self._queue and not self._stalled
+
+    def add_processor(self, processor: ResponseSink) -> None:
+        """Route responses to a processor, by its id."""
+        if processor.id in self._processors:
+            _log.warning("Processor %d is registered already", processor.id)
+            return
+        self._processors[processor.id] = processor
+        self._group.gauge(
+            f"{self._prefix}ResponseQueueSize",
+            lambda: processor.response_queue_size,
+            "",
+            processor=str(processor.id),
+        )
+
+    def remove_processor(self, processor_id: int) -> None:
+        """Stop routing to a processor; what is still on its way to it will be dropped."""
+        if self._processors.pop(processor_id, None) is not None:
+            self._registry.group(
+                "kafka.network", "RequestChannel", processor=str(processor_id)
+            ).remove()
+
+    def submit(self, request: Request) -> Response | None:
+        """Take a request from a connection; return its answer, or None if that comes later."""
+        if self._suspended >= self._slots or self._queue:
+            if len(self._queue) < self._queue_size:
+                self._queue.append(request)
+            else:
+                self._stalled.append(request)
+            return None
+        request.dequeue_ns = request.start_ns
+        return self._run(request)
+
+    def run_queued(self) -> None:
+        """Serve the queue as far as slots and the turn allow."""
+        queue = self._queue
+        for _ in range(_REQUESTS_PER_TURN):
+            if not queue or self._suspended >= self._slots:
+                return
+            request = queue.popleft()
+            if self._stalled:
+                queue.append(self._stalled.popleft())
+            request.dequeue_ns = self._now_ns()
+            response = self._run(request)
+            if response is not None:
+                self._route(response)
+        if queue:
+            self._request_turn()
+
+    def send_response(self, response: Response) -> None:
+        """Answer a request that was parked."""
+        request = response.request
+        if request is self._running:
+            self._answered = response
+            return
+        request.complete(self._now_ns())
+        self._route(response)
+
+    def throttle(self, request: Request, throttle_ms: int) -> None:
+        """Keep the request's connection muted for a time; to be called before it is answered.
+
+        The answer itself is not delayed: it leaves at once, and tells the client to wait.
+        """
+        processor = self._processors.get(request.connection.processor_id)
+        if throttle_ms > 0 and processor is not None:
+            processor.throttle(request, throttle_ms)
+
+    def resize(self, slots: int) -> None:
+        """Change how many handlers may be suspended; those that are finish in peace."""
+        self._slots = slots
+        if self._queue:
+            self._request_turn()
+
+    def clear(self) -> None:
+        """Drop what waits in the queue, as the broker stops."""
+        self._queue.clear()
+        self._stalled.clear()
+
+    def _run(self, request: Request) -> Response | None:
+        self._running = request
+        try:
+            result = self._handler(request)
+        except DecodeError as error:
+            result = CloseConnectionResponse(request, f"{request}: {error}")
+        except Exception:  # noqa: BLE001 - the border between requests: one must not end others
+            _log.exception("The handler of %s failed", request)
+            result = CloseConnectionResponse(request, "a handler failed")
+        self._running = None
+        end_ns = self._now_ns()
+        self.busy.count += end_ns - request.dequeue_ns
+        if result is None:
+            request.api_local_complete_ns = end_ns
+            result, self._answered = self._answered, None
+            if result is None:
+                return None
+        elif not isinstance(result, Response):
+            self._suspended += 1
+            self._spawn(self._finish(request, result))
+            return None
+        request.complete(end_ns)
+        return result
+
+    async def _finish(
+        self, request: Request, handling: Coroutine[Any, Any, Response | None]
+    ) -> None:
+        response: Response | None
+        try:
+            response = await handling
+        except DecodeError as error:
+            response = CloseConnectionResponse(request, f"{request}: {error}")
+        except Exception:  # noqa: BLE001 - the border between requests: one must not end others
+            _log.exception("The handler of %s failed", request)
+            response = CloseConnectionResponse(request, "a handler failed")
+        finally:
+            self._suspended -= 1
+            if self._queue:
+                self._request_turn()
+        if response is not None:
+            self.send_response(response)
+        elif request.api_local_complete_ns < 0:
+            request.api_local_complete_ns = self._now_ns()
+
+    def _route(self, response: Response) -> None:
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug(_ROUTED[type(response)], response.request)
+        processor = self._processors.get(response.request.connection.processor_id)
+        if processor is not None:
+            processor.enqueue_response(response)
+
+    def _response_queue_size(self) -> int:
+        return sum(processor.response_queue_size for processor in self._processors.values())
+
+    def _idle_share(self) -> float:
+        return max(0.0, 1.0 - self.busy.rates().one_minute / 1_000_000_000)
+
+
+_ROUTED: Final[dict[type[Response], str]] = {
+    SendResponse: "Sending the answer to %s",
+    NoOpResponse: "Not answering %s: it wants no answer",
+    CloseConnectionResponse: "Closing the connection of %s: it failed",
+}

@@ -1,0 +1,252 @@
+"""Fetch sessions (KIP-227): what a reader said before, so that it need not say it again.
+
+A session remembers the partitions a client fetches and what each was last told. An incremental
+request names only what changed since; its answer names only partitions with news.
+
+| session id, epoch | meaning                                            | answer                 |
+|-------------------|----------------------------------------------------|------------------------|
+| 0, -1             | no session wanted                                  | all partitions, id 0   |
+| 0, 0              | a full request that would like a session           | all, new id if granted |
+| id, 0             | a full request; the old session ends               | all, new id if granted |
+| id, -1            | a full request that ends the session               | all, id 0              |
+| id, n             | incremental; n is what the session expects         | partitions with news   |
+
+Another n is INVALID_FETCH_SESSION_EPOCH, an unknown id FETCH_SESSION_ID_NOT_FOUND. A session has
+names or ids for its topics, never both: a request of the other kind is
+FETCH_SESSION_TOPIC_ID_ERROR. After epoch 2147483647 comes 1.
+
+The cache has a fixed number of slots. A newcomer takes the place of a session that was not used
+for a while, or of one with fewer partitions that is not a follower's; otherwise it gets none.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from odradek.errors import ApiError, ErrorCode
+from odradek.replication.fetching import FetchResult
+
+__all__ = [
+    "EVICTION_MS",
+    "FINAL_EPOCH",
+    "INITIAL_EPOCH",
+    "FetchContext",
+    "FetchSessionCache",
+    "PartitionKey",
+    "SessionPartition",
+]
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_MAX_EPOCH = 2**31 - 1
+EVICTION_MS = 120_000  # A session unused for longer may be evicted by anyone.
+
+
+class PartitionKey(NamedTuple):
+    """A partition as the client names it."""
+
+    topic: str | bytes  # A name, or an id from Fetch 13 on.
+    partition: int
+
+
+@dataclass(slots=True)
+class SessionPartition:
+    """What a client wants of a partition, and what it was last told."""
+
+    key: PartitionKey
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+    told_high_watermark: int = -1
+    told_log_start_offset: int = -1
+    was_told_error: bool = False
+
+    def update(self, other: "SessionPartition") -> None:
+        """Takes over what the client wants now."""
+        self.current_leader_epoch = other.current_leader_epoch
+        self.fetch_offset = other.fetch_offset
+        self.last_fetched_epoch = other.last_fetched_epoch
+        self.log_start_offset = other.log_start_offset
+        self.max_bytes = other.max_bytes
+
+    def take_note(self, result: FetchResult) -> bool:
+        """Remembers what the answer says; returns whether that is news."""
+        is_news = bool(result.records)
+        if self.told_high_watermark != result.high_watermark:
+            is_news = True
+            self.told_high_watermark = result.high_watermark
+        if self.told_log_start_offset != result.log_start_offset:
+            is_news = True
+            self.told_log_start_offset = result.log_start_offset
+        is_error = result.error is not ErrorCode.NONE
+        if is_error:
+            # Said every time, and good news after it must be said, too.
+            self.told_high_watermark = -1
+        is_news = is_news or is_error or self.was_told_error
+        self.was_told_error = is_error
+        return is_news
+
+
+class _Session:
+    __slots__ = ("epoch", "id", "is_privileged", "last_used_ms", "partitions", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, is_privileged: bool, uses_topic_ids: bool) -> None:
+        self.id = session_id
+        self.is_privileged = is_privileged  # A follower's: never pushed out by a consumer's.
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = 1  # What the next request has to say.
+        self.last_used_ms = 0
+        # In the order of service; one that got records moves to the end.
+        self.partitions: OrderedDict[PartitionKey, SessionPartition] = OrderedDict()
+
+
+class FetchContext:
+    """One fetch: which partitions to read, and which results to tell."""
+
+    __slots__ = ("_session", "is_incremental", "partitions")
+
+    def __init__(
+        self, partitions: list[SessionPartition], session: _Session | None, *, is_incremental: bool
+    ) -> None:
+        self.partitions = partitions
+        self.is_incremental = is_incremental
+        self._session = session
+
+    @property
+    def session_id(self) -> int:
+        """For the answer; 0 for none."""
+        return 0 if self._session is None else self._session.id
+
+    def select(
+        self, results: Sequence[tuple[SessionPartition, FetchResult]]
+    ) -> list[tuple[SessionPartition, FetchResult]]:
+        """The results to tell, in order; what they say is remembered."""
+        if self._session is None:
+            return list(results)
+        told = []
+        for partition, result in results:
+            is_news = partition.take_note(result)
+            if not self.is_incremental or is_news:
+                told.append((partition, result))
+            if result.records and partition.key in self._session.partitions:
+                # Whoever got something goes to the end, so that a size limit starves nobody.
+                self._session.partitions.move_to_end(partition.key)
+        return told
+
+
+class FetchSessionCache:
+    """The sessions of one broker.
+
+    Args:
+        slots: How many there may be (max.incremental.fetch.session.cache.slots).
+        random: Where ids come from.
+    """
+
+    def __init__(self, slots: int, *, random: Random) -> None:
+        self._slots = slots
+        self._random = random
+        self._sessions: dict[int, _Session] = {}
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def begin(
+        self,
+        *,
+        session_id: int,
+        epoch: int,
+        wanted: Sequence[SessionPartition],
+        forgotten: Iterable[PartitionKey],
+        is_from_follower: bool,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> FetchContext:
+        """What a request asks for, with its session's memory.
+
+        Raises:
+            ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
+                FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            session = None
+            if epoch == INITIAL_EPOCH:
+                session = self._create(len(wanted), is_from_follower, uses_topic_ids, now_ms)
+            if session is not None:
+                session.partitions.update((partition.key, partition) for partition in wanted)
+            return FetchContext(list(wanted), session, is_incremental=False)
+        session = self._find(session_id, epoch, uses_topic_ids=uses_topic_ids)
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        for partition in wanted:
+            known = session.partitions.get(partition.key)
+            if known is None:
+                session.partitions[partition.key] = partition
+            else:
+                known.update(partition)
+        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        session.last_used_ms = now_ms
+        return FetchContext(list(session.partitions.values()), session, is_incremental=True)
+
+    def _find(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> _Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise ApiError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {session_id} here"
+            )
+        if session.epoch != epoch:
+            raise ApiError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"fetch session {session_id}: expected epoch {session.epoch}, found {epoch}",
+            )
+        if session.uses_topic_ids != uses_topic_ids:
+            raise ApiError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                f"fetch session {session_id} began with topic "
+                + ("ids" if session.uses_topic_ids else "names"),
+            )
+        return session
+
+    def _create(
+        self, size: int, is_from_follower: bool, uses_topic_ids: bool, now_ms: int
+    ) -> _Session | None:
+        if size == 0 or not self._make_room(size, is_from_follower, now_ms):
+            return None
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = self._random.randrange(1, 2**31 - 1)
+        session = _Session(
+            session_id, is_privileged=is_from_follower, uses_topic_ids=uses_topic_ids
+        )
+        session.last_used_ms = now_ms
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, size: int, is_privileged: bool, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        if not self._sessions:
+            return False
+        stalest = min(self._sessions.values(), key=lambda session: session.last_used_ms)
+        if now_ms - stalest.last_used_ms > EVICTION_MS:
+            return self._evict(stalest)
+        smallest = min(
+            self._sessions.values(),
+            key=lambda session: (session.is_privileged, len(session.partitions)),
+        )
+        rank = (smallest.is_privileged, len(smallest.partitions))
+        return rank < (is_privileged, size) and self._evict(smallest)
+
+    def _evict(self, session: _Session) -> bool:
+        del self._sessions[session.id]
+        self.evictions += 1
+        return True
