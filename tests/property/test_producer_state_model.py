@@ -94,6 +94,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         self.log: list[Stored] = []
         self.end = 0
         self.high_watermark = 0
+        self.replayed_from = 0  # Below it, transactions that have ended are forgotten.
         self.state = self.new_state()
 
     def teardown(self) -> None:
@@ -271,7 +272,8 @@ class ProducerStateMachine(RuleBasedStateMachine):
 
     def reload(self) -> None:
         self.state.truncate_and_reload(0, self.end, T)
-        start = self.state.map_end_offset
+        # A snapshot keeps open transactions, not those that have ended below it.
+        self.replayed_from = start = self.state.map_end_offset
         for stored in self.log:
             if stored.first_offset >= start:
                 self.apply(stored)
@@ -282,7 +284,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         unstable = [
             first
             for first, marker in transactions_of(self.log)
-            if marker is None or marker >= self.high_watermark
+            if marker is None or marker >= max(self.high_watermark, self.replayed_from)
         ]
         assert self.state.first_unstable_offset == min(unstable, default=None)
 

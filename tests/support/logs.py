@@ -7,15 +7,18 @@ with LogFixture(tmp_path) as fixture:
     assert offsets(read_all(log)) == [0, 1, 2]
 """
 
+import contextlib
+import mmap
 import os
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
+from odradek.errors import CorruptRecordError
 from odradek.files import Disk
 from odradek.model import TopicPartition
-from odradek.records.batch import BatchHeader, iter_headers
+from odradek.records.batch import BatchHeader, is_crc_valid, iter_headers, parse_header
 from odradek.records.builder import build_batch
 from odradek.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
 from odradek.storage.background import InlineTasks
@@ -29,6 +32,7 @@ __all__ = [
     "PARTITION",
     "T0",
     "LogFixture",
+    "UnsyncedDisk",
     "batch",
     "file_names",
     "flip_bit",
@@ -37,10 +41,27 @@ __all__ = [
     "marker",
     "offsets",
     "read_all",
+    "readable_offsets",
 ]
 
 PARTITION = TopicPartition("t", 0)
 T0 = 1_600_000_000_000  # Where a `ManualClock` starts, and the time of a batch's first record.
+
+
+class UnsyncedDisk(Disk):
+    """Does not wait for the hardware: for tests that ask nothing about durability."""
+
+    __slots__ = ()
+
+    def fsync(self, fd: int) -> None:
+        """Leaves it to the kernel."""
+
+    def fsync_dir(self, path: str) -> None:
+        """Leaves it to the kernel."""
+
+    def flush_map(self, mapping: mmap.mmap, path: str) -> None:
+        """Leaves it to the kernel; a closed mapping is an error all the same."""
+        len(mapping)
 
 
 def make_services(
@@ -49,7 +70,7 @@ def make_services(
     """What a log needs, with everything that happens by itself in the test's hands."""
     clock = clock or ManualClock()
     return LogServices(
-        disk=disk or Disk(), clock=clock, random=Random(seed), tasks=InlineTasks(clock)
+        disk=disk or UnsyncedDisk(), clock=clock, random=Random(seed), tasks=InlineTasks(clock)
     )
 
 
@@ -117,18 +138,39 @@ def marker(
 
 
 def read_all(log: Log, isolation: FetchIsolation = FetchIsolation.LOG_END) -> bytes:
-    """All batches from the log start on, as a consumer reads them: fetch by fetch."""
+    """All batches from the log start on, as a consumer reads them: fetch by fetch.
+
+    Batches below what was fetched are left out; the first one that cannot be parsed ends it.
+    """
     chunks = []
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
+    offset, fetched = log.log_start_offset, -1
+    while fetched < offset < log.log_end_offset:
+        fetched = offset
         data = log.read(offset, 1 << 20, isolation).read()
-        found = list(iter_headers(data))
-        if not found:
-            break
-        position, last = found[-1]
-        chunks.append(data[: position + last.size])
-        offset = last.next_offset
+        with contextlib.suppress(CorruptRecordError):
+            for position, header in iter_headers(data):
+                if header.next_offset > offset:
+                    chunks.append(data[position : position + header.size])
+                    offset = header.next_offset
     return b"".join(chunks)
+
+
+def readable_offsets(log: Log) -> list[int]:
+    """Offsets that can be read, each asked for by itself: in a whole batch with a good checksum."""
+    found = []
+    for offset in range(log.log_start_offset, log.log_end_offset):
+        data = log.read(offset, 1, FetchIsolation.LOG_END).read()
+        try:
+            header = parse_header(data)
+        except CorruptRecordError:
+            continue
+        if (
+            header is not None
+            and header.base_offset <= offset <= header.last_offset
+            and is_crc_valid(data, 0, header.size)
+        ):
+            found.append(offset)
+    return found
 
 
 def headers(records: bytes | bytearray) -> list[BatchHeader]:

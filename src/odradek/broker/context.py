@@ -1,15 +1,21 @@
 """What a handler may use: the parts of a broker, as far as requests need them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from odradek.broker.admin import ControllerApi
+from odradek.broker.authorization import AllowEverything, Authorizer
+from odradek.broker.config_admin import ResourceConfigs
+from odradek.broker.log_levels import LogLevels
+from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.clock import Clock
 from odradek.metadata.cache import MetadataCache
+from odradek.metadata.ports import ControllerPort
 from odradek.network.request import Request, Response, SendResponse
 from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.headers import encode_response_header
-from odradek.protocol.schema import Message
+from odradek.protocol.schema import Message, replace
 from odradek.replication import ReplicaManager
 from odradek.replication.fetch_session import FetchSessionCache
 
@@ -19,6 +25,7 @@ __all__ = [
     "RequestQuotas",
     "TopicCreator",
     "reply",
+    "reply_throttled",
 ]
 
 
@@ -47,6 +54,10 @@ class RequestQuotas(Protocol):
 
     def fetch_throttle_ms(self, request: Request, size: int) -> int: ...
 
+    def request_throttle_ms(self, request: Request) -> int:
+        """By the time that the client's requests take."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerContext:
@@ -67,6 +78,19 @@ class BrokerContext:
     compression_type: Callable[[str], str]
     # Answers a request that its handler has parked.
     send: Callable[[Response], None]
+    # The controller of this broker, which need not be the active one.
+    controller: ControllerApi
+    # What any broker may change in the cluster: configs and quotas.
+    controller_port: ControllerPort
+    # Wakes requests that wait for a publish.
+    metadata_waiter: MetadataWaiter
+    configs: ResourceConfigs
+    log_levels: LogLevels = field(default_factory=LogLevels)
+    authorizer: Authorizer = field(default_factory=AllowEverything)
+    # delete.topic.enable
+    delete_topics_enabled: bool = True
+    # max.request.partition.size.limit: partitions in one answer of DescribeTopicPartitions.
+    max_described_partitions: int = 2_000
 
 
 def reply(request: Request, message: Message) -> SendResponse:
@@ -74,3 +98,14 @@ def reply(request: Request, message: Message) -> SendResponse:
     header = request.header
     start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
     return SendResponse(request, [start, *encode_message_parts(message, header.api_version)])
+
+
+def reply_throttled(request: Request, message: Message, context: BrokerContext) -> SendResponse:
+    """The answer to a request that counts against its client's share of the broker's time.
+
+    The client reads in it how long to keep still, and is not heard for as long.
+    """
+    throttle_ms = context.quotas.request_throttle_ms(request)
+    if throttle_ms > 0:
+        message = replace(message, throttle_time_ms=throttle_ms)
+    return reply(request, message)

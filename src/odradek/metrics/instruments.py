@@ -174,6 +174,12 @@ class Histogram:
         if len(batch) >= BATCH_SIZE:
             self._merge()
 
+    def update_all(self, values: Sequence[float]) -> None:
+        """Take in many values, at a fraction of the cost of one by one."""
+        self._batch += values
+        if len(self._batch) >= BATCH_SIZE:
+            self._merge()
+
     @property
     def count(self) -> int:
         return self._count + len(self._batch)

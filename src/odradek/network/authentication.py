@@ -1,8 +1,8 @@
 """The stage between a connection's first byte and its first request.
 
-A listener may have an authentication: then each frame goes to the connection's `Authenticator` until
-that is done, and only afterwards to the handlers. The mechanisms, and which requests are legal
-meanwhile, are the authenticator's business; here is only what a connection does about it.
+A listener may have an authentication: then each frame goes to the connection's `Authenticator`
+until that is done, and only afterwards to the handlers. The mechanisms, and which requests are
+legal meanwhile, are the authenticator's business; here is only what a connection does about it.
 
 Duties of the connection, in order:
 

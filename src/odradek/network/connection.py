@@ -5,8 +5,8 @@ all answers in one write. Rules:
 
 1. A frame is not handed out before the request before it is answered, that is, before its response
    stands in the send queue. `odradek.network.mute` says when a connection is muted.
-2. While a request is in process nothing is received, so its bytes stay where they are. The socket is
-   only unwatched when something arrives meanwhile: most clients wait for their answer, and then
+2. While a request is in process nothing is received, so its bytes stay where they are. The socket
+   is only unwatched when something arrives meanwhile: most clients wait for their answer, and then
    muting costs nothing.
 3. More than `MAX_QUEUED_BYTES` unsent keep the connection muted until they are gone: a peer that
    does not read gets no further request served.
@@ -21,6 +21,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from socket import socket
@@ -119,7 +120,7 @@ class ConnectionHost(Protocol):
         """Something was received or sent."""
         ...
 
-    def forget(self, connection: "Connection", now_ns: int) -> None:
+    def forget(self, connection: "Connection") -> None:
         """It is closed."""
         ...
 
@@ -294,7 +295,7 @@ class Connection:
                 self._unwatch_reads()
                 break
             self._handle_frames(now_ns)
-            if buffer.is_drained or self._mute_state is not _NOT_MUTED or self.is_closed:
+            if buffer.is_drained or self._mute_state is not _NOT_MUTED:
                 break
         else:
             if self._transport.has_pending:
@@ -317,8 +318,6 @@ class Connection:
                 return
             if self._authenticator is not None:
                 self._authenticate(self._authenticator, payload)
-                if self.is_closed:
-                    return
                 continue
             header, body_offset = parse_request_header(payload)
             request = Request(self, header, payload, body_offset, now_ns)
@@ -327,10 +326,10 @@ class Connection:
             if response is None:
                 self._request = request
                 return
-            now_ns = request.response_dequeue_ns = request.response_complete_ns
-            self._answer(response)
             if self.is_closed:
                 return
+            now_ns = request.response_dequeue_ns = request.response_complete_ns
+            self._answer(response)
 
     def _resume(self) -> None:
         """Go on after an answer, a throttle or a lack of memory."""
@@ -339,13 +338,12 @@ class Connection:
         try:
             if self._mute_state is _NOT_MUTED:
                 self._handle_frames(self._host.now_ns())
-            if self._mute_state is _NOT_MUTED and not self._is_eof and not self.is_closed:
+            if self._mute_state is _NOT_MUTED and not self._is_eof:
                 self._watch_reads()
                 if self._transport.has_pending:
                     self._read()
                     return
-            if not self.is_closed:
-                self._flush()
+            self._flush()
         except Exception as error:  # noqa: BLE001 - the border of a connection
             self._fail(error)
 
@@ -377,6 +375,8 @@ class Connection:
 
     def _end_throttle(self) -> None:
         self._throttle = None
+        if self.is_closed:
+            return
         self._mute_state = unmute(after(self._mute_state, MuteEvent.THROTTLE_ENDED))
         self._resume()
 
@@ -395,6 +395,8 @@ class Connection:
 
     def _flush(self) -> None:
         """Send what can be sent; close if that was the last thing to do."""
+        if self.is_closed:
+            return
         queue = self._send_queue
         if queue or self._transport.wants_write:
             before = queue.sent_bytes
@@ -487,10 +489,8 @@ class Connection:
 
     def _close_after_flush(self, cause: CloseCause, detail: str) -> None:
         """Close; but what was asked in good order before is still answered."""
-        try:
+        with suppress(OSError, TruncatedFileError):
             self._transport.flush(self._send_queue)
-        except (OSError, TruncatedFileError):
-            pass
         self.close(cause, detail)
 
     def close(self, cause: CloseCause, detail: str = "", error: Exception | None = None) -> None:
@@ -498,6 +498,7 @@ class Connection:
         if self.is_closed:
             return
         self.is_closed = True
+        self._mute_state = MuteState.MUTED  # No frame is handed out any more.
         now_ns = self._host.now_ns()
         self._unwatch_reads()
         self._unwatch_writes()
@@ -512,7 +513,7 @@ class Connection:
             self._channel.metrics.request_done(response.request, now_ns)
         self._unsent.clear()
         self._request = None
-        self._host.forget(self, now_ns)
+        self._host.forget(self)
         if _log.isEnabledFor(cause.level) and self._host.may_log(cause.name, now_ns):
             _log.log(
                 cause.level,

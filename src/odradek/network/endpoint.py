@@ -1,4 +1,4 @@
-"""Listeners as an operator writes them: `NAME://host:port`, their protocols, and which plane is whose.
+"""Listeners as an operator writes them: `NAME://host:port`, what they speak, and for whom.
 
 A listener's name is compared in upper case everywhere. The four protocol names are listeners of
 their own protocol; any other name needs an entry in `listener.security.protocol.map`.
@@ -116,11 +116,16 @@ def parse_endpoints(
         for other in endpoints:
             if other.listener == endpoint.listener:
                 raise ConfigError(key, entry, f"there are two listeners {endpoint.listener}")
-            if key == _LISTENERS and endpoint.port and other.port == endpoint.port:
-                if other.host == endpoint.host or "" in (other.host, endpoint.host):
-                    raise ConfigError(key, entry, f"{other.connection_string} has the port, too")
+            if key == _LISTENERS and _is_same_socket(other, endpoint):
+                raise ConfigError(key, entry, f"{other.connection_string} has the port, too")
         endpoints.append(endpoint)
     return tuple(endpoints)
+
+
+def _is_same_socket(one: EndPoint, other: EndPoint) -> bool:
+    if one.port == 0 or one.port != other.port:
+        return False
+    return one.host == other.host or "" in (one.host, other.host)
 
 
 def _parse_endpoint(entry: str, protocols: Mapping[str, SecurityProtocol], key: str) -> EndPoint:

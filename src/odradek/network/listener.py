@@ -1,9 +1,9 @@
 """A listening socket: binds, accepts, and deals connections to its processors.
 
 A connection is counted first (`odradek.network.connection_quotas`), then offered to each processor
-once, round-robin. There is nobody to block: when there is no slot, no room with any processor, or the
-rate is too high, the listening socket is simply not watched until that has changed, and the kernel
-keeps who knocks. The time goes to AcceptorBlockedPercent.
+once, round-robin. There is nobody to block: when there is no slot, no room with any processor, or
+the rate is too high, the listening socket is simply not watched until that has changed, and the
+kernel keeps who knocks. The time goes to AcceptorBlockedPercent.
 """
 
 import errno
@@ -235,9 +235,7 @@ class Listener:
             _log.warning("Listener %s cannot accept for now: %s", self.name, error)
             self._block_for(_RETRY_MS)
         else:
-            _log.info(
-                "Listener %s: a connection was gone before it was accepted: %s", self.name, error
-            )
+            _log.info("Listener %s: a peer was gone before it was accepted: %s", self.name, error)
 
     def _close_counted(self, sock: socket.socket, address: str) -> None:
         sock.close()

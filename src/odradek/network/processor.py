@@ -1,4 +1,4 @@
-"""The owner of connections: takes them over from the listener, brings answers to them, ends the idle.
+"""The owner of connections: takes them over, brings answers to them, closes the idle ones.
 
 Kafka has a thread here; on one event loop it is an object with an id, a name and gauges of its own.
 Once per turn of the loop, if there is anything to do, `run_turn`
@@ -162,7 +162,7 @@ class Processor:
         connection.last_active_ns = now_ns
         self._connections.move_to_end(connection)
 
-    def forget(self, connection: Connection, now_ns: int) -> None:
+    def forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
         self._quotas.decrement(self._endpoint.listener, connection.context.client_address)
 

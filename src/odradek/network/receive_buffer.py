@@ -143,7 +143,7 @@ class ReceiveBuffer:
         self._charge_at_most(max(0, self._end - START_BYTES))
 
     def trim_to_start(self) -> None:
-        """Give back what a large frame took; its view becomes invalid. For a buffer that is empty."""
+        """Give back what a large frame took, once the buffer is empty."""
         assert self._position == self._end, "bytes are left"
         if self._charged_bytes:
             self.trim()

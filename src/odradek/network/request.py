@@ -52,6 +52,9 @@ class ClientInformation(NamedTuple):
     software_version: str = "unknown"
 
 
+UNKNOWN_CLIENT: Final = ClientInformation()
+
+
 def is_valid_client_information(name: str, version: str) -> bool:
     """Whether both may be taken over: letters, digits, and in between dots and dashes."""
     return bool(_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version))
@@ -67,7 +70,7 @@ class ConnectionContext:
     protocol: SecurityProtocol
     client_address: str
     principal: Principal = ANONYMOUS
-    client_information: ClientInformation = ClientInformation()
+    client_information: ClientInformation = UNKNOWN_CLIENT
     # Whether it came by the control plane's listener.
     is_control_plane: bool = False
 

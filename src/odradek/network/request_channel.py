@@ -8,11 +8,11 @@ A handler is a plain function of a `Request`. It returns
 
 If a handler is free, it is called straight from the connection's read callback: no queue, no task.
 Slots (`num.io.threads`; one on the control plane) bound how many handlers are suspended at a time.
-When all are taken, requests wait in a queue of `queued.max.requests`; when that is full, connections
-keep theirs in their own buffers and stop reading. Nothing is lost, and nobody blocks.
+When all are taken, requests wait in a queue of `queued.max.requests`; when that is full,
+connections keep theirs in their own buffers and stop reading. Nothing is lost, and nobody blocks.
 
-A handler that raises `DecodeError` has met bytes that are no request: the connection closes with one
-line in the log. Any other exception is our bug: it is logged, and the connection closes too.
+A handler that raises `DecodeError` has met bytes that are no request: the connection closes with
+one line in the log. Any other exception is our bug: it is logged, and the connection closes too.
 
 Control plane and data plane differ in their sizes and their metrics' prefix, nothing else.
 """
@@ -33,6 +33,8 @@ from odradek.network.request import (
     SendResponse,
 )
 from odradek.network.request_metrics import RequestMetrics
+from odradek.network.timer_call import TimerCall
+from odradek.purgatory import Timer
 
 __all__ = [
     "CONTROL_PLANE_PREFIX",
@@ -51,6 +53,9 @@ CONTROL_PLANE_SLOTS: Final = 1
 
 # Queued requests served in one turn of the loop, so that sockets and the other plane get theirs.
 _REQUESTS_PER_TURN: Final = 32
+
+# Times of requests show up in their histograms that late.
+_FOLD_AFTER_MS: Final = 1_000
 
 Handler: TypeAlias = Callable[[Request], "Response | Coroutine[Any, Any, Response | None] | None"]
 
@@ -88,6 +93,7 @@ class RequestChannel:
         queue_size: int,
         slots: int,
         clock: PreciseClock,
+        timer: Timer,
         metrics: MetricRegistry,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         request_turn: Callable[[], None],
@@ -108,7 +114,8 @@ class RequestChannel:
         # The request whose handler is on the stack, and its response if that came by send_response.
         self._running: Request | None = None
         self._answered: Response | None = None
-        self.metrics = RequestMetrics(metrics)
+        self.metrics = RequestMetrics(metrics, self._fold_later)
+        self._timer = timer
         self._registry = metrics
         self._prefix = metric_prefix
         self._group = metrics.group("kafka.network", "RequestChannel")
@@ -257,6 +264,9 @@ class RequestChannel:
         processor = self._processors.get(response.request.connection.processor_id)
         if processor is not None:
             processor.enqueue_response(response)
+
+    def _fold_later(self) -> None:
+        self._timer.add(TimerCall(_FOLD_AFTER_MS, self.metrics.fold))
 
     def _response_queue_size(self) -> int:
         return sum(processor.response_queue_size for processor in self._processors.values())

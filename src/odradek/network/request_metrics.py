@@ -12,13 +12,18 @@ TotalTimeMs               start → handed to the kernel
 
 A stamp that was never set counts as response complete, a negative time as 0; the parts then add up
 to the total.
+
+Counting is on the path of every request, and ten histograms each cost microseconds. So a finished
+request only leaves its stamps in a list; the list is folded into the histograms when it is long, or
+a second after its first entry.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from odradek.errors import ErrorCode
 from odradek.metrics import Histogram, Meter, MetricRegistry
-from odradek.network.request import UNSET, Request
+from odradek.network.request import Request
 from odradek.protocol.api_keys import ApiKey
 
 __all__ = ["RequestMetrics", "RequestTimes", "api_name"]
@@ -32,50 +37,63 @@ def api_name(api_key: ApiKey) -> str:
     return api_key.name.title().replace("_", "")
 
 
-class RequestTimes(NamedTuple):
-    """The parts of a request's time, in milliseconds."""
+# A finished request. Stations in nanoseconds, -1 where it did not pass: start, dequeue, local
+# complete, remote complete, response complete, response dequeue, end; then the bytes of its body,
+# nanoseconds spent on conversions, bytes of temporary memory. A plain tuple: one is made per request.
+Stamps: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
 
-    request_queue_ms: float
-    local_ms: float
-    remote_ms: float
-    throttle_ms: float
-    response_queue_ms: float
-    response_send_ms: float
-    total_ms: float
+
+class RequestTimes(NamedTuple):
+    """The parts of many requests' times, in milliseconds: one column per histogram."""
+
+    request_queue_ms: list[float]
+    local_ms: list[float]
+    remote_ms: list[float]
+    throttle_ms: list[float]
+    response_queue_ms: list[float]
+    response_send_ms: list[float]
+    total_ms: list[float]
 
     @classmethod
-    def of(cls, request: Request, end_ns: int) -> "RequestTimes":
-        start = request.start_ns
-        complete = request.response_complete_ns
-        dequeue = request.dequeue_ns if request.dequeue_ns != UNSET else start
-        local = request.api_local_complete_ns
-        if local == UNSET:
-            local = complete
-        remote = request.api_remote_complete_ns
-        if remote == UNSET:
-            remote = complete
-        response_dequeue = request.response_dequeue_ns
-        if response_dequeue == UNSET:
-            response_dequeue = complete
+    def of(cls, pending: Sequence[Stamps]) -> "RequestTimes":
+        start, dequeue, local, remote, complete, response_dequeue, end, *_ = zip(
+            *pending, strict=True
+        )
+        dequeue = _or_else(dequeue, start)
+        local = _or_else(local, complete)
+        remote = _or_else(remote, complete)
+        response_dequeue = _or_else(response_dequeue, complete)
         return cls(
-            _ms(dequeue - start),
-            _ms(local - dequeue),
-            _ms(remote - local),
-            _ms(complete - remote),
-            _ms(response_dequeue - complete),
-            _ms(end_ns - response_dequeue),
-            _ms(end_ns - start),
+            _elapsed_ms(start, dequeue),
+            _elapsed_ms(dequeue, local),
+            _elapsed_ms(local, remote),
+            _elapsed_ms(remote, complete),
+            _elapsed_ms(complete, response_dequeue),
+            _elapsed_ms(response_dequeue, end),
+            _elapsed_ms(start, end),
         )
 
 
-def _ms(duration_ns: int) -> float:
-    return duration_ns / _NS_PER_MS if duration_ns > 0 else 0.0
+def _or_else(stamps: tuple[int, ...], otherwise: tuple[int, ...]) -> tuple[int, ...]:
+    """The stamps, where they were set."""
+    if min(stamps) >= 0:
+        return stamps
+    return tuple(
+        stamp if stamp >= 0 else other for stamp, other in zip(stamps, otherwise, strict=True)
+    )
+
+
+def _elapsed_ms(begun: tuple[int, ...], ended: tuple[int, ...]) -> list[float]:
+    return [
+        (end - begin) / _NS_PER_MS if end > begin else 0.0
+        for begin, end in zip(begun, ended, strict=True)
+    ]
 
 
 class _ApiMetrics:
-    """The instruments of one request name."""
+    """The instruments of one request name, and what is not folded into them yet."""
 
-    __slots__ = ("_conversions", "_request_bytes", "_temporary_memory", "_times")
+    __slots__ = ("_conversions", "_request_bytes", "_temporary_memory", "_times", "pending")
 
     _TIME_NAMES = (
         "RequestQueueTimeMs",
@@ -89,6 +107,7 @@ class _ApiMetrics:
 
     def __init__(self, registry: MetricRegistry, name: str) -> None:
         group = registry.group("kafka.network", "RequestMetrics", request=name)
+        self.pending: list[Stamps] = []
         self._times = tuple(group.histogram(time_name) for time_name in self._TIME_NAMES)
         self._request_bytes = group.histogram("RequestBytes")
         self._conversions: Histogram | None = None
@@ -97,20 +116,27 @@ class _ApiMetrics:
             self._conversions = group.histogram("MessageConversionsTimeMs")
             self._temporary_memory = group.histogram("TemporaryMemoryBytes")
 
-    def update(self, request: Request, times: RequestTimes) -> None:
-        for histogram, value in zip(self._times, times, strict=True):
-            histogram.update(value)
-        self._request_bytes.update(len(request.payload) - request.body_offset)
+    def fold(self) -> None:
+        pending, self.pending = self.pending, []
+        for histogram, values in zip(self._times, RequestTimes.of(pending), strict=True):
+            histogram.update_all(values)
+        self._request_bytes.update_all([stamps[7] for stamps in pending])
         if self._conversions is not None and self._temporary_memory is not None:
-            self._conversions.update(request.message_conversions_ns / _NS_PER_MS)
-            self._temporary_memory.update(request.temporary_memory_bytes)
+            self._conversions.update_all([stamps[8] / _NS_PER_MS for stamps in pending])
+            self._temporary_memory.update_all([stamps[9] for stamps in pending])
 
 
 class RequestMetrics:
-    """Counts finished requests; instruments are made when an API is first used."""
+    """Counts finished requests; instruments are made when an API is first used.
 
-    def __init__(self, registry: MetricRegistry) -> None:
+    Args:
+        fold_later: Asked, once per list, to call `fold` within about a second.
+    """
+
+    def __init__(self, registry: MetricRegistry, fold_later: Callable[[], object]) -> None:
         self._registry = registry
+        self._fold_later = fold_later
+        self._is_fold_due = False
         self._by_name: dict[str, _ApiMetrics] = {}
         self._by_version: dict[tuple[int, int], tuple[Meter, _ApiMetrics]] = {}
         self._errors: dict[tuple[int, int], Meter] = {}
@@ -121,11 +147,38 @@ class RequestMetrics:
         found = self._by_version.get((header.api_key, header.api_version))
         if found is None:
             found = self._add_version(header.api_key, header.api_version)
-        found[0].count += 1
-        times = RequestTimes.of(request, end_ns)
-        found[1].update(request, times)
+        meter, api = found
+        meter.count += 1
+        stamps = (
+            request.start_ns,
+            request.dequeue_ns,
+            request.api_local_complete_ns,
+            request.api_remote_complete_ns,
+            request.response_complete_ns,
+            request.response_dequeue_ns,
+            end_ns,
+            len(request.payload) - request.body_offset,
+            request.message_conversions_ns,
+            request.temporary_memory_bytes,
+        )
+        api.pending.append(stamps)
+        if not self._is_fold_due:
+            self._is_fold_due = True
+            self._fold_later()
+        elif len(api.pending) >= _MAX_PENDING:
+            api.fold()
         if request.metrics_name is not None:
-            self._of_name(request.metrics_name).update(request, times)
+            other = self._of_name(request.metrics_name)
+            other.pending.append(stamps)
+            if len(other.pending) >= _MAX_PENDING:
+                other.fold()
+
+    def fold(self) -> None:
+        """Bring the histograms up to date."""
+        self._is_fold_due = False
+        for api in self._by_name.values():
+            if api.pending:
+                api.fold()
 
     def count_errors(self, api_key: ApiKey, code: ErrorCode, count: int = 1) -> None:
         """Count error codes of a response, NONE too."""
@@ -141,8 +194,7 @@ class RequestMetrics:
         name = api_name(api_key)
         group = self._registry.group("kafka.network", "RequestMetrics", request=name)
         found = group.meter("RequestsPerSec", version=str(version)), self._of_name(name)
-        # An ApiVersions request may carry any version: 65536 of them are not worth remembering.
-        if len(self._by_version) < MAX_VERSIONS:
+        if len(self._by_version) < _MAX_VERSIONS:
             self._by_version[int(api_key), version] = found
         return found
 
@@ -153,5 +205,8 @@ class RequestMetrics:
         return found
 
 
-# Twice of all versions of all APIs.
-MAX_VERSIONS: Final = 2_000
+# Folded at this length at the latest.
+_MAX_PENDING: Final = 256
+# Twice of all versions of all APIs: an ApiVersions request may carry any, and 65536 of them are not
+# worth remembering.
+_MAX_VERSIONS: Final = 2_000

@@ -304,6 +304,7 @@ class SocketServer:
             queue_size=queue_size,
             slots=slots,
             clock=self._clock,
+            timer=self._timer,
             metrics=self._metrics,
             spawn=self._spawn,
             request_turn=self._request_turn,

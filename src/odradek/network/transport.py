@@ -15,8 +15,10 @@ connection watches the socket for writing as long as `wants_write`.
 """
 
 import ssl
+from collections.abc import Callable
+from contextlib import suppress
 from socket import MSG_NOSIGNAL, socket
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from odradek.network.send_queue import FLUSH_BUDGET_BYTES, SendQueue
 
@@ -78,7 +80,7 @@ class TlsTransport:
         server_hostname: For a client: the name the certificate must have. None for a server.
     """
 
-    __slots__ = ("_incoming", "_is_eof", "_outgoing", "_socket", "_tls", "_unsent")
+    __slots__ = ("_incoming", "_is_eof", "_outgoing", "_read_into", "_socket", "_tls", "_unsent")
 
     def __init__(
         self,
@@ -94,6 +96,8 @@ class TlsTransport:
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
         )
+        # With a buffer it returns a count, which the declaration of `read` does not know.
+        self._read_into = cast("Callable[[int, memoryview], int]", self._tls.read)
         # Encrypted bytes the kernel did not take. Invariant: bounded by what one piece encrypts to.
         self._unsent = memoryview(b"")
         self._is_eof = False
@@ -138,7 +142,7 @@ class TlsTransport:
         try:
             while count < size:
                 try:
-                    received = self._tls.read(size - count, view[count:])
+                    received = self._read_into(size - count, view[count:])
                 except ssl.SSLWantReadError:
                     if self._is_eof:
                         break
@@ -174,14 +178,11 @@ class TlsTransport:
 
     def shut_down(self) -> None:
         """Say goodbye if the socket takes it; never waits for the peer's."""
-        try:
+        # A peer that hung up, or a handshake that never ended: there is nobody to say it to.
+        with suppress(ssl.SSLError, OSError, ValueError):
             self._tls.unwrap()
-        except (ssl.SSLError, OSError, ValueError):
-            pass  # A peer that hung up, or a handshake that never ended: nobody to say it to.
-        try:
+        with suppress(OSError):
             self._push()
-        except OSError:
-            pass
 
     def peer_certificate(self) -> bytes | None:
         """What the peer proved to be, as DER; None if it did not have to."""

@@ -968,13 +968,14 @@ class Log:
             self._stable_place = None
             self._limit_pending_flushes(offset)
             self.update_log_end_offset(offset)
+            is_start_lowered = offset < self._log_start_offset
             self._log_start_offset = min(offset, self._log_start_offset)
             self.leader_epochs.truncate_from_end(offset)
             self.leader_epochs.flush()
             self.rebuild_producer_state()
         except OSError as error:
             raise self.fail_halfway("truncate", error) from error
-        self.log_directory.checkpoint_recovery_points()
+        self._checkpoint_truncation(is_start_lowered)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -994,12 +995,19 @@ class Log:
             self.update_log_end_offset(offset)
             self.leader_epochs.clear()
             self.producer_state.truncate_fully_and_start_at(offset)
+            is_start_lowered = offset < self._log_start_offset
             self._log_start_offset = offset
             self.set_high_watermark(self._end)
             self._recovery_point = offset
         except OSError as error:
             raise self.fail_halfway("truncate", error) from error
+        self._checkpoint_truncation(is_start_lowered)
+
+    def _checkpoint_truncation(self, is_start_lowered: bool) -> None:
+        """Before the next append: a start after a crash must not take the old ends for true."""
         self.log_directory.checkpoint_recovery_points()
+        if is_start_lowered:  # A log that ends below its checkpointed start would be emptied.
+            self.log_directory.checkpoint_log_starts()
 
     def _limit_pending_flushes(self, offset: int) -> None:
         """What is appended from `offset` on is not what the flushes under way have seen."""

@@ -8,7 +8,8 @@ Data at or above it was in the page cache only, so the first batch that is not w
 | damage                                  | below `cut_from`          | at or above it          |
 |-----------------------------------------|---------------------------|-------------------------|
 | bad checksum, bad offset, length intact | reported, stepped over    | file cut in front of it |
-| chain of batches lost                   | reported, scan ends there | file cut in front of it |
+| chain of batches lost                   | reported, the next sound  | file cut in front of it |
+|                                         | batch is looked for       |                         |
 """
 
 import logging
@@ -22,7 +23,7 @@ from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.producer_replay import aborted_transaction, apply_batch
 from odradek.storage.producer_state import ProducerStateManager
 from odradek.storage.scan import Damage
-from odradek.storage.segment import LogSegment
+from odradek.storage.segment import LogSegment, Salvage
 from odradek.storage.transaction_index import AbortedTransaction
 
 __all__ = ["NEVER_CUT", "RecoveredSegment", "SegmentOverflow", "recover_segment"]
@@ -81,8 +82,16 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
     last_entry_position = 0
     damage: Damage | None = None
     is_tail_damaged = False
-    scan = segment.scan(check_crc=True)
-    for batch in scan:
+
+    def keeps(found: Damage) -> bool:
+        """Whether damage that broke the chain has to stay."""
+        if next_offset >= cut_from:
+            return False
+        _report(segment, found, next_offset)
+        return True
+
+    salvage = Salvage(segment, keeps)
+    for batch in salvage:
         position, header, view, _ = batch
         problem = segment.problem_with(batch, next_offset)
         if problem is not None:
@@ -98,7 +107,7 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
         if header.max_timestamp > max_timestamp:
             max_timestamp = header.max_timestamp
             segment.note_timestamp(max_timestamp, last_offset)
-        if position - last_entry_position > index_interval_bytes:
+        if position - last_entry_position > index_interval_bytes or salvage.is_resumed:
             try:
                 segment.add_scanned_entries(last_offset, position)
             except InvalidOffsetError as error:  # Old formats do not promise that offsets grow.
@@ -118,12 +127,12 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
                     aborted.append(aborted_transaction(state, completed))
                 state.complete_transaction(completed)
         next_offset = max(next_offset, last_offset + 1)
+        salvage.next_offset, salvage.good_end = next_offset, position + header.size
         is_tail_damaged = False
-    if damage is None and scan.damage is not None:
+    if damage is None and salvage.damage is not None:
         if next_offset >= cut_from:
-            damage = scan.damage
+            damage = salvage.damage
         else:
-            _report(segment, scan.damage, next_offset)
             is_tail_damaged = True
     truncated = 0
     if damage is not None:

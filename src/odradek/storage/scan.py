@@ -6,6 +6,7 @@ ends with `Scan.damage` saying where the chain of batches broke and why, and the
 whether to cut, to report or to rebuild.
 """
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from odradek.records.batch import (
     peek_header,
 )
 
-__all__ = ["CHUNK_BYTES", "Damage", "Scan", "ScannedBatch"]
+__all__ = ["CHUNK_BYTES", "Damage", "Scan", "ScannedBatch", "find_batch"]
 
 CHUNK_BYTES = (
     1 << 20
@@ -84,7 +85,7 @@ class Scan:
         new_batch = ScannedBatch._make
         while self.valid_end < end:
             chunk_start = self.valid_end
-            chunk = self._read(chunk_start, self._chunk_bytes)
+            chunk = self.read(chunk_start, self._chunk_bytes)
             available = len(chunk)
             position = 0
             while position + HEADER_SIZE <= available:
@@ -110,7 +111,7 @@ class Scan:
                 )
                 position = batch_end
             if self.valid_end == chunk_start:  # Larger than a chunk, at the very end, or broken.
-                batch = self._read_alone(chunk_start)
+                batch = self.read_alone(chunk_start)
                 if batch is None:
                     return
                 self.valid_end = chunk_start + batch.header.size
@@ -130,9 +131,9 @@ class Scan:
         valid = not self._check_crc or is_crc_valid(view, 0, header.size)
         return ScannedBatch(chunk_start + position, header, view, valid)
 
-    def _read_alone(self, position: int) -> ScannedBatch | None:
+    def read_alone(self, position: int) -> ScannedBatch | None:
         """One batch by a read of its own; None with `damage` set if there is none."""
-        prefix = self._read(position, HEADER_SIZE)
+        prefix = self.read(position, HEADER_SIZE)
         try:
             header = peek_header(prefix)
         except CorruptRecordError as error:
@@ -147,7 +148,7 @@ class Scan:
                 f"the batch says {header.size} bytes, {self._end - position} are left",
             )
             return None
-        view = self._read(position, header.size)
+        view = self.read(position, header.size)
         if len(view) < header.size:
             self.damage = Damage(
                 position, f"the batch says {header.size} bytes, the file ends after {len(view)}"
@@ -156,7 +157,8 @@ class Scan:
         valid = not self._check_crc or is_crc_valid(view, 0, header.size)
         return ScannedBatch(position, header, view, valid)
 
-    def _read(self, position: int, size: int) -> memoryview:
+    def read(self, position: int, size: int) -> memoryview:
+        """Bytes of the range; fewer only where it, or the file, ends."""
         wanted = min(size, self._end - position)
         data = self._disk.pread(self._fd, wanted, position)
         while len(data) < wanted:  # A read may return less; an empty one is the end of the file.
@@ -165,3 +167,35 @@ class Scan:
                 break
             data += more
         return memoryview(data)
+
+
+def find_batch(
+    disk: Disk, fd: int, start: int, end: int, *, first_offset: int, last_offset: int
+) -> int | None:
+    """Position of the first sound batch in [start, end), wherever it may begin.
+
+    For a file whose chain of batches is lost. The upper half of a base offset hardly changes within
+    a segment and the magic stands 16 bytes behind it: a pattern finds the candidates at the speed
+    of the memory, and offsets and checksum tell the real ones.
+
+    Args:
+        first_offset: The batch starts here, or later.
+        last_offset: It ends here, or earlier.
+    """
+    halves = {(offset >> 32).to_bytes(4, "big") for offset in (first_offset, last_offset)}
+    upper = b"|".join(re.escape(half) for half in sorted(halves))
+    candidate = re.compile(rb"(?=(?:" + upper + rb").{12}\x02)", re.DOTALL)
+    scan = Scan(disk, fd, start, end, check_crc=False)
+    for chunk_start in range(start, end, CHUNK_BYTES):
+        chunk = scan.read(chunk_start, CHUNK_BYTES + HEADER_SIZE)
+        for match in candidate.finditer(chunk):
+            if match.start() >= CHUNK_BYTES:
+                break
+            position = chunk_start + match.start()
+            batch = Scan(disk, fd, position, end, check_crc=True).read_alone(position)
+            if batch is None or not batch.is_crc_valid:
+                continue
+            header = batch.header
+            if first_offset <= header.base_offset <= header.last_offset <= last_offset:
+                return position
+    return None

@@ -18,7 +18,7 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from odradek.errors import (
@@ -41,11 +41,11 @@ from odradek.storage.paths import (
     TRANSACTION_INDEX_SUFFIX,
     segment_path,
 )
-from odradek.storage.scan import Damage, Scan, ScannedBatch
+from odradek.storage.scan import Damage, Scan, ScannedBatch, find_batch
 from odradek.storage.time_index import TimeIndex
 from odradek.storage.transaction_index import TransactionIndex
 
-__all__ = ["BatchPlace", "FileSlice", "LogSegment", "SegmentRead", "TailScan"]
+__all__ = ["BatchPlace", "FileSlice", "LogSegment", "Salvage", "SegmentRead", "TailScan"]
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +103,50 @@ class TailScan(NamedTuple):
 
     next_offset: int
     damage: Damage | None  # The end could not be reached: load as after an unclean stop.
+
+
+class Salvage:
+    """Iterates all batches of a segment that can be reached, also behind a broken chain.
+
+    The user says with `next_offset` and `good_end` how far it has accepted what it got; a search
+    for the next sound batch begins there. Damage is told to `on_damage`, which ends the iteration
+    by returning False.
+    """
+
+    __slots__ = ("_on_damage", "_segment", "damage", "good_end", "is_resumed", "next_offset")
+
+    def __init__(
+        self, segment: "LogSegment", on_damage: Callable[[Damage], bool] | None = None
+    ) -> None:
+        self._segment = segment
+        self._on_damage = on_damage
+        self.next_offset = segment.base_offset  # Behind the last accepted batch.
+        self.good_end = 0  # Its end in the file.
+        self.is_resumed = False  # The batch at hand stands behind a gap in the chain.
+        self.damage: Damage | None = None  # Where the chain was lost and not found again.
+
+    def __iter__(self) -> Iterator[ScannedBatch]:
+        segment = self._segment
+        start = 0
+        while True:
+            scan = segment.scan(start, check_crc=True)
+            for batch in scan:
+                yield batch
+                self.is_resumed = False
+            self.damage = scan.damage
+            if scan.damage is None or not self._tell(scan.damage):
+                return
+            found = segment.find_batch(max(start, self.good_end) + 1, self.next_offset)
+            if found is None:
+                return
+            logger.error("%s: the batches go on at position %d", segment.path, found)
+            start, self.damage, self.is_resumed = found, None, True
+
+    def _tell(self, damage: Damage) -> bool:
+        if self._on_damage is not None:
+            return self._on_damage(damage)
+        logger.error("%s: %s, at position %d", self._segment.path, damage.reason, damage.position)
+        return True
 
 
 class LogSegment:
@@ -363,10 +407,28 @@ class LogSegment:
             wanted = min(_STEP_BYTES, self.size - position)
             chunk = self._disk.pread(self.fd, wanted, position)
             place = self._step(chunk, position, offset)
-            if isinstance(place, BatchPlace) or place is None:
+            if isinstance(place, BatchPlace):
                 return place
+            if place is None:
+                break
             position = place
-        return None
+        return self._place_around_damage(offset, start_position)
+
+    def _place_around_damage(self, offset: int, start_position: int) -> BatchPlace | None:
+        """What the next index entry leads to, where the way from the one before is broken."""
+        if not self.offset_index.is_loaded:
+            return None
+        entry = self.offset_index.get().ceiling(offset)
+        if entry is None or entry.position < start_position:
+            return None
+        try:
+            self._check_entry(*entry)
+            header = self.header_at(entry.position)
+        except (CorruptIndexError, CorruptRecordError):
+            return None
+        if header is None or header.last_offset < offset:
+            return None
+        return BatchPlace(entry.position, header)
 
     def _step(self, chunk: bytes, chunk_start: int, offset: int) -> BatchPlace | int | None:
         """The batch within the chunk, or the position to read on from."""
@@ -375,7 +437,7 @@ class LogSegment:
             try:
                 header = peek_header(chunk, position)
             except CorruptRecordError:
-                return None  # Damage below the recovery point: nothing can be found behind it.
+                return None  # Damage below the recovery point: the chain is lost.
             if header is None:
                 return chunk_start + position if position else None
             if header.last_offset >= offset:
@@ -449,6 +511,17 @@ class LogSegment:
     def scan(self, start: int = 0, *, check_crc: bool = False) -> Scan:
         """Steps through the batches from a position on."""
         return Scan(self._disk, self.fd, start, self.size, check_crc=check_crc)
+
+    def find_batch(self, start: int, first_offset: int) -> int | None:
+        """Where the next sound batch begins, looked for byte by byte."""
+        return find_batch(
+            self._disk,
+            self.fd,
+            start,
+            self.size,
+            first_offset=first_offset,
+            last_offset=self.base_offset + INT32_MAX,
+        )
 
     def problem_with(self, batch: ScannedBatch, next_offset: int) -> str | None:
         """What is wrong with a batch that stands behind `next_offset`; None if nothing is.
@@ -560,8 +633,8 @@ class LogSegment:
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = next_offset = self.base_offset
         last_entry_position = 0
-        scan = self.scan(check_crc=True)
-        for batch in scan:
+        salvage = Salvage(self)
+        for batch in salvage:
             position, header, _, _ = batch
             last_offset = header.last_offset
             problem = self.problem_with(batch, next_offset)
@@ -570,18 +643,14 @@ class LogSegment:
             if problem is not None:
                 logger.error("%s: %s, at position %d", self.path, problem, position)
                 continue
-            next_offset = max(next_offset, last_offset + 1)
+            salvage.next_offset = next_offset = max(next_offset, last_offset + 1)
+            salvage.good_end = position + header.size
             if header.max_timestamp > self._max_timestamp:
                 self.note_timestamp(header.max_timestamp, last_offset)
-            if position - last_entry_position > self._index_interval_bytes:
+            if position - last_entry_position > self._index_interval_bytes or salvage.is_resumed:
                 with contextlib.suppress(InvalidOffsetError):  # Old formats may go backwards.
                     self.add_scanned_entries(last_offset, position)
                 last_entry_position = position
-        if scan.damage is not None:
-            logger.error(
-                "%s: %s at position %d: what lies behind cannot be indexed",
-                self.path, scan.damage.reason, scan.damage.position,
-            )  # fmt: skip
         if self._writable_offset_index is None:
             self.finish_scanned_entries()
         else:

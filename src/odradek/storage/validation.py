@@ -42,6 +42,7 @@ INT64_MIN = -(2**63)
 _MIN_REGION_CAP = 256 << 20  # Decompressed bytes that are always allowed.
 _REGION_CAP_FACTOR = 64  # … and how many times the largest batch beyond that.
 
+_LAST_CODEC = int(Codec.ZSTD)
 # Attribute bits that only the broker itself sets.
 _NOT_FOR_CLIENTS = CONTROL_MASK | DELETE_HORIZON_MASK
 
@@ -126,8 +127,8 @@ class BatchValidator:
         ):
             raise _client_error(header)
         codec = attributes & CODEC_MASK
-        if codec > Codec.ZSTD:
-            raise InvalidRecordError(f"codec {codec} does not exist, expected 0 to 4")
+        if codec > _LAST_CODEC:
+            raise InvalidRecordError(f"codec {codec} does not exist, expected 0 to {_LAST_CODEC}")
         must_recompress = (
             self._target is not None and self._target != codec and not attributes & CONTROL_MASK
         )

@@ -41,6 +41,7 @@ class ReliableProducer:
         self._written = written
         settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
+            "log_level": 3,  # Not that a coordinator is still loading; errors are raised.
             # Batches are cut by count alone, so that their number does not depend on the clock.
             "linger.ms": 500,
             "batch.num.messages": 50,

@@ -2,6 +2,7 @@
 
 import fcntl
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -30,6 +31,7 @@ def once_per_run(
             result: _T = pickle.loads(result_path.read_bytes())
             return result
         directory = root / name
+        shutil.rmtree(directory, ignore_errors=True)  # Another worker's attempt that failed.
         directory.mkdir()
         result = build(directory)
         result_path.write_bytes(pickle.dumps(result))

@@ -21,6 +21,7 @@ from tests.support.logs import (
     marker,
     offsets,
     read_all,
+    readable_offsets,
 )
 
 SIZE = 100  # Of a batch; one record each.
@@ -62,7 +63,7 @@ class ReadCounter(Disk):
         self._names[fd] = os.path.basename(path)
         return fd
 
-    def pread(self, fd: int, length: int, offset: int, /) -> bytes:  # type: ignore[override]
+    def pread(self, fd: int, length: int, offset: int, /) -> bytes:
         data = os.pread(fd, length, offset)
         name = self._names[fd]
         self.read_bytes[name] = self.read_bytes.get(name, 0) + len(data)
@@ -197,7 +198,8 @@ def test_a_log_that_is_being_deleted_keeps_its_bytes(tmp_path: Path) -> None:
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(directory)}
         log = fixture.open(directory=directory)
         assert bases(log) == [0, 100, 200]
-        assert {e.name: e.stat().st_size for e in os.scandir(directory)} == sizes
+        logs = {e.name: e.stat().st_size for e in os.scandir(directory) if ".log" in e.name}
+        assert logs.items() <= sizes.items()
 
 
 def test_a_preallocated_segment_comes_back(tmp_path: Path) -> None:
@@ -273,9 +275,8 @@ def test_damage_at_the_end_hands_out_no_offset_twice(file: str, bit: int, tmp_pa
         assert fixture.path(name(200, ".log")).stat().st_size == size
         info = log.append_as_leader(batch(size=SIZE), leader_epoch=0)
         assert info.first_offset == 250
-        found = offsets(read_all(log))
-        assert found[:249] == list(range(249))
-        assert found[-1] == 250
+        readable = readable_offsets(log)
+        assert readable == [*range(249), 250] if file == ".log" else list(range(251))
         fixture.reopen(clean=True)
         assert fixture.log is not None
         assert fixture.log.log_end_offset == 251

@@ -23,6 +23,7 @@ from odradek.storage.appends import LogAppendInfo, analyze_records
 from odradek.storage.config import LogConfig
 from odradek.storage.loader import load_log
 from odradek.storage.log import FetchIsolation, Log
+from odradek.storage.log_directory import LogDirectory
 from odradek.storage.offsets import LogOffsetMetadata
 from odradek.testing import SimDisk
 from tests.support.log_scenarios import (
@@ -634,7 +635,7 @@ def test_failed_write(failing: LogFixture, disk: SimDisk, kind: str) -> None:
     failing.append(5)
     acknowledged = read_all(log)
     before = log.offsets()
-    failures = []
+    failures: list[LogDirectory] = []
     failing.log_directory.on_failure = failures.append
     if kind == "error":
         disk.fail("write", path_contains=".log")

@@ -157,7 +157,7 @@ def test_above_the_recovery_point_damage_ends_the_segment(bit: int, prepare: Pre
 def test_below_the_recovery_point_nothing_is_cut(
     bit: int, cut_from: int, prepare: Prepare, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The damaged batch is stepped over; where its length lies, the chain behind it is lost."""
+    """The damaged batch is stepped over; where its length lies, the chain is found again."""
     segment = prepare(batches(12))
     flip_bit(segment.path, 6000 * 8 + bit)
     damaged = Path(segment.path).read_bytes()
@@ -165,7 +165,8 @@ def test_below_the_recovery_point_nothing_is_cut(
     assert Path(segment.path).read_bytes() == damaged
     assert result.truncated_bytes == 0
     assert result.damage is None
-    assert result.next_offset == (6 if result.is_tail_damaged else 12)
+    assert (result.next_offset, result.is_tail_damaged) == (12, False)
+    assert all(segment.read(i, 1) is not None for i in range(12))
     errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert errors
     assert "position 6000, behind offset 5" in errors[0]
@@ -177,6 +178,26 @@ def test_damage_above_is_cut_though_there_is_some_below(prepare: Prepare) -> Non
     flip_bit(segment.path, 9500 * 8)
     result = recover(segment, cut_from=8)
     assert (result.next_offset, segment.size) == (9, 9000)
+
+
+@pytest.mark.parametrize("base", [0, (1 << 32) - 6])
+def test_a_lost_chain_is_found_again(
+    base: int, prepare: Prepare, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Twice in one segment; the batches behind are read, indexed and replayed."""
+    segment = prepare(batches(20, base=base), base)
+    for position in (3000, 11_000):
+        with open(segment.path, "r+b") as file:
+            file.seek(position)
+            file.write(b"\x02" * 1500)
+    state = new_state(segment)
+    result = recover(segment, cut_from=base + 20, state=state)
+    assert (result.next_offset, result.truncated_bytes) == (base + 20, 0)
+    assert state.map_end_offset == base + 20
+    found = [segment.translate_offset(base + i) for i in range(20)]
+    positions = [place.position // 1000 for place in found if place is not None]
+    assert positions == [0, 1, 2, 5, 5, 5, *range(6, 11), 13, 13, *range(13, 20)]
+    assert any("go on at position 5000" in r.getMessage() for r in caplog.records)
 
 
 def test_a_damaged_last_batch_below_the_recovery_point_is_a_damaged_tail(prepare: Prepare) -> None:

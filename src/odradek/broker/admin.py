@@ -1,0 +1,95 @@
+"""What the handlers of administrators' requests share: the controller's face, and waiting.
+
+A change is made by the controller and seen by clients in the metadata of whichever broker they ask.
+So a handler first has the controller decide and store, which takes a slot while it waits, then
+parks the request until this broker's own metadata shows the change or the client's time is up.
+A parked request takes no slot: administrators who wait for a dead broker stop nobody else.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from odradek.controller.events import ElectionType
+from odradek.controller.results import (
+    CreatePartitionsResult,
+    DeletedTopic,
+    ElectionOutcome,
+    NewPartitions,
+    NewTopic,
+    TopicResult,
+)
+from odradek.metadata.image import ClusterImage
+from odradek.model import ReplicaAssignment, TopicPartition
+
+__all__ = [
+    "NOT_CONTROLLER_MESSAGE",
+    "TIMED_OUT_MESSAGE",
+    "ControllerApi",
+    "find_repeated",
+    "has_leaders",
+    "is_gone",
+]
+
+NOT_CONTROLLER_MESSAGE: Final = "This broker is not the active controller."
+TIMED_OUT_MESSAGE: Final = "The change is stored, but was not seen here before the time was up."
+
+
+class ControllerApi(Protocol):
+    """The controller of this broker, active or not, as administrators' requests need it.
+
+    Every call raises `ApiError` with NOT_CONTROLLER if it is not active when its turn comes.
+    """
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is the cluster's controller now."""
+        ...
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool
+    ) -> Sequence[TopicResult]: ...
+
+    async def delete_topics(self, topics: Sequence[str]) -> Sequence[DeletedTopic]: ...
+
+    async def create_partitions(
+        self, topics: Sequence[NewPartitions], *, validate_only: bool
+    ) -> Sequence[CreatePartitionsResult]: ...
+
+    async def elect_leaders(
+        self, partitions: Sequence[TopicPartition] | None, election_type: ElectionType
+    ) -> Mapping[TopicPartition, ElectionOutcome]:
+        """Elects, for all partitions if None is given."""
+        ...
+
+    async def list_reassignments(
+        self, partitions: Sequence[TopicPartition] | None
+    ) -> Mapping[TopicPartition, ReplicaAssignment]:
+        """Those of the partitions, or of all, whose replicas are being moved."""
+        ...
+
+
+def find_repeated(names: Iterable[str]) -> frozenset[str]:
+    """The names that come more than once."""
+    return frozenset(name for name, count in Counter(names).items() if count > 1)
+
+
+def has_leaders(
+    image: ClusterImage, topic: str, partition_count: int, topic_id: uuid.UUID | None
+) -> bool:
+    """Whether the first `partition_count` partitions of the topic all have a leader that lives."""
+    found = image.topics.get(topic)
+    if found is None or (topic_id is not None and found.id not in (None, topic_id)):
+        return False
+    for number in range(partition_count):
+        state = found.partitions.get(number)
+        if state is None or state.leader not in image.brokers:
+            return False
+    return True
+
+
+def is_gone(image: ClusterImage, topic: str, topic_id: uuid.UUID | None) -> bool:
+    """Whether the topic is not there any more; one of its name with another id is another one."""
+    found = image.topics.get(topic)
+    return found is None or (topic_id is not None and found.id not in (None, topic_id))

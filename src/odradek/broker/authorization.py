@@ -1,0 +1,103 @@
+"""Who may do what: the question handlers ask, whoever answers it.
+
+The numbers are those of the wire and of stored access rules.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final, Protocol
+
+from odradek.network.request import Request
+
+__all__ = [
+    "CLUSTER_NAME",
+    "CLUSTER_OPERATIONS",
+    "NOT_ASKED",
+    "TOPIC_OPERATIONS",
+    "AllowEverything",
+    "Authorizer",
+    "Operation",
+    "ResourceType",
+    "operation_bits",
+]
+
+CLUSTER_NAME: Final = "kafka-cluster"  # The name of the only resource of type CLUSTER.
+NOT_ASKED: Final = -(1 << 31)  # Authorised operations nobody asked for.
+
+
+class ResourceType(IntEnum):
+    """What access rules are about."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+class Operation(IntEnum):
+    """What can be allowed or denied."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+TOPIC_OPERATIONS: Final = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS: Final = (
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
+
+
+class Authorizer(Protocol):
+    """Decides."""
+
+    def is_allowed(
+        self, request: Request, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        """Whether who sent the request may do this to the resource of that very name."""
+        ...
+
+
+class AllowEverything:
+    """The authorizer of a cluster without access rules."""
+
+    __slots__ = ()
+
+    def is_allowed(
+        self,
+        request: Request,  # noqa: ARG002 - nobody is asked who they are
+        operation: Operation,  # noqa: ARG002
+        resource: ResourceType,  # noqa: ARG002
+        name: str,  # noqa: ARG002
+    ) -> bool:
+        return True
+
+
+def operation_bits(operations: Iterable[Operation]) -> int:
+    """A set of operations as answers carry it: the bit of each one's number."""
+    bits = 0
+    for operation in operations:
+        bits |= 1 << operation
+    return bits

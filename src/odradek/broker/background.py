@@ -1,0 +1,61 @@
+"""A log's background work on an event loop: blocking calls on threads, postponed ones on timers."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+__all__ = ["LoopTasks"]
+
+logger = logging.getLogger(__name__)
+
+
+class LoopTasks:
+    """`storage.BackgroundTasks` on a loop; the loop's thread owns the logs.
+
+    Args:
+        loop: Where `done` and `action` run.
+        executor: Where `work` runs.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor) -> None:
+        self._loop = loop
+        self._executor = executor
+        self._pending: set[asyncio.Future[None]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._is_stopped = False
+
+    def submit(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        """Runs `work` on a thread, then tells `done` on the loop."""
+        future = self._loop.run_in_executor(self._executor, work)
+        self._pending.add(future)
+
+        def finish(finished: asyncio.Future[None]) -> None:
+            self._pending.discard(finished)
+            done(finished.exception())
+
+        future.add_done_callback(finish)
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Runs `action` on the loop after a delay; not at all once stopped."""
+        if self._is_stopped:
+            return
+        timer: asyncio.TimerHandle
+
+        def run() -> None:
+            self._timers.discard(timer)
+            action()
+
+        timer = self._loop.call_later(delay_ms / 1000, run)
+        self._timers.add(timer)
+
+    async def stop(self) -> None:
+        """Drops what is postponed and waits for what is running."""
+        self._is_stopped = True
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        while self._pending:
+            await asyncio.wait(set(self._pending))

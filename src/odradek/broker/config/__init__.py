@@ -1,0 +1,46 @@
+"""The broker's configuration: Kafka's keys, where their values come from, and who gets them."""
+
+from odradek.broker.config.broker import (
+    BROKER_DEFINITION,
+    BrokerSettings,
+    load_broker_settings,
+)
+from odradek.broker.config.components import (
+    InternalTopicsSettings,
+    LogSettings,
+    NodeSettings,
+    ObservabilitySettings,
+    QuotaSettings,
+    ReplicationSettings,
+    RequestSettings,
+    TopicSettings,
+)
+from odradek.broker.config.describe import ConfigRow, ConfigSynonym
+from odradek.broker.config.kafka_keys import KAFKA_KEYS
+from odradek.broker.config.tls import TlsSettings
+from odradek.broker.config.topic import TOPIC_DEFINITION, TopicConfig
+from odradek.broker.config.topic_configs import EffectiveTopicConfig, TopicConfigs
+from odradek.broker.config.topic_defaults import TopicDefaults
+
+__all__ = [
+    "BROKER_DEFINITION",
+    "KAFKA_KEYS",
+    "TOPIC_DEFINITION",
+    "BrokerSettings",
+    "ConfigRow",
+    "ConfigSynonym",
+    "EffectiveTopicConfig",
+    "InternalTopicsSettings",
+    "LogSettings",
+    "NodeSettings",
+    "ObservabilitySettings",
+    "QuotaSettings",
+    "ReplicationSettings",
+    "RequestSettings",
+    "TlsSettings",
+    "TopicConfig",
+    "TopicConfigs",
+    "TopicDefaults",
+    "TopicSettings",
+    "load_broker_settings",
+]

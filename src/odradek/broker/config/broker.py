@@ -1,0 +1,263 @@
+"""The broker's settings: where they come from, what is wrong with them, and what each part gets.
+
+Sources from weak to strong: defaults, the properties file, variables ``ODRADEK_…``, the command
+line, and what administrators set on the running broker. A value that cannot be used refuses the
+start, naming key, value and reason. A name that means nothing here is a warning: with a suggestion
+if it looks misspelt, or with "has no effect here" if Kafka knows it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.broker.config.components import (
+    InternalTopicsSettings,
+    LogSettings,
+    NodeSettings,
+    ObservabilitySettings,
+    QuotaSettings,
+    ReplicationSettings,
+    RequestSettings,
+    TopicSettings,
+)
+from odradek.broker.config.describe import ConfigRow, row_of, row_of_level
+from odradek.broker.config.kafka_keys import KAFKA_KEYS
+from odradek.broker.config.tls import TlsSettings
+from odradek.broker.config.topic_defaults import TopicDefaults
+from odradek.config import Definition, Settings, Source, UnknownKey, Value, parse_properties
+from odradek.config.declaration import LISTENER_PREFIX, environment_name
+from odradek.errors import ConfigError
+from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
+
+__all__ = ["BROKER_DEFINITION", "BrokerSettings", "load_broker_settings"]
+
+BROKER_DEFINITION: Final = Definition(
+    NodeSettings,
+    NetworkConfig,
+    TlsSettings,
+    LogSettings,
+    TopicDefaults,
+    TopicSettings,
+    InternalTopicsSettings,
+    ReplicationSettings,
+    RequestSettings,
+    QuotaSettings,
+    ObservabilitySettings,
+)
+
+# Variables of the project's tools.
+_RESERVED_VARIABLES: Final = ("ODRADEK_CACHE", "ODRADEK_PURE")
+
+_RESIZABLE: Final = ("num.network.threads", "num.io.threads")
+
+# Fields of InternalTopicsSettings that a small cluster lowers unless they are set.
+_LOWERED: Final = {
+    "offsets.topic.replication.factor": "offsets_replication_factor",
+    "transaction.state.log.replication.factor": "transactions_replication_factor",
+    "transaction.state.log.min.isr": "transactions_min_isr",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """What each part of the broker reads. Replaced as a whole when something changes."""
+
+    settings: Settings
+    # For the operator, at the start: names that have no meaning here.
+    warnings: tuple[str, ...]
+    node: NodeSettings
+    network: NetworkConfig
+    log: LogSettings
+    topic_defaults: TopicDefaults
+    topics: TopicSettings
+    internal_topics: InternalTopicsSettings
+    replication: ReplicationSettings
+    requests: RequestSettings
+    quotas: QuotaSettings
+    observability: ObservabilitySettings
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "BrokerSettings":
+        """Build the parts.
+
+        Raises:
+            ConfigError: a combination of values does not work.
+        """
+        built = cls(
+            settings=settings,
+            warnings=tuple(map(_warning, settings.unknown)),
+            node=settings.build(NodeSettings),
+            network=settings.build(NetworkConfig),
+            log=settings.build(LogSettings),
+            topic_defaults=settings.build(TopicDefaults),
+            topics=settings.build(TopicSettings),
+            internal_topics=settings.build(InternalTopicsSettings),
+            replication=settings.build(ReplicationSettings),
+            requests=settings.build(RequestSettings),
+            quotas=settings.build(QuotaSettings),
+            observability=settings.build(ObservabilitySettings),
+        )
+        built._check_ids()
+        built._check_listeners()
+        return built
+
+    def tls(self, listener: str) -> TlsSettings:
+        """What a listener speaks TLS with."""
+        return self.settings.build(TlsSettings, listener=listener)
+
+    def listener_limits(self, listener: str) -> ListenerLimits:
+        """What a listener has for itself, beside the limits of the whole broker."""
+
+        def own(name: str, unlimited: int) -> int:
+            level = self.settings.get(name, listener=listener).levels[0]
+            value = level.value if level.name.startswith(LISTENER_PREFIX) else unlimited
+            assert isinstance(value, int)
+            return value
+
+        defaults = ListenerLimits()
+        return ListenerLimits(
+            max_connections=own("max.connections", defaults.max_connections),
+            max_creation_rate=own("max.connection.creation.rate", defaults.max_creation_rate),
+        )
+
+    def fitting_internal_topics(
+        self, broker_count: int, *, on_lowered: Callable[[str], None] = lambda _line: None
+    ) -> InternalTopicsSettings:
+        """The internal topics' settings for a cluster on the embedded store.
+
+        A factor nobody set is lowered to the number of brokers, or no group would ever work on a
+        fresh single broker. What the operator set is never lowered.
+
+        Args:
+            on_lowered: Gets one line for the log if something was lowered.
+        """
+        unset = {
+            key: field
+            for key, field in _LOWERED.items()
+            if self.settings.get(key).source is Source.DEFAULT
+            and getattr(self.internal_topics, field) > broker_count
+        }
+        if unset:
+            on_lowered(
+                f"{', '.join(unset)}: not set, lowered to {broker_count}, the number of brokers"
+            )
+        return self.internal_topics.lowered(tuple(unset.values()), broker_count)
+
+    def with_dynamic(self, source: Source, raw: Mapping[str, object]) -> "BrokerSettings":
+        """With all values of one dynamic source replaced.
+
+        Args:
+            source: DYNAMIC_DEFAULT for the cluster's, DYNAMIC_BROKER for this broker's.
+
+        Raises:
+            ConfigError: a key is unknown or fixed, or a value or combination does not work.
+        """
+        changed = self.settings.with_dynamic(source, raw)
+        for name in _RESIZABLE:
+            old, new = self.settings.get(name).value, changed.get(name).value
+            assert isinstance(old, int)
+            assert isinstance(new, int)
+            check_resize(name, old, new)
+        return BrokerSettings.from_settings(changed)
+
+    def rows(self) -> list[ConfigRow]:
+        """Every key of this broker, for DescribeConfigs."""
+        names = sorted(self.settings.definition.keys)
+        return [row_of(self.settings.get(name)) for name in names]
+
+    def cluster_default_rows(self) -> list[ConfigRow]:
+        """What administrators set for all brokers, for DescribeConfigs of the broker ""."""
+        rows: list[ConfigRow] = []
+        for name in sorted(self.settings.definition.keys):
+            setting = self.settings.get(name)
+            rows += [
+                row_of_level(setting.key, level)
+                for level in setting.levels
+                if level.source is Source.DYNAMIC_DEFAULT and level.name == name
+            ]
+        return rows
+
+    def _check_ids(self) -> None:
+        given: dict[Source, Value] = {}
+        for level in self.settings.get("broker.id").levels:
+            # The stronger name comes first; the same number twice is Kafka's habit.
+            if given.setdefault(level.source, level.value) != level.value:
+                raise ConfigError(
+                    level.name, level.value, f"broker.id is {given[level.source]}; set one of them"
+                )
+
+    def _check_listeners(self) -> None:
+        network = self.network
+        planes = network.planes
+        for endpoint in network.endpoints:
+            protocol = endpoint.protocol
+            if protocol.uses_sasl:
+                raise ConfigError(
+                    "listeners",
+                    endpoint.connection_string,
+                    f"{protocol.name} needs SASL, which is not supported yet",
+                )
+            if protocol.uses_tls:
+                self.tls(endpoint.listener).check_usable(endpoint.listener)
+        if not planes.data:
+            raise ConfigError(
+                "control.plane.listener.name",
+                network.control_plane_listener_name,
+                "no listener is left for clients",
+            )
+
+
+def load_broker_settings(
+    config_file: str | None,
+    overrides: Mapping[str, object],
+    environment: Mapping[str, str],
+) -> BrokerSettings:
+    """Read the settings a broker starts with.
+
+    Args:
+        config_file: A properties file; None for none.
+        overrides: From the command line, by key.
+        environment: All variables; those of other programs are ignored.
+
+    Raises:
+        ConfigError: the file cannot be read, or a value cannot be used.
+    """
+    settings = Settings.from_sources(
+        BROKER_DEFINITION,
+        file=_read_properties(config_file) if config_file is not None else {},
+        environment=environment,
+        command_line=overrides,
+        reserved_variables=_RESERVED_VARIABLES,
+    )
+    return BrokerSettings.from_settings(settings)
+
+
+def _read_properties(path: str) -> Mapping[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise ConfigError("configuration file", path, error.strerror or str(error)) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            "configuration file", path, f"byte {error.start} is not UTF-8: {error.reason}"
+        ) from None
+    return parse_properties(text)
+
+
+def _warning(unknown: UnknownKey) -> str:
+    name = unknown.name
+    if unknown.source is Source.ENVIRONMENT:
+        is_kafkas = any(environment_name(key) == name for key in KAFKA_KEYS)
+    else:
+        is_kafkas = any(key in KAFKA_KEYS for key in _without_listener(name))
+    return f"{name}: has no effect here" if is_kafkas else str(unknown)
+
+
+def _without_listener(name: str) -> Iterable[str]:
+    """The names a key has without its listener's prefix, and that of a SASL mechanism."""
+    yield name
+    if name.startswith(LISTENER_PREFIX):
+        parts = name.removeprefix(LISTENER_PREFIX).split(".")
+        yield ".".join(parts[1:])
+        yield ".".join(parts[2:])

@@ -1,0 +1,66 @@
+"""Settings as DescribeConfigs shows them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek.config import ConfigKey, Level, Setting, Source, Update, format_value
+
+__all__ = ["ConfigRow", "ConfigSynonym", "row_of", "row_of_level"]
+
+
+class ConfigSynonym(NamedTuple):
+    """A value that was given for the key, under its own or another name."""
+
+    name: str
+    value: str | None  # None: secret.
+    source: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRow:
+    """One key with its value; numbers are those of the wire."""
+
+    name: str
+    value: str | None  # None: secret, or not set.
+    source: int
+    is_default: bool
+    is_read_only: bool
+    is_sensitive: bool
+    type: int
+    documentation: str
+    # Strongest first; the first one counts.
+    synonyms: tuple[ConfigSynonym, ...]
+
+
+def row_of(setting: Setting) -> ConfigRow:
+    """The row of a setting with everything that was given for it."""
+    text = format_value(setting.value)
+    return _row(setting.key, text, setting.source, setting.levels)
+
+
+def row_of_level(key: ConfigKey, level: Level) -> ConfigRow:
+    """The row of what one source says, whether it counts or not."""
+    return _row(key, format_value(level.value), level.source, (level,))
+
+
+def _row(key: ConfigKey, text: str | None, source: Source, levels: Iterable[Level]) -> ConfigRow:
+    is_sensitive = key.is_sensitive
+    return ConfigRow(
+        name=key.name,
+        value=None if is_sensitive else text,
+        source=source.wire_number,
+        is_default=source is Source.DEFAULT,
+        is_read_only=key.update is Update.READ_ONLY,
+        is_sensitive=is_sensitive,
+        type=int(key.kind),
+        documentation=key.doc,
+        synonyms=tuple(
+            ConfigSynonym(
+                level.name,
+                None if is_sensitive else format_value(level.value),
+                level.source.wire_number,
+            )
+            for level in levels
+        ),
+    )

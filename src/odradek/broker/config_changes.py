@@ -1,0 +1,245 @@
+"""Changing settings: what AlterConfigs and IncrementalAlterConfigs have in common.
+
+Each resource of a request is planned by itself, which checks it as it would be afterwards; then all
+plans are carried out, unless the client only wanted them checked. One resource's failure leaves the
+others alone.
+
+Stored changes reach the broker by the config feed like anybody's; nobody waits for that here.
+Levels of loggers are not stored: they are set at once and last until the broker stops.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from odradek.broker.config_admin import find_resource, setting_text
+from odradek.broker.context import BrokerContext
+from odradek.config import Kind, Setting
+from odradek.errors import ApiError, ConfigError, ErrorCode
+from odradek.metadata.changes import ConfigSet
+from odradek.metadata.image import ConfigResource, ConfigResourceType
+
+__all__ = [
+    "ConfigOperation",
+    "KeyChange",
+    "Outcome",
+    "Plan",
+    "carry_out",
+    "plan_incremental",
+    "plan_replacement",
+]
+
+_log = logging.getLogger(__name__)
+
+_NOT_STORED: Final = frozenset({ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP})
+
+
+class ConfigOperation(IntEnum):
+    """What to do with one key; the number is wire contract."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class KeyChange(NamedTuple):
+    """One key of IncrementalAlterConfigs."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Plan(NamedTuple):
+    """What is to be set for a resource; None takes a key away."""
+
+    resource: ConfigResource
+    values: Mapping[str, str | None]
+
+
+class Outcome(NamedTuple):
+    """What became of one resource."""
+
+    error: ErrorCode
+    message: str | None = None
+
+
+async def carry_out(
+    plans: Iterable[Plan | ApiError], *, validate_only: bool, context: BrokerContext
+) -> list[Outcome]:
+    """Makes what was planned happen; the outcome of each plan, in order."""
+    outcomes: list[Outcome] = []
+    stored: list[tuple[int, ConfigSet]] = []
+    for index, plan in enumerate(plans):
+        if isinstance(plan, ApiError):
+            outcomes.append(Outcome(plan.code, str(plan)))
+            continue
+        outcomes.append(Outcome(ErrorCode.NONE))
+        if plan.resource.type is not ConfigResourceType.BROKER_LOGGER:
+            stored.append((index, ConfigSet(plan.resource, plan.values)))
+        elif not validate_only:
+            _set_levels(plan.values, context)
+    if stored and not validate_only:
+        codes = await context.controller_port.alter_configs([change for _, change in stored])
+        for (index, change), code in zip(stored, codes, strict=True):
+            if code is not ErrorCode.NONE:
+                outcomes[index] = Outcome(code, f"{change.resource.name}: not stored")
+    return outcomes
+
+
+def _set_levels(levels: Mapping[str, str | None], context: BrokerContext) -> None:
+    for name, level in levels.items():
+        if level is None:
+            context.log_levels.clear_level(name)
+        else:
+            context.log_levels.set_level(name, level)
+        _log.info("Level of logger %s: %s", name, level or "that of the logger above")
+
+
+def plan_incremental(
+    type_number: int, name: str, changes: Iterable[KeyChange], context: BrokerContext
+) -> Plan:
+    """Plans single changes; other keys stay.
+
+    Raises:
+        ApiError: They cannot be made.
+    """
+    changes = list(changes)
+    resource = _find(type_number, name, [change.name for change in changes], context)
+    for change in changes:
+        if change.operation not in _OPERATIONS:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"{change.name}: there is no operation {change.operation}",
+            )
+        if change.value is None and change.operation != ConfigOperation.DELETE:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: expected a value")
+    if resource.type is ConfigResourceType.BROKER_LOGGER:
+        return Plan(resource, _plan_levels(changes, context))
+    overrides = context.cache.image.configs.get(resource, {})
+    values: dict[str, str | None] = {}
+    for change in changes:
+        match ConfigOperation(change.operation):
+            case ConfigOperation.SET:
+                values[change.name] = change.value
+            case ConfigOperation.DELETE:
+                values[change.name] = None
+            case operation:
+                values[change.name] = _changed_list(change, operation, resource, context)
+    _check(resource, _with(overrides, values), context)
+    return Plan(resource, values)
+
+
+def plan_replacement(
+    type_number: int, name: str, configs: Mapping[str, str | None], context: BrokerContext
+) -> Plan:
+    """Plans that a resource has these overrides and no other.
+
+    Raises:
+        ApiError: It cannot have them.
+    """
+    resource = _find(type_number, name, [], context)
+    if resource.type is ConfigResourceType.BROKER_LOGGER:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "levels of loggers are changed by IncrementalAlterConfigs"
+        )
+    for key, value in configs.items():
+        if value is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{key}: expected a value")
+    values = {**dict.fromkeys(context.cache.image.configs.get(resource, {})), **configs}
+    _check(resource, _with({}, values), context)
+    return Plan(resource, values)
+
+
+_OPERATIONS: Final = frozenset(ConfigOperation)
+
+
+def _find(
+    type_number: int, name: str, keys: list[str], context: BrokerContext
+) -> ConfigResource:
+    resource = find_resource(
+        type_number, name, image=context.cache.image, broker_id=context.broker_id
+    )
+    if resource.type in _NOT_STORED:
+        kind = resource.type.name.lower().replace("_", " ")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"settings of {kind} cannot be changed here")
+    if len(set(keys)) < len(keys):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a key comes twice in {keys}")
+    return resource
+
+
+def _with(overrides: Mapping[str, str], values: Mapping[str, str | None]) -> dict[str, str]:
+    """The overrides of a resource once the values are set."""
+    changed = {**overrides, **values}
+    return {key: value for key, value in changed.items() if value is not None}
+
+
+def _check(resource: ConfigResource, overrides: Mapping[str, str], context: BrokerContext) -> None:
+    try:
+        if resource.type is ConfigResourceType.TOPIC:
+            context.configs.check_topic(overrides)
+        else:
+            context.configs.check_broker(overrides, is_default=not resource.name)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _changed_list(
+    change: KeyChange,
+    operation: ConfigOperation,
+    resource: ConfigResource,
+    context: BrokerContext,
+) -> str:
+    """The list that counts now, with items appended that it lacks, or without the subtracted."""
+    overrides = context.cache.image.configs.get(resource, {})
+    setting = _settings(resource, overrides, context).get(change.name)
+    if setting is None or setting.key.kind is not Kind.LIST:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"{change.name} is no list: nothing can be appended to it or subtracted from it",
+        )
+    current = overrides.get(change.name)
+    if current is None:
+        current = setting_text(setting, setting.value) or ""
+    items = _split(current)
+    changed = _split(change.value or "")
+    if operation is ConfigOperation.APPEND:
+        items += [item for item in dict.fromkeys(changed) if item not in items]
+    else:
+        items = [item for item in items if item not in changed]
+    return ",".join(items)
+
+
+def _settings(
+    resource: ConfigResource, overrides: Mapping[str, str], context: BrokerContext
+) -> dict[str, Setting]:
+    if resource.type is ConfigResourceType.TOPIC:
+        settings = context.configs.describe_topic(overrides)
+    else:
+        settings = context.configs.describe_broker()
+    return {setting.key.name: setting for setting in settings}
+
+
+def _split(text: str) -> list[str]:
+    return [item for item in (part.strip() for part in text.split(",")) if item]
+
+
+def _plan_levels(
+    changes: Iterable[KeyChange], context: BrokerContext
+) -> dict[str, str | None]:
+    levels: dict[str, str | None] = {}
+    for change in changes:
+        match ConfigOperation(change.operation):
+            case ConfigOperation.SET:
+                levels[change.name] = change.value
+            case ConfigOperation.DELETE:
+                levels[change.name] = None
+            case operation:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{operation.name} does not go with the level of logger {change.name}",
+                )
+        context.log_levels.check(change.name, levels[change.name])
+    return levels

@@ -1,0 +1,256 @@
+"""Where the controller's requests enter the broker: fenced, turned into deltas, published.
+
+| request        | delta                                     | answer                            |
+|----------------|-------------------------------------------|-----------------------------------|
+| LeaderAndIsr   | local: roles, with new topics' configs    | an error per partition            |
+| StopReplica    | local: stops                              | an error per partition            |
+| UpdateMetadata | cluster: brokers, partitions, ids         | one error                         |
+
+A request of an older controller (11) or for an earlier life of this broker (77) changes nothing.
+Topic creation is not notified, so the configs of a topic that is new here are read before its
+first log is made; otherwise a compacted topic would run with deletion by time.
+"""
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from odradek.broker.publisher import Publisher
+from odradek.controller.channels import ControlResponse
+from odradek.controller.request_batch import ControlRequest
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.delta import (
+    ClusterDelta,
+    HostedPartition,
+    ImageDelta,
+    LocalDelta,
+    Membership,
+    StoppedPartition,
+)
+from odradek.metadata.image import Broker, ConfigResource, ConfigResourceType, PartitionState
+from odradek.model import Endpoint, SecurityProtocol, TopicPartition
+from odradek.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from odradek.protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from odradek.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from odradek.protocol.primitives import ZERO_UUID
+
+__all__ = ["MetadataEdge"]
+
+logger = logging.getLogger(__name__)
+
+# Reads the overrides of a topic; None if it has none.
+ReadTopicConfigs = Callable[[str], Awaitable[Mapping[str, str] | None]]
+
+
+class MetadataEdge:
+    """Serves control requests, one at a time: its caller is an ordered sender."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        *,
+        read_topic_configs: ReadTopicConfigs,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._publisher = publisher
+        self._read_topic_configs = read_topic_configs
+        self._broker_epoch = broker_epoch
+
+    async def handle(self, request: ControlRequest) -> ControlResponse:
+        """Serves one control request."""
+        if isinstance(request, LeaderAndIsrRequest):
+            return await self._handle_leader_and_isr(request)
+        if isinstance(request, StopReplicaRequest):
+            return self._handle_stop_replica(request)
+        return self._handle_update_metadata(request)
+
+    def _check_broker_epoch(self, epoch: int) -> None:
+        # A controller that knows no epochs sends -1.
+        if 0 <= epoch < self._broker_epoch():
+            raise ApiError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"the request is for broker epoch {epoch}, this is {self._broker_epoch()}",
+            )
+
+    # LeaderAndIsr
+
+    async def _handle_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        hosted = [
+            HostedPartition(
+                state=PartitionState(
+                    topic=topic.topic_name,
+                    partition=p.partition_index,
+                    leader=p.leader,
+                    leader_epoch=p.leader_epoch,
+                    isr=tuple(p.isr),
+                    replicas=tuple(p.replicas),
+                    partition_version=p.partition_epoch,
+                    controller_epoch=p.controller_epoch,
+                    adding_replicas=tuple(p.adding_replicas),
+                    removing_replicas=tuple(p.removing_replicas),
+                ),
+                topic_id=_topic_id(topic.topic_id),
+                is_new=p.is_new,
+            )
+            for topic in request.topic_states
+            for p in topic.partition_states
+        ]
+        try:
+            self._check_broker_epoch(request.broker_epoch)
+            cluster = await self._configs_of_new_topics(hosted)
+            results = self._publisher.publish(
+                ImageDelta(
+                    cluster=cluster,
+                    local=LocalDelta(
+                        controller_id=request.controller_id,
+                        controller_epoch=request.controller_epoch,
+                        hosted=tuple(hosted),
+                    ),
+                )
+            )
+        except ApiError as error:
+            logger.warning("LeaderAndIsr refused: %s", error)
+            return LeaderAndIsrResponse(error_code=error.code)
+        return LeaderAndIsrResponse(
+            error_code=ErrorCode.NONE,
+            topics=[
+                LeaderAndIsrTopicError(
+                    topic_id=topic.topic_id,
+                    partition_errors=[
+                        LeaderAndIsrPartitionError(
+                            topic_name=topic.topic_name,
+                            partition_index=p.partition_index,
+                            error_code=results[TopicPartition(topic.topic_name, p.partition_index)],
+                        )
+                        for p in topic.partition_states
+                    ],
+                )
+                for topic in request.topic_states
+            ],
+        )
+
+    async def _configs_of_new_topics(
+        self, hosted: Iterable[HostedPartition]
+    ) -> ClusterDelta | None:
+        new = {
+            h.state.topic: h.topic_id
+            for h in hosted
+            if h.topic_id is not None
+            and not self._publisher.image.holds_configs_of(h.state.topic, h.topic_id)
+        }
+        configs: dict[ConfigResource, Mapping[str, str]] = {}
+        owners: dict[str, uuid.UUID] = {}
+        for topic, topic_id in new.items():
+            read = await self._read_topic_configs(topic)
+            configs[ConfigResource(ConfigResourceType.TOPIC, topic)] = read or {}
+            owners[topic] = topic_id
+        if not new:
+            return None
+        return ClusterDelta(configs=configs, config_owners=owners)
+
+    # StopReplica
+
+    def _handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        stopped = [
+            StoppedPartition(
+                tp=TopicPartition(topic.topic_name, p.partition_index),
+                leader_epoch=p.leader_epoch,
+                deletes_log=p.delete_partition,
+            )
+            for topic in request.topic_states
+            for p in topic.partition_states
+        ]
+        try:
+            self._check_broker_epoch(request.broker_epoch)
+            results = self._publisher.publish(
+                ImageDelta(
+                    local=LocalDelta(
+                        controller_id=request.controller_id,
+                        controller_epoch=request.controller_epoch,
+                        stopped=tuple(stopped),
+                    )
+                )
+            )
+        except ApiError as error:
+            logger.warning("StopReplica refused: %s", error)
+            return StopReplicaResponse(error_code=error.code)
+        return StopReplicaResponse(
+            error_code=ErrorCode.NONE,
+            partition_errors=[
+                StopReplicaPartitionError(
+                    topic_name=tp.topic, partition_index=tp.partition, error_code=error
+                )
+                for tp, error in results.items()
+            ],
+        )
+
+    # UpdateMetadata
+
+    def _handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        delta = ClusterDelta(
+            controller_epoch=request.controller_epoch,
+            membership=Membership(
+                request.controller_id if request.controller_id >= 0 else None,
+                tuple(_broker(broker) for broker in request.live_brokers),
+            ),
+            partitions=tuple(
+                PartitionState(
+                    topic=topic.topic_name,
+                    partition=p.partition_index,
+                    leader=p.leader,
+                    leader_epoch=p.leader_epoch,
+                    isr=tuple(p.isr),
+                    replicas=tuple(p.replicas),
+                    partition_version=p.zk_version,
+                    controller_epoch=p.controller_epoch,
+                    offline_replicas=tuple(p.offline_replicas),
+                )
+                for topic in request.topic_states
+                for p in topic.partition_states
+            ),
+            topic_ids={
+                topic.topic_name: topic_id
+                for topic in request.topic_states
+                if (topic_id := _topic_id(topic.topic_id)) is not None
+            },
+        )
+        try:
+            self._check_broker_epoch(request.broker_epoch)
+            self._publisher.publish(ImageDelta(cluster=delta))
+        except ApiError as error:
+            logger.warning("UpdateMetadata refused: %s", error)
+            return UpdateMetadataResponse(error_code=error.code)
+        return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+
+def _topic_id(data: bytes) -> uuid.UUID | None:
+    return None if data == ZERO_UUID else uuid.UUID(bytes=data)
+
+
+def _broker(message: UpdateMetadataBroker) -> Broker:
+    return Broker(
+        message.id,
+        tuple(
+            Endpoint(
+                endpoint.host,
+                endpoint.port,
+                endpoint.listener,
+                SecurityProtocol(endpoint.security_protocol),
+            )
+            for endpoint in message.endpoints
+        ),
+        message.rack,
+    )

@@ -1,0 +1,84 @@
+"""Producer ids: blocks that belong to this broker alone, handed out one by one.
+
+The next block is fetched in the background once nine tenths of the current one are used, so that
+clients rarely wait for the store.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from odradek.errors import ApiError, ErrorCode, StoreError
+from odradek.metadata.ports import ProducerIds
+
+__all__ = ["ProducerIdAllocator"]
+
+logger = logging.getLogger(__name__)
+
+_PREFETCH_SHARE = 0.9
+
+
+class ProducerIdAllocator:
+    """Hands out producer ids.
+
+    Args:
+        allocate: Takes the next block of the cluster.
+        spawn: Runs a coroutine as a task that somebody owns.
+    """
+
+    def __init__(
+        self,
+        allocate: Callable[[], Awaitable[ProducerIds]],
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._allocate = allocate
+        self._spawn = spawn
+        self._block = ProducerIds(0, -1)
+        self._next_id = 0
+        self._reserve: ProducerIds | None = None
+        self._is_fetching = False
+        self._lock = asyncio.Lock()
+
+    async def next_id(self) -> int:
+        """The next id.
+
+        Raises:
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS, none can be had now; clients try again.
+        """
+        if self._next_id > self._block.last_id:
+            async with self._lock:
+                if self._next_id > self._block.last_id:
+                    self._take(self._reserve or await self._fetch())
+        producer_id = self._next_id
+        self._next_id += 1
+        self._maybe_prefetch()
+        return producer_id
+
+    def _take(self, block: ProducerIds) -> None:
+        self._block, self._reserve = block, None
+        self._next_id = block.first_id
+
+    async def _fetch(self) -> ProducerIds:
+        try:
+            return await self._allocate()
+        except StoreError as error:
+            raise ApiError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids to be had: {error}"
+            ) from error
+
+    def _maybe_prefetch(self) -> None:
+        size = self._block.last_id - self._block.first_id + 1
+        used = self._next_id - self._block.first_id
+        if self._reserve is None and not self._is_fetching and used >= size * _PREFETCH_SHARE:
+            self._is_fetching = True
+            self._spawn(self._prefetch())
+
+    async def _prefetch(self) -> None:
+        try:
+            self._reserve = await self._fetch()
+        except ApiError as error:
+            logger.warning("%s", error)
+        finally:
+            self._is_fetching = False

@@ -1,0 +1,222 @@
+"""Client quotas as administrators name them: entities, keys, values, filters; and who gets which.
+
+A quota is for an *entity*: a user, a client id, both, or an IP address; None stands for every user,
+client or address without an entry of its own. Of all that apply to a request the first that has the
+key counts:
+
+| # | user    | client id | whose bucket                      |
+|---|---------|-----------|-----------------------------------|
+| 1 | name    | name      | of that user with that client id  |
+| 2 | name    | default   | of that user with that client id  |
+| 3 | name    | –         | of that user, all client ids      |
+| 4 | default | name      | of that user with that client id  |
+| 5 | default | default   | of that user with that client id  |
+| 6 | default | –         | of that user, all client ids      |
+| 7 | –       | name      | of that client id, all users      |
+| 8 | –       | default   | of that client id, all users      |
+
+A default gives *each* user a bucket of its own; it is no bucket for all of them.
+"""
+
+import ipaddress
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum, IntEnum
+from typing import Final, NamedTuple
+
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.image import QuotaEntity
+
+__all__ = [
+    "Bucket",
+    "EntityMatch",
+    "MatchType",
+    "QuotaKey",
+    "check_quota",
+    "matching_entities",
+    "quota_entity",
+    "resolve_quota",
+]
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+
+
+class QuotaKey(Enum):
+    """What can be limited."""
+
+    PRODUCE = "producer_byte_rate"
+    FETCH = "consumer_byte_rate"
+    REQUEST = "request_percentage"
+    CONTROLLER_MUTATION = "controller_mutation_rate"
+    CONNECTION = "connection_creation_rate"
+
+
+# Largest value of the keys that are whole numbers; the others take fractions.
+_WHOLE: Final = {
+    QuotaKey.PRODUCE: 2**63 - 1,
+    QuotaKey.FETCH: 2**63 - 1,
+    QuotaKey.CONNECTION: 2**31 - 1,
+}
+
+
+class Bucket(NamedTuple):
+    """Whose use is counted together; None for any."""
+
+    user: str | None
+    client_id: str | None
+
+
+class MatchType(IntEnum):
+    """How a filter names a component; the number is wire contract."""
+
+    EXACT = 0
+    DEFAULT = 1
+    ANY = 2
+
+
+class EntityMatch(NamedTuple):
+    """One component of a filter."""
+
+    entity_type: str
+    match: MatchType
+    name: str | None  # Only for an exact match.
+
+
+def quota_entity(components: Sequence[tuple[str, str | None]]) -> QuotaEntity:
+    """The entity a request names, by (type, name) with None for the default.
+
+    Raises:
+        ApiError: INVALID_REQUEST, there is no such entity.
+    """
+    types = [kind for kind, _ in components]
+    _check_types(types)
+    if not components:
+        raise _invalid("an entity needs a user, a client-id or an ip")
+    for kind, name in components:
+        if name == "":
+            raise _invalid(f"{kind}: an empty name names nobody")
+        if kind == IP and name is not None:
+            _check_address(name)
+    return QuotaEntity(tuple(sorted(components, key=lambda component: component[0])))
+
+
+def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
+    """Refuse a quota that cannot be kept.
+
+    Raises:
+        ApiError: INVALID_REQUEST, the key is not for such an entity, or the value does not fit it.
+    """
+    known = _key_for(entity, key)
+    if not (math.isfinite(value) and value > 0):
+        raise _invalid(f"{key}={value}: must be a number above 0")
+    largest = _WHOLE.get(known)
+    if largest is None:
+        return
+    if not value.is_integer():
+        raise _invalid(f"{key}={value}: must be a whole number")
+    if value > largest:
+        raise _invalid(f"{key}={value}: must not be above {largest}")
+
+
+def check_quota_key(entity: QuotaEntity, key: str) -> None:
+    """Refuse to remove what such an entity cannot have.
+
+    Raises:
+        ApiError: INVALID_REQUEST.
+    """
+    _key_for(entity, key)
+
+
+def matching_entities(
+    quotas: Mapping[QuotaEntity, Mapping[str, float]],
+    filters: Sequence[EntityMatch],
+    *,
+    is_strict: bool,
+) -> list[QuotaEntity]:
+    """The entities a DescribeClientQuotas asks for.
+
+    Args:
+        is_strict: Whether an entity may have no other components than those of the filter.
+
+    Raises:
+        ApiError: INVALID_REQUEST, no entity could have these components.
+    """
+    _check_types([component.entity_type for component in filters])
+    found: list[QuotaEntity] = []
+    for entity in quotas:
+        components = dict(entity.components)
+        if is_strict and len(components) != len(filters):
+            continue
+        if all(_matches(components, component) for component in filters):
+            found.append(entity)
+    return found
+
+
+def resolve_quota(
+    bounds: Mapping[QuotaEntity, float], user: str, client_id: str
+) -> tuple[Bucket, float] | None:
+    """The bucket and bound that apply, by the table above; None for no limit.
+
+    Args:
+        bounds: Of one key, by entity.
+    """
+    exact = Bucket(user, client_id)
+    for user_name in (user, None):
+        for components, bucket in (
+            (((CLIENT_ID, client_id), (USER, user_name)), exact),
+            (((CLIENT_ID, None), (USER, user_name)), exact),
+            (((USER, user_name),), Bucket(user, None)),
+        ):
+            bound = bounds.get(QuotaEntity(components))
+            if bound is not None:
+                return bucket, bound
+    for name in (client_id, None):
+        bound = bounds.get(QuotaEntity(((CLIENT_ID, name),)))
+        if bound is not None:
+            return Bucket(None, client_id), bound
+    return None
+
+
+def _check_types(types: Sequence[str]) -> None:
+    for kind in types:
+        if kind not in (USER, CLIENT_ID, IP):
+            raise _invalid(f"{kind!r} is none of user, client-id, ip")
+    if len(set(types)) != len(types):
+        raise _invalid(f"a type comes twice in {', '.join(types)}")
+    if IP in types and len(types) > 1:
+        raise _invalid("an ip goes with no other component")
+
+
+def _check_address(name: str) -> None:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        raise _invalid(f"{name!r} is no IP address") from None
+
+
+def _key_for(entity: QuotaEntity, key: str) -> QuotaKey:
+    is_address = entity.components[0][0] == IP
+    for known in QuotaKey:
+        if known.value == key and (known is QuotaKey.CONNECTION) == is_address:
+            return known
+    what = "an ip" if is_address else "a user or client-id"
+    raise _invalid(f"{key!r} is no quota of {what}")
+
+
+def _matches(components: Mapping[str, str | None], wanted: EntityMatch) -> bool:
+    if wanted.entity_type not in components:
+        return False
+    name = components[wanted.entity_type]
+    match wanted.match:
+        case MatchType.EXACT:
+            return name is not None and name == wanted.name
+        case MatchType.DEFAULT:
+            return name is None
+        case MatchType.ANY:
+            return True
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,88 @@
+"""The TLS context of a listener, made of its settings."""
+
+import contextlib
+import os
+import ssl
+from collections.abc import Iterator
+from typing import Final
+
+from odradek.broker.config.tls import TlsSettings
+from odradek.errors import ConfigError
+
+__all__ = ["server_context"]
+
+_CLIENT_AUTH: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_VERSIONS: Final = {
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """What a listener with these settings speaks.
+
+    Raises:
+        ConfigError: a file cannot be read, is no PEM, or key and certificate do not fit.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    versions = [_VERSIONS[name] for name in settings.enabled_protocols]
+    context.minimum_version = min(versions)
+    context.maximum_version = max(versions)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if settings.cipher_suites:
+        try:
+            context.set_ciphers(":".join(settings.cipher_suites))
+        except ssl.SSLError:
+            raise ConfigError(
+                "ssl.cipher.suites", ",".join(settings.cipher_suites), "OpenSSL knows none of them"
+            ) from None
+    _load_key(context, settings)
+    _load_trust(context, settings)
+    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    return context
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    # Without a callback OpenSSL would ask at the terminal for the password of an encrypted key.
+    secret = settings.key_password.reveal() if settings.key_password is not None else ""
+    location = settings.keystore_location
+    try:
+        if location is not None:
+            context.load_cert_chain(location, password=lambda: secret)
+            return
+        assert settings.keystore_key is not None, "check_usable was called"
+        assert settings.keystore_certificate_chain is not None, "the key does not come alone"
+        parts = (settings.keystore_key.reveal(), settings.keystore_certificate_chain.reveal())
+        with _memory_file("\n".join(parts)) as path:
+            context.load_cert_chain(path, password=lambda: secret)
+    except (OSError, ValueError) as error:
+        name = "ssl.keystore.location" if location is not None else "ssl.keystore.key"
+        raise ConfigError(name, location, f"cannot be used: {error}") from None
+
+
+def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    location, inline = settings.truststore_location, settings.truststore_certificates
+    try:
+        if location is not None:
+            context.load_verify_locations(cafile=location)
+        elif inline is not None:
+            context.load_verify_locations(cadata=inline.reveal())
+    except (OSError, ValueError) as error:
+        name = "ssl.truststore.location" if location is not None else "ssl.truststore.certificates"
+        raise ConfigError(name, location, f"cannot be used: {error}") from None
+
+
+@contextlib.contextmanager
+def _memory_file(text: str) -> Iterator[str]:
+    """A path to the text while it is needed: the library takes keys from files only, and a secret
+    must not reach the disk."""
+    descriptor = os.memfd_create("odradek-key", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,44 @@
+"""A token bucket that may be overdrawn, for quotas on changes of the cluster.
+
+``bound`` tokens come in per second, up to ``bound * seconds``; the bucket starts full. Whoever finds
+it not below zero may take any number, even more than there is: a large request passes once and is
+paid for afterwards, where a bucket that could not be overdrawn would refuse it for ever.
+
+Example, bound 5/s, 11 seconds: 55 tokens. Taking 60 leaves -5; until 1000 ms later, when it is 0
+again, a strict caller gets nothing.
+"""
+
+__all__ = ["TokenBucket"]
+
+
+class TokenBucket:
+    """Tokens of one client.
+
+    Args:
+        seconds: How many seconds' worth of tokens it holds.
+        bound: Tokens per second at the start.
+        now_ms: The time of that.
+    """
+
+    __slots__ = ("_last_ms", "_seconds", "_tokens")
+
+    def __init__(self, *, seconds: int, bound: float, now_ms: int) -> None:
+        self._seconds = seconds
+        self._tokens = bound * seconds
+        self._last_ms = now_ms
+
+    def tokens(self, bound: float, now_ms: int) -> float:
+        """What is there now; below zero if it was overdrawn."""
+        elapsed_ms = max(now_ms - self._last_ms, 0)
+        self._last_ms = now_ms
+        self._tokens = min(self._tokens + bound * elapsed_ms / 1000, bound * self._seconds)
+        return self._tokens
+
+    def take(self, count: float, bound: float, now_ms: int) -> None:
+        """Take tokens, whether they are there or not."""
+        self.tokens(bound, now_ms)
+        self._tokens -= count
+
+    def throttle_ms(self, bound: float, now_ms: int) -> int:
+        """How long until it is no longer overdrawn."""
+        return round(max(-self.tokens(bound, now_ms), 0) / bound * 1000)

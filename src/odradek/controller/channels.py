@@ -1,0 +1,259 @@
+"""The controller's way to the brokers: one queue and one sender per broker, its own included.
+
+Rules:
+
+1. One request in flight per broker, strictly in the order they were queued.
+2. A request that could not be delivered is sent again every 100 ms, for as long as the broker is
+   registered and this broker is controller: what it says must arrive, and nothing may overtake it.
+3. A slow or dead broker delays nobody else.
+4. Answers are told to a callback that only enqueues a controller event. One that comes after the
+   broker was removed, or the controller was deposed, is dropped.
+
+How a request travels is a `ControlChannel`'s matter: to the own broker the object is handed over
+inside the process, to others it goes through a socket. Nothing else knows the difference.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol, TypeAlias
+
+from odradek.clock import Clock
+from odradek.controller.request_batch import ControlRequest
+from odradek.metadata.image import Broker
+from odradek.metrics import MetricGroup, MetricRegistry
+from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from odradek.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from odradek.protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+
+__all__ = [
+    "RETRY_PAUSE_S",
+    "ControlChannel",
+    "ControlRequestHandler",
+    "ControlResponse",
+    "ControllerChannels",
+    "LocalChannel",
+    "Sleep",
+    "control_listener",
+]
+
+_logger = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 0.1
+
+ControlResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
+ControlRequestHandler: TypeAlias = Callable[[ControlRequest], Awaitable[ControlResponse]]
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+ResponseCallback: TypeAlias = Callable[[ControlResponse], None]
+
+_RESPONSES: dict[type[ControlRequest], type[ControlResponse]] = {
+    LeaderAndIsrRequest: LeaderAndIsrResponse,
+    UpdateMetadataRequest: UpdateMetadataResponse,
+    StopReplicaRequest: StopReplicaResponse,
+}
+
+
+class ControlChannel(Protocol):
+    """A way to one broker."""
+
+    async def send(self, request: ControlRequest) -> ControlResponse:
+        """Delivers a request, connecting first if need be, and waits for the answer.
+
+        Raises:
+            Exception: it was not delivered, or the answer is lost: it will be sent again.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Drops the connection; a later `send` makes a new one."""
+        ...
+
+
+class LocalChannel:
+    """The way to the controller's own broker: the request object itself."""
+
+    __slots__ = ("_handler",)
+
+    def __init__(self, handler: ControlRequestHandler) -> None:
+        self._handler = handler
+
+    async def send(self, request: ControlRequest) -> ControlResponse:
+        return await self._handler(request)
+
+    async def close(self) -> None:
+        """There is no connection."""
+
+
+def control_listener(control_plane_listener: str | None, inter_broker_listener: str) -> str:
+    """The listener the controller connects to."""
+    return control_plane_listener or inter_broker_listener
+
+
+class _Item(NamedTuple):
+    request: ControlRequest
+    callback: ResponseCallback | None
+    enqueue_time_ms: int
+
+
+class _BrokerSender:
+    """Queue and sender task of one broker."""
+
+    def __init__(
+        self, channel: ControlChannel, *, clock: Clock, sleep: Sleep, group: MetricGroup
+    ) -> None:
+        self._channel = channel
+        self._clock = clock
+        self._sleep = sleep
+        self._group = group
+        self._queue: deque[_Item] = deque()
+        self._is_filled = asyncio.Event()
+        self._is_removed = False
+        self.task: asyncio.Task[None] | None = None  # Set once it runs.
+        self._queue_time = group.timer("RequestRateAndQueueTimeMs")
+        group.gauge("QueueSize", lambda: self.size)
+
+    @property
+    def size(self) -> int:
+        """Requests that wait; the one being sent is not among them."""
+        return len(self._queue)
+
+    def put(self, request: ControlRequest, callback: ResponseCallback | None) -> None:
+        self._queue.append(_Item(request, callback, self._clock.monotonic_ms()))
+        self._is_filled.set()
+
+    async def run(self) -> None:
+        while True:
+            while not self._queue:
+                self._is_filled.clear()
+                await self._is_filled.wait()
+            item = self._queue.popleft()
+            self._queue_time.update(self._clock.monotonic_ms() - item.enqueue_time_ms)
+            response = await self._deliver(item.request)
+            if not self._is_removed:
+                await self._tell(item, response)
+
+    async def _deliver(self, request: ControlRequest) -> ControlResponse:
+        while True:
+            try:
+                return await self._channel.send(request)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the request must arrive
+                _logger.warning("%s was not delivered, will retry: %r", _name(request), error)
+                await self._channel.close()
+                await self._sleep(RETRY_PAUSE_S)
+
+    async def _tell(self, item: _Item, response: ControlResponse) -> None:
+        try:
+            expected = _RESPONSES[type(item.request)]
+            if not isinstance(response, expected):
+                raise TypeError(f"expected {expected.__name__}, found {type(response).__name__}")
+            if item.callback is not None:
+                item.callback(response)
+        except Exception:
+            _logger.exception("the answer to %s could not be used", _name(item.request))
+            await self._channel.close()
+
+    async def stop(self) -> None:
+        """Ends the task before its channel is closed, and drops what is queued."""
+        self._is_removed = True
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+        await self._channel.close()
+        self._queue.clear()
+        self._group.remove()
+
+
+class ControllerChannels:
+    """All senders of an active controller.
+
+    Args:
+        controller_id: This broker.
+        open_channel: Makes the way to a broker; nothing is connected by it.
+        tasks: Owns the senders.
+        clock: For the time requests wait.
+        metrics: Gets `QueueSize` and `RequestRateAndQueueTimeMs` per broker, `TotalQueueSize`.
+        sleep: Waits between two attempts.
+        name_prefix: Put before the senders' task names.
+    """
+
+    def __init__(
+        self,
+        controller_id: int,
+        open_channel: Callable[[Broker], ControlChannel],
+        *,
+        tasks: asyncio.TaskGroup,
+        clock: Clock,
+        metrics: MetricRegistry,
+        sleep: Sleep = asyncio.sleep,
+        name_prefix: str | None = None,
+    ) -> None:
+        self._controller_id = controller_id
+        self._open_channel = open_channel
+        self._tasks = tasks
+        self._clock = clock
+        self._metrics = metrics
+        self._sleep = sleep
+        self._name_prefix = "" if name_prefix is None else f"{name_prefix}:"
+        self._senders: dict[int, _BrokerSender] = {}
+        metrics.group("kafka.controller", "ControllerChannelManager").gauge(
+            "TotalQueueSize", lambda: self.total_queue_size
+        )
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return sorted(self._senders)
+
+    @property
+    def total_queue_size(self) -> int:
+        return sum(sender.size for sender in self._senders.values())
+
+    def queue_size(self, broker_id: int) -> int:
+        return self._senders[broker_id].size
+
+    def task_name(self, broker_id: int) -> str:
+        return f"{self._name_prefix}Controller-{self._controller_id}-to-broker-{broker_id}-send-thread"
+
+    def add_broker(self, broker: Broker) -> None:
+        """Starts a sender; a broker that has one keeps it."""
+        if broker.id in self._senders:
+            return
+        sender = _BrokerSender(
+            self._open_channel(broker),
+            clock=self._clock,
+            sleep=self._sleep,
+            group=self._metrics.group(
+                "kafka.controller", "ControllerChannelManager", **{"broker-id": str(broker.id)}
+            ),
+        )
+        self._senders[broker.id] = sender
+        sender.task = self._tasks.create_task(sender.run(), name=self.task_name(broker.id))
+
+    async def remove_broker(self, broker_id: int) -> None:
+        """Drops a broker and what is queued for it."""
+        sender = self._senders.pop(broker_id, None)
+        if sender is not None:
+            await sender.stop()
+
+    def send(
+        self, broker_id: int, request: ControlRequest, callback: ResponseCallback | None = None
+    ) -> None:
+        """Queues a request; for an unknown broker it is dropped with a warning."""
+        sender = self._senders.get(broker_id)
+        if sender is None:
+            _logger.warning("%s for broker %d dropped: no such broker", _name(request), broker_id)
+        else:
+            sender.put(request, callback)
+
+    async def shutdown(self) -> None:
+        """Stops all senders."""
+        for broker_id in self.broker_ids:
+            await self.remove_broker(broker_id)
+
+
+
+def _name(request: ControlRequest) -> str:
+    return type(request).__name__.removesuffix("Request")

@@ -1,0 +1,350 @@
+"""The controller's events and the coarse states they belong to.
+
+Everything that happens to the controller is an event in its queue: hints that the stored metadata
+changed, answers of brokers, requests of administrators, timers. A state is a class of events; it
+names the timer that measures them. Operators read the table backwards: an abnormal rate points to
+the events that can cause it.
+
+=======================================  =============================================
+ControllerState                          events
+=======================================  =============================================
+CONTROLLER_CHANGE                        Elected, Expire
+BROKER_CHANGE                            BrokerChange, BrokerModifications
+TOPIC_CHANGE                             TopicChange, PartitionModifications,
+                                         CreateTopics, CreatePartitions
+TOPIC_DELETION                           TopicDeletion, DeleteTopics,
+                                         TopicDeletionStopReplicaResponseReceived
+ALTER_PARTITION_REASSIGNMENT             ZkPartitionReassignment,
+                                         ApiPartitionReassignment,
+                                         PartitionReassignmentIsrChange
+AUTO_LEADER_BALANCE                      AutoPreferredReplicaLeaderElection
+MANUAL_LEADER_BALANCE                    ReplicaLeaderElection
+CONTROLLED_SHUTDOWN                      ControlledShutdown
+ISR_CHANGE                               IsrChangeNotification
+LEADER_AND_ISR_RESPONSE_RECEIVED         LeaderAndIsrResponseReceived
+LOG_DIR_CHANGE                           LogDirEventNotification
+CONTROLLER_SHUTDOWN                      ShutdownEventThread
+UNCLEAN_LEADER_ELECTION_ENABLE           UncleanLeaderElectionEnable
+TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE     TopicUncleanLeaderElectionEnable
+LIST_PARTITION_REASSIGNMENT              ListPartitionReassignments
+UPDATE_METADATA_RESPONSE_RECEIVED        UpdateMetadataResponseReceived
+=======================================  =============================================
+
+Electing and registering are the persistence engine's: it tells the outcome as Elected and Expire.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import ClassVar, Generic, TypeAlias, TypeVar
+
+from odradek.controller.results import (
+    CreatePartitionsResult,
+    DeletedTopic,
+    ElectionOutcome,
+    NewPartitions,
+    NewTopic,
+    Reassignment,
+    TopicResult,
+)
+from odradek.errors import ErrorCode
+from odradek.metadata.ports import Fence
+from odradek.model import ReplicaAssignment, TopicPartition
+from odradek.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
+
+__all__ = [
+    "ApiPartitionReassignment",
+    "AutoPreferredReplicaLeaderElection",
+    "BrokerChange",
+    "BrokerModifications",
+    "ControlledShutdown",
+    "ControllerEvent",
+    "ControllerState",
+    "CreatePartitions",
+    "CreateTopics",
+    "DeleteTopics",
+    "Elected",
+    "ElectionTrigger",
+    "ElectionType",
+    "Expire",
+    "IsrChangeNotification",
+    "LeaderAndIsrResponseReceived",
+    "ListPartitionReassignments",
+    "LogDirEventNotification",
+    "PartitionModifications",
+    "PartitionReassignmentIsrChange",
+    "ReplicaLeaderElection",
+    "Reply",
+    "ShutdownEventThread",
+    "TopicChange",
+    "TopicDeletion",
+    "TopicDeletionStopReplicaResponseReceived",
+    "TopicUncleanLeaderElectionEnable",
+    "UncleanLeaderElectionEnable",
+    "UpdateMetadataResponseReceived",
+    "ZkPartitionReassignment",
+]
+
+_T = TypeVar("_T")
+
+
+class ControllerState(IntEnum):
+    """What the controller is busy with; the value is that of the gauge `ControllerState`."""
+
+    IDLE = 0
+    CONTROLLER_CHANGE = 1
+    BROKER_CHANGE = 2
+    TOPIC_CHANGE = 3
+    TOPIC_DELETION = 4
+    ALTER_PARTITION_REASSIGNMENT = 5
+    AUTO_LEADER_BALANCE = 6
+    MANUAL_LEADER_BALANCE = 7
+    CONTROLLED_SHUTDOWN = 8
+    ISR_CHANGE = 9
+    LEADER_AND_ISR_RESPONSE_RECEIVED = 10
+    LOG_DIR_CHANGE = 11
+    CONTROLLER_SHUTDOWN = 12
+    UNCLEAN_LEADER_ELECTION_ENABLE = 13
+    TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE = 14
+    LIST_PARTITION_REASSIGNMENT = 15
+    UPDATE_METADATA_RESPONSE_RECEIVED = 16
+
+    @property
+    def metric_name(self) -> str | None:
+        """Name of the timer of these events; two are historic, two states have none."""
+        if self in (ControllerState.IDLE, ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED):
+            return None
+        historic = {
+            ControllerState.BROKER_CHANGE: "LeaderElection",
+            ControllerState.ALTER_PARTITION_REASSIGNMENT: "PartitionReassignment",
+        }
+        words = self.name.split("_")
+        name = historic.get(self) or "".join(word.capitalize() for word in words)
+        return f"{name}RateAndTimeMs"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[_T]):
+    """Where the answer to a request goes; exactly one of the two is called, once."""
+
+    complete: Callable[[_T], None]
+    fail: Callable[[Exception], None]
+
+
+class ElectionType(IntEnum):
+    """What an administrator asks for; the number is wire contract."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class ElectionTrigger(Enum):
+    """Who asks for an election."""
+
+    ADMIN_CLIENT = "admin client"
+    STORE = "store"
+    AUTO = "auto"
+
+
+# -- Leadership.
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    state: ClassVar = ControllerState.CONTROLLER_CHANGE
+    controller_epoch: int
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Leadership is lost; what is still queued is obsolete."""
+
+    state: ClassVar = ControllerState.CONTROLLER_CHANGE
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownEventThread:
+    state: ClassVar = ControllerState.CONTROLLER_SHUTDOWN
+
+
+# -- Hints: something was changed, perhaps by us.
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChange:
+    state: ClassVar = ControllerState.BROKER_CHANGE
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerModifications:
+    state: ClassVar = ControllerState.BROKER_CHANGE
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    state: ClassVar = ControllerState.TOPIC_CHANGE
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionModifications:
+    state: ClassVar = ControllerState.TOPIC_CHANGE
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeletion:
+    state: ClassVar = ControllerState.TOPIC_DELETION
+
+
+@dataclass(frozen=True, slots=True)
+class ZkPartitionReassignment:
+    state: ClassVar = ControllerState.ALTER_PARTITION_REASSIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignmentIsrChange:
+    state: ClassVar = ControllerState.ALTER_PARTITION_REASSIGNMENT
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChangeNotification:
+    state: ClassVar = ControllerState.ISR_CHANGE
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirEventNotification:
+    state: ClassVar = ControllerState.LOG_DIR_CHANGE
+
+
+# -- Answers of brokers.
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsrResponseReceived:
+    state: ClassVar = ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED
+    response: LeaderAndIsrResponse
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetadataResponseReceived:
+    state: ClassVar = ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED
+    response: UpdateMetadataResponse
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeletionStopReplicaResponseReceived:
+    state: ClassVar = ControllerState.TOPIC_DELETION
+    broker_id: int
+    request_error: ErrorCode
+    partition_errors: Mapping[TopicPartition, ErrorCode]
+
+
+# -- Requests of administrators and brokers.
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopics:
+    state: ClassVar = ControllerState.TOPIC_CHANGE
+    topics: Sequence[NewTopic]
+    validate_only: bool
+    reply: Reply[list[TopicResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions:
+    state: ClassVar = ControllerState.TOPIC_CHANGE
+    topics: Sequence[NewPartitions]
+    validate_only: bool
+    reply: Reply[list[CreatePartitionsResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopics:
+    state: ClassVar = ControllerState.TOPIC_DELETION
+    topics: Sequence[str]
+    reply: Reply[list[DeletedTopic]]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiPartitionReassignment:
+    state: ClassVar = ControllerState.ALTER_PARTITION_REASSIGNMENT
+    reassignments: Mapping[TopicPartition, tuple[int, ...] | None]
+    reply: Reply[dict[TopicPartition, Reassignment]]
+
+
+@dataclass(frozen=True, slots=True)
+class ListPartitionReassignments:
+    state: ClassVar = ControllerState.LIST_PARTITION_REASSIGNMENT
+    partitions: Sequence[TopicPartition] | None
+    reply: Reply[dict[TopicPartition, ReplicaAssignment]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLeaderElection:
+    state: ClassVar = ControllerState.MANUAL_LEADER_BALANCE
+    partitions: Sequence[TopicPartition] | None  # None: all.
+    election_type: ElectionType
+    trigger: ElectionTrigger
+    reply: Reply[dict[TopicPartition, ElectionOutcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlledShutdown:
+    state: ClassVar = ControllerState.CONTROLLED_SHUTDOWN
+    broker_id: int
+    broker_epoch: int
+    reply: Reply[frozenset[TopicPartition]]
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanLeaderElectionEnable:
+    state: ClassVar = ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUncleanLeaderElectionEnable:
+    state: ClassVar = ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
+    topic: str
+
+
+# -- Timers.
+
+
+@dataclass(frozen=True, slots=True)
+class AutoPreferredReplicaLeaderElection:
+    state: ClassVar = ControllerState.AUTO_LEADER_BALANCE
+
+
+ControllerEvent: TypeAlias = (
+    Elected
+    | Expire
+    | ShutdownEventThread
+    | BrokerChange
+    | BrokerModifications
+    | TopicChange
+    | PartitionModifications
+    | TopicDeletion
+    | ZkPartitionReassignment
+    | PartitionReassignmentIsrChange
+    | IsrChangeNotification
+    | LogDirEventNotification
+    | LeaderAndIsrResponseReceived
+    | UpdateMetadataResponseReceived
+    | TopicDeletionStopReplicaResponseReceived
+    | CreateTopics
+    | CreatePartitions
+    | DeleteTopics
+    | ApiPartitionReassignment
+    | ListPartitionReassignments
+    | ReplicaLeaderElection
+    | ControlledShutdown
+    | UncleanLeaderElectionEnable
+    | TopicUncleanLeaderElectionEnable
+    | AutoPreferredReplicaLeaderElection
+)

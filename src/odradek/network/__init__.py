@@ -1,0 +1,54 @@
+"""Bytes over sockets: listeners, connections and the way of a request to its handler and back.
+
+It knows frames and headers, not what an API does.
+"""
+
+from odradek.network.authentication import AuthenticationStep, Authenticator, ListenerSecurity
+from odradek.network.config import ListenerLimits, NetworkConfig
+from odradek.network.endpoint import EndPoint, SecurityProtocol, published_endpoints
+from odradek.network.outbound import OutboundConnection, OutboundOptions
+from odradek.network.rate import SampledRate
+from odradek.network.request import (
+    ANONYMOUS,
+    ClientInformation,
+    CloseConnectionResponse,
+    ConnectionContext,
+    NoOpResponse,
+    Principal,
+    Request,
+    Response,
+    SendResponse,
+    is_valid_client_information,
+)
+from odradek.network.request_channel import Handler, RequestChannel
+from odradek.network.send_queue import Chunk, FileRegion
+from odradek.network.socket_server import SocketServer
+
+__all__ = [
+    "ANONYMOUS",
+    "AuthenticationStep",
+    "Authenticator",
+    "Chunk",
+    "ClientInformation",
+    "CloseConnectionResponse",
+    "ConnectionContext",
+    "EndPoint",
+    "FileRegion",
+    "Handler",
+    "ListenerLimits",
+    "ListenerSecurity",
+    "NetworkConfig",
+    "NoOpResponse",
+    "OutboundConnection",
+    "OutboundOptions",
+    "Principal",
+    "Request",
+    "RequestChannel",
+    "Response",
+    "SampledRate",
+    "SecurityProtocol",
+    "SendResponse",
+    "SocketServer",
+    "is_valid_client_information",
+    "published_endpoints",
+]
