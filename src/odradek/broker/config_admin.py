@@ -1,65 +1,26 @@
-"""Configuration as administrators see it: which resources there are, and how settings are told.
+"""Configuration as administrators see it: which resources there are, and their settings.
 
 A resource is a topic, this broker, all brokers (a broker without a name), this broker's loggers,
 and, as far as the image has any, client metrics subscriptions and groups. Requests about another
 broker or its loggers are for that broker alone to answer.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol, assert_never
+from collections.abc import Sequence
+from typing import Final, assert_never
 
-from odradek.config import Setting, Source, Update, Value, format_value
+from odradek.broker.config import ConfigRow
+from odradek.broker.context import BrokerContext
+from odradek.config import Kind, Source
 from odradek.errors import ApiError, ErrorCode
-from odradek.metadata.image import ClusterImage, ConfigResource, ConfigResourceType
+from odradek.metadata.image import ConfigResource, ConfigResourceType
 from odradek.metadata.topic_names import find_name_problem
 
-__all__ = [
-    "LOGGER_SOURCE",
-    "ResourceConfigs",
-    "find_resource",
-    "is_read_only",
-    "override_source",
-    "setting_text",
-]
+__all__ = ["find_resource", "rows_of"]
 
-LOGGER_SOURCE: Final = 6  # The number of a logger's level as a source, in DescribeConfigs.
-
-_OVERRIDE_SOURCES: Final = {
-    ConfigResourceType.TOPIC: Source.DYNAMIC_TOPIC,
-    ConfigResourceType.CLIENT_METRICS: Source.DYNAMIC_CLIENT_METRICS,
-    ConfigResourceType.GROUP: Source.DYNAMIC_GROUP,
-}
+_LOGGER_SOURCE: Final = 6  # Where a logger's level comes from, in DescribeConfigs.
 
 
-class ResourceConfigs(Protocol):
-    """The keys of topics and brokers, what counts for each now, and what may be set."""
-
-    def describe_topic(self, overrides: Mapping[str, str]) -> Sequence[Setting]:
-        """Every key of a topic with these overrides, sorted by name."""
-        ...
-
-    def describe_broker(self) -> Sequence[Setting]:
-        """Every key of this broker, sorted by name."""
-        ...
-
-    def check_topic(self, overrides: Mapping[str, str]) -> None:
-        """Raises:
-        ConfigError: A topic cannot have these overrides.
-        """
-        ...
-
-    def check_broker(self, overrides: Mapping[str, str], *, is_default: bool) -> None:
-        """Whether this broker, or all if `is_default`, can have these dynamic values.
-
-        Raises:
-            ConfigError: It cannot.
-        """
-        ...
-
-
-def find_resource(
-    type_number: int, name: str, *, image: ClusterImage, broker_id: int
-) -> ConfigResource:
+def find_resource(type_number: int, name: str, context: BrokerContext) -> ConfigResource:
     """The resource a request names.
 
     Raises:
@@ -76,13 +37,13 @@ def find_resource(
             problem = find_name_problem(name)
             if problem is not None:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-            if name not in image.topics:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
+            if not context.cache.contains_topic(name):
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         case ConfigResourceType.BROKER:
             if name:
-                return ConfigResource(kind, _own_id(name, broker_id))
+                return ConfigResource(kind, _own_id(name, context.broker_id))
         case ConfigResourceType.BROKER_LOGGER:
-            return ConfigResource(kind, _own_id(name, broker_id))
+            return ConfigResource(kind, _own_id(name, context.broker_id))
         case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "expected a name, found an empty one")
@@ -92,26 +53,50 @@ def find_resource(
 
 
 def _own_id(name: str, broker_id: int) -> str:
-    if not (name.isascii() and name.isdigit() and name.lstrip("0") == str(broker_id).lstrip("0")):
+    own = str(broker_id)
+    if name != own:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"expected broker id {broker_id}, which this request was sent to, found {name!r}",
+            f"expected broker id {own}, which this request was sent to, found {name!r}",
         )
-    return str(broker_id)
+    return own
 
 
-def override_source(resource: ConfigResource) -> Source:
-    """Where the values come from that are set for a resource."""
-    if resource.type is ConfigResourceType.BROKER:
-        return Source.DYNAMIC_BROKER if resource.name else Source.DYNAMIC_DEFAULT
-    return _OVERRIDE_SOURCES[resource.type]
+def rows_of(resource: ConfigResource, context: BrokerContext) -> Sequence[ConfigRow]:
+    """All settings of a resource, sorted by name."""
+    match resource.type:
+        case ConfigResourceType.TOPIC:
+            return context.topic_configs.rows(context.cache.image.topic_configs(resource.name))
+        case ConfigResourceType.BROKER:
+            settings = context.broker_settings()
+            return settings.rows() if resource.name else settings.cluster_default_rows()
+        case ConfigResourceType.BROKER_LOGGER:
+            levels = context.log_levels.levels()
+            return [_plain_row(name, level, _LOGGER_SOURCE) for name, level in levels.items()]
+        case ConfigResourceType.CLIENT_METRICS:
+            return _overrides_of(resource, Source.DYNAMIC_CLIENT_METRICS, context)
+        case ConfigResourceType.GROUP:
+            return _overrides_of(resource, Source.DYNAMIC_GROUP, context)
+        case kind:
+            assert_never(kind)
 
 
-def setting_text(setting: Setting, value: Value) -> str | None:
-    """A value of a setting as it is told: secrets are not."""
-    return None if setting.key.is_sensitive else format_value(value)
+def _overrides_of(
+    resource: ConfigResource, source: Source, context: BrokerContext
+) -> list[ConfigRow]:
+    overrides = context.cache.image.configs.get(resource, {})
+    return [_plain_row(name, overrides[name], source.wire_number) for name in sorted(overrides)]
 
 
-def is_read_only(setting: Setting) -> bool:
-    """Whether only a restart changes it."""
-    return setting.key.update is Update.READ_ONLY
+def _plain_row(name: str, value: str, source: int) -> ConfigRow:
+    return ConfigRow(
+        name=name,
+        value=value,
+        source=source,
+        is_default=False,
+        is_read_only=False,
+        is_sensitive=False,
+        type=int(Kind.STRING),
+        documentation="",
+        synonyms=(),
+    )

@@ -9,13 +9,14 @@ Levels of loggers are not stored: they are set at once and last until the broker
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from odradek.broker.config_admin import find_resource, setting_text
+from odradek.broker.config import ConfigRow
+from odradek.broker.config_admin import find_resource, rows_of
 from odradek.broker.context import BrokerContext
-from odradek.config import Kind, Setting
+from odradek.config import Kind, Source
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.metadata.changes import ConfigSet
 from odradek.metadata.image import ConfigResource, ConfigResourceType
@@ -156,12 +157,8 @@ def plan_replacement(
 _OPERATIONS: Final = frozenset(ConfigOperation)
 
 
-def _find(
-    type_number: int, name: str, keys: list[str], context: BrokerContext
-) -> ConfigResource:
-    resource = find_resource(
-        type_number, name, image=context.cache.image, broker_id=context.broker_id
-    )
+def _find(type_number: int, name: str, keys: list[str], context: BrokerContext) -> ConfigResource:
+    resource = find_resource(type_number, name, context)
     if resource.type in _NOT_STORED:
         kind = resource.type.name.lower().replace("_", " ")
         raise ApiError(ErrorCode.INVALID_REQUEST, f"settings of {kind} cannot be changed here")
@@ -177,11 +174,12 @@ def _with(overrides: Mapping[str, str], values: Mapping[str, str | None]) -> dic
 
 
 def _check(resource: ConfigResource, overrides: Mapping[str, str], context: BrokerContext) -> None:
+    if resource.type is ConfigResourceType.TOPIC:
+        context.topic_configs.check(overrides)
+        return
+    source = Source.DYNAMIC_BROKER if resource.name else Source.DYNAMIC_DEFAULT
     try:
-        if resource.type is ConfigResourceType.TOPIC:
-            context.configs.check_topic(overrides)
-        else:
-            context.configs.check_broker(overrides, is_default=not resource.name)
+        context.broker_settings().with_dynamic(source, overrides)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
@@ -193,17 +191,14 @@ def _changed_list(
     context: BrokerContext,
 ) -> str:
     """The list that counts now, with items appended that it lacks, or without the subtracted."""
-    overrides = context.cache.image.configs.get(resource, {})
-    setting = _settings(resource, overrides, context).get(change.name)
-    if setting is None or setting.key.kind is not Kind.LIST:
+    current = {row.name: row for row in _all_rows(resource, context)}.get(change.name)
+    if current is None or current.type != Kind.LIST:
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
             f"{change.name} is no list: nothing can be appended to it or subtracted from it",
         )
-    current = overrides.get(change.name)
-    if current is None:
-        current = setting_text(setting, setting.value) or ""
-    items = _split(current)
+    override = context.cache.image.configs.get(resource, {}).get(change.name)
+    items = _split(current.value or "" if override is None else override)
     changed = _split(change.value or "")
     if operation is ConfigOperation.APPEND:
         items += [item for item in dict.fromkeys(changed) if item not in items]
@@ -212,23 +207,18 @@ def _changed_list(
     return ",".join(items)
 
 
-def _settings(
-    resource: ConfigResource, overrides: Mapping[str, str], context: BrokerContext
-) -> dict[str, Setting]:
-    if resource.type is ConfigResourceType.TOPIC:
-        settings = context.configs.describe_topic(overrides)
-    else:
-        settings = context.configs.describe_broker()
-    return {setting.key.name: setting for setting in settings}
+def _all_rows(resource: ConfigResource, context: BrokerContext) -> Sequence[ConfigRow]:
+    """Every key the resource has; for all brokers those of this one, which has the same."""
+    if resource.type is ConfigResourceType.BROKER:
+        return context.broker_settings().rows()
+    return rows_of(resource, context)
 
 
 def _split(text: str) -> list[str]:
     return [item for item in (part.strip() for part in text.split(",")) if item]
 
 
-def _plan_levels(
-    changes: Iterable[KeyChange], context: BrokerContext
-) -> dict[str, str | None]:
+def _plan_levels(changes: Iterable[KeyChange], context: BrokerContext) -> dict[str, str | None]:
     levels: dict[str, str | None] = {}
     for change in changes:
         match ConfigOperation(change.operation):

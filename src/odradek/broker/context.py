@@ -6,7 +6,7 @@ from typing import Protocol
 
 from odradek.broker.admin import ControllerApi
 from odradek.broker.authorization import AllowEverything, Authorizer
-from odradek.broker.config_admin import ResourceConfigs
+from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.log_levels import LogLevels
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.clock import Clock
@@ -84,7 +84,9 @@ class BrokerContext:
     controller_port: ControllerPort
     # Wakes requests that wait for a publish.
     metadata_waiter: MetadataWaiter
-    configs: ResourceConfigs
+    topic_configs: TopicConfigs
+    # What counts for this broker now.
+    broker_settings: Callable[[], BrokerSettings]
     log_levels: LogLevels = field(default_factory=LogLevels)
     authorizer: Authorizer = field(default_factory=AllowEverything)
     # delete.topic.enable

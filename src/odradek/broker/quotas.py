@@ -1,64 +1,287 @@
-"""Client quotas: what each client used lately, and how long it has to keep still.
+"""Client quotas: how long a client that used too much has to keep still.
 
-| quota        | counted                                    | by                                |
-|--------------|--------------------------------------------|-----------------------------------|
-| produce      | bytes of whole requests                    | sampled rate                      |
-| fetch        | bytes of answers                           | sampled rate                      |
-| request      | time of handlers and sending, in % of 1 s  | sampled rate, wait at most 1 sample |
-| mutation     | partitions created or deleted              | token bucket                      |
+| quota    | counted                                   | by                                      |
+|----------|-------------------------------------------|-----------------------------------------|
+| produce  | bytes of whole requests                   | a sampled rate                          |
+| fetch    | bytes of answers                          | a sampled rate                          |
+| request  | time of handlers and sending, in % of 1 s | a sampled rate; the wait is at most one |
+|          |                                           | sample, so that no client starves       |
+| mutation | partitions created or deleted             | a token bucket                          |
 
 Rules:
 
 1. Who is counted together, and against which bound, is told in `odradek.broker.quota_entities`. A
    changed bound counts from the next request on; what was used stays known.
-2. A request is answered at once with the time to wait, the larger of all that apply; afterwards its
-   connection is not read for that time. Both are the caller's part.
-3. A fetch that would have to wait is answered empty, so its bytes are not counted. A fetch of up to
+2. A request is answered at once with the time to wait, the largest of all that apply; afterwards
+   its connection is not read for that time. Both are the caller's part.
+3. A fetch that would have to wait is answered empty, so its bytes are not counted. One of up to
    `max_fetch_bytes` always passes sooner or later.
 4. Produce with acks=0 has no answer: its bytes count, its time does not.
-5. Without any quota of its kind a request costs one look into a dict.
+5. Without any quota of its kind a request costs one look at an empty dict.
 
-A bucket nobody used for an hour is forgotten.
+How long to wait is told in `odradek.network.rate` and `odradek.broker.token_bucket`. Connections
+are limited in `odradek.network.connection_quotas`.
 """
 
-import heapq
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from odradek.broker.config.components import QuotaSettings
 from odradek.broker.quota_entities import Bucket, QuotaKey, resolve_quota
+from odradek.broker.quota_usage import UsageTable
 from odradek.broker.token_bucket import TokenBucket
 from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity
-from odradek.metrics import MetricName, MetricRegistry
-from odradek.network.rate import SampledRate
+from odradek.metrics import MetricRegistry
+from odradek.network.request import Request
 
-__all__ = ["ClientQuotas", "MutationQuota", "QuotaClient"]
+__all__ = ["ClientQuotas", "MutationQuota", "RateQuota"]
 
-BUCKET_LIFETIME_MS: Final = 3_600_000
-
-# Clients whose bucket and bound are remembered, per quota; beyond it the memory is cleared. Client
-# ids come from outside.
+# Clients whose bucket is remembered, per quota; beyond it the memory is cleared.
 MAX_RESOLVED_CLIENTS: Final = 10_000
-# Buckets per quota; beyond it the one that was idle for longest goes.
-MAX_BUCKETS: Final = 10_000
 
-_METRIC_TYPES: Final = {
-    QuotaKey.PRODUCE: ("Produce", "byte-rate"),
-    QuotaKey.FETCH: ("Fetch", "byte-rate"),
-    QuotaKey.REQUEST: ("Request", "request-time"),
-    QuotaKey.CONTROLLER_MUTATION: ("ControllerMutation", "mutation-rate"),
-}
+_NS_PER_PERCENT_SECOND: Final = 10_000_000
 
 
-class QuotaClient(Protocol):
-    """Who sent a request; requests of the network layer are such."""
+class _Bounds:
+    """The bounds of one quota, and which of them counts for whom."""
 
-    @property
-    def quota_user(self) -> str: ...
+    __slots__ = ("_resolved", "by_entity")
 
-    @property
-    def quota_client_id(self) -> str: ...
+    def __init__(self) -> None:
+        self.by_entity: Mapping[QuotaEntity, float] = {}
+        self._resolved: dict[tuple[str, str], tuple[Bucket, float] | None] = {}
+
+    def replace(self, by_entity: Mapping[QuotaEntity, float]) -> None:
+        self.by_entity = by_entity
+        self._resolved.clear()
+
+    def resolve(self, user: str, client_id: str) -> tuple[Bucket, float] | None:
+        resolved = self._resolved
+        client = (user, client_id)
+        if client in resolved:
+            return resolved[client]
+        if len(resolved) >= MAX_RESOLVED_CLIENTS:
+            resolved.clear()
+        found = resolved[client] = resolve_quota(self.by_entity, user, client_id)
+        return found
 
 
+class RateQuota:
+    """One quota on a rate.
+
+    Args:
+        bounds: Shared with whoever replaces them.
+        usages: What was used.
+        max_throttle_ms: No wait is longer; None for no such limit.
+    """
+
+    __slots__ = ("_bounds", "_max_throttle_ms", "_usages")
+
+    def __init__(
+        self, bounds: _Bounds, usages: UsageTable, *, max_throttle_ms: int | None = None
+    ) -> None:
+        self._bounds = bounds
+        self._usages = usages
+        self._max_throttle_ms = max_throttle_ms
+
+    def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
+        """Count what a client used; returns how long it has to wait, in ms."""
+        found = self._bounds.resolve(user, client_id)
+        if found is None:
+            return 0
+        bucket, bound = found
+        usage = self._usages.get(bucket, now_ms)
+        usage.rate.record(amount, now_ms)
+        throttle_ms = usage.rate.throttle_ms(bound, now_ms)
+        if self._max_throttle_ms is not None:
+            throttle_ms = min(throttle_ms, self._max_throttle_ms)
+        self._usages.note_throttle(usage, throttle_ms, now_ms)
+        return throttle_ms
+
+    def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> None:
+        """Take back what was counted, since it was not used after all."""
+        found = self._bounds.resolve(user, client_id)
+        usage = self._usages.find(found[0]) if found is not None else None
+        if usage is not None:
+            usage.rate.record(-amount, now_ms)
+
+    def bound(self, user: str, client_id: str) -> float | None:
+        """The bound that counts for a client; None for none."""
+        found = self._bounds.resolve(user, client_id)
+        return None if found is None else found[1]
+
+
+class MutationQuota:
+    """What one request may change.
+
+    Args:
+        is_strict: Whether what is too much is refused, as newer versions of a request expect; for
+            older ones it is done, and the client waits afterwards.
+    """
+
+    __slots__ = ("_bound", "_bucket", "_clock", "_is_strict", "_must_wait")
+
+    def __init__(
+        self, bucket: TokenBucket | None, bound: float, *, is_strict: bool, clock: Clock
+    ) -> None:
+        self._bucket = bucket  # None: no quota.
+        self._bound = bound
+        self._is_strict = is_strict
+        self._clock = clock
+        self._must_wait = False
+
+    def take(self, partition_count: int) -> None:
+        """Count a topic's change, also if it is only tried out.
+
+        Raises:
+            ApiError: THROTTLING_QUOTA_EXCEEDED, leave this topic alone.
+        """
+        if self._bucket is None:
+            return
+        now_ms = self._clock.monotonic_ms()
+        if self._is_strict and self._bucket.tokens(self._bound, now_ms) < 0:
+            self._must_wait = True
+            raise ApiError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"more than {self._bound:g} partitions changed per second; try again later",
+            )
+        self._bucket.take(partition_count, self._bound, now_ms)
+        self._must_wait = self._must_wait or not self._is_strict
+
+    def throttle_ms(self) -> int:
+        """How long the client has to wait as of now."""
+        if self._bucket is None or not self._must_wait:
+            return 0
+        return self._bucket.throttle_ms(self._bound, self._clock.monotonic_ms())
+
+
+class ClientQuotas:
+    """All client quotas of a broker.
+
+    Args:
+        settings: Windows of measuring.
+        clock: Only its monotonic time is read.
+        metrics: Where each bucket is shown.
+    """
+
+    def __init__(self, settings: QuotaSettings, *, clock: Clock, metrics: MetricRegistry) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._bounds = {key: _Bounds() for key in QuotaKey}
+
+        def usages(type_name: str, rate_name: str) -> UsageTable:
+            return UsageTable(
+                window_count=settings.window_count,
+                window_size_s=settings.window_size_s,
+                clock=clock,
+                metrics=metrics,
+                type_name=type_name,
+                rate_name=rate_name,
+            )
+
+        self._usages = {
+            QuotaKey.PRODUCE: usages("Produce", "byte-rate"),
+            QuotaKey.FETCH: usages("Fetch", "byte-rate"),
+            QuotaKey.REQUEST: usages("Request", "request-time"),
+            QuotaKey.CONTROLLER_MUTATION: usages("ControllerMutation", "mutation-rate"),
+        }
+        self._mutations: dict[Bucket, TokenBucket] = {}
+        self.produce = self._rate_quota(QuotaKey.PRODUCE)
+        self.fetch = self._rate_quota(QuotaKey.FETCH)
+        self.request = self._rate_quota(
+            QuotaKey.REQUEST, max_throttle_ms=settings.window_size_s * 1000
+        )
+        # For the one look of rule 5.
+        self._produce_bounds = self._bounds[QuotaKey.PRODUCE]
+        self._fetch_bounds = self._bounds[QuotaKey.FETCH]
+        self._request_bounds = self._bounds[QuotaKey.REQUEST]
+
+    def update(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Take over the quotas of a new image of the cluster."""
+        for key, bounds in self._bounds.items():
+            bounds.replace(
+                {
+                    entity: values[key.value]
+                    for entity, values in quotas.items()
+                    # Zero or less would divide by zero or never let anybody through.
+                    if values.get(key.value, 0) > 0
+                }
+            )
+
+    def produce_throttle_ms(self, request: Request, size: int) -> int:
+        """Count a produce request of that many bytes."""
+        if not self._produce_bounds.by_entity:
+            return 0
+        user, client_id = _client(request)
+        return self.produce.record(user, client_id, size, self._clock.monotonic_ms())
+
+    def fetch_throttle_ms(self, request: Request, size: int) -> int:
+        """Count an answer of that many bytes, unless the client has to wait: then nothing is
+        counted, and nothing must be sent."""
+        if not self._fetch_bounds.by_entity:
+            return 0
+        user, client_id = _client(request)
+        now_ms = self._clock.monotonic_ms()
+        throttle_ms = self.fetch.record(user, client_id, size, now_ms)
+        if throttle_ms > 0:
+            self.fetch.unrecord(user, client_id, size, now_ms)
+        return throttle_ms
+
+    def max_fetch_bytes(self, request: Request) -> int | None:
+        """The most a fetch may return so that the quota can ever let it pass; None for any."""
+        if not self._fetch_bounds.by_entity:
+            return None
+        bound = self.fetch.bound(*_client(request))
+        if bound is None:
+            return None
+        settings = self._settings
+        return int(bound * max(settings.window_count - 1, 1) * settings.window_size_s)
+
+    def request_throttle_ms(self, request: Request, busy_ns: int) -> int:
+        """Count the time a request kept the loop busy; not for requests between brokers."""
+        if not self._request_bounds.by_entity:
+            return 0
+        user, client_id = _client(request)
+        percent_seconds = busy_ns / _NS_PER_PERCENT_SECOND
+        return self.request.record(user, client_id, percent_seconds, self._clock.monotonic_ms())
+
+    def mutation_quota(self, request: Request, *, is_strict: bool) -> MutationQuota:
+        """What a request may change; asked for once per request."""
+        bounds = self._bounds[QuotaKey.CONTROLLER_MUTATION]
+        found = bounds.resolve(*_client(request)) if bounds.by_entity else None
+        if found is None:
+            return MutationQuota(None, 0.0, is_strict=is_strict, clock=self._clock)
+        bucket, bound = found
+        tokens = self._token_bucket(bucket, bound)
+        return MutationQuota(tokens, bound, is_strict=is_strict, clock=self._clock)
+
+    def expire(self) -> None:
+        """Forget the buckets nobody used for an hour; to be called now and then."""
+        now_ms = self._clock.monotonic_ms()
+        for key, usages in self._usages.items():
+            expired = usages.expire(now_ms)
+            if key is QuotaKey.CONTROLLER_MUTATION:
+                for bucket in expired:
+                    self._mutations.pop(bucket, None)
+
+    def _rate_quota(self, key: QuotaKey, max_throttle_ms: int | None = None) -> RateQuota:
+        return RateQuota(self._bounds[key], self._usages[key], max_throttle_ms=max_throttle_ms)
+
+    def _token_bucket(self, bucket: Bucket, bound: float) -> TokenBucket:
+        now_ms = self._clock.monotonic_ms()
+        self._usages[QuotaKey.CONTROLLER_MUTATION].get(bucket, now_ms)
+        tokens = self._mutations.get(bucket)
+        if tokens is None:
+            settings = self._settings
+            tokens = self._mutations[bucket] = TokenBucket(
+                seconds=settings.controller_window_count * settings.controller_window_size_s,
+                bound=bound,
+                now_ms=now_ms,
+            )
+        return tokens
+
+
+def _client(request: Request) -> tuple[str, str]:
+    return request.context.principal.name, request.header.client_id or ""

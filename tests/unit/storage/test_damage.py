@@ -186,7 +186,7 @@ def test_a_flipped_bit_in_a_segment(name: str, stopped: Stopped, tmp_path: Path)
     random = Random(name)
     # Header and body of a batch in the middle, the first and the last byte, and some anywhere.
     middle = 4 * SIZE
-    bits = {*range(middle * 8, (middle + 61) * 8, 7), 0, 16 * 8, 20 * 8, size * 8 - 1}
+    bits = {*range(middle * 8, (middle + 61) * 8, 13), 0, 16 * 8, 20 * 8, size * 8 - 1}
     bits |= {random.randrange(size * 8) for _ in range(10)}
     for bit in sorted(bits):
         check(
@@ -204,7 +204,7 @@ def test_a_flipped_bit_elsewhere_costs_no_record(
 ) -> None:
     size = (stopped.directory / str(PARTITION) / name).stat().st_size
     random = Random(name)
-    bits = {random.randrange(size * 8) for _ in range(12)} | {0, 1, size * 8 - 1} if size else set()
+    bits = {random.randrange(size * 8) for _ in range(8)} | {0, size * 8 - 1} if size else set()
     for bit in sorted(bits):
         check(
             stopped,

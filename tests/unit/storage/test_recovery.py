@@ -189,7 +189,7 @@ def test_a_lost_chain_is_found_again(
     for position in (3000, 11_000):
         with open(segment.path, "r+b") as file:
             file.seek(position)
-            file.write(b"\x02" * 1500)
+            file.write(b"\xff" * 1500)
     state = new_state(segment)
     result = recover(segment, cut_from=base + 20, state=state)
     assert (result.next_offset, result.truncated_bytes) == (base + 20, 0)
