@@ -8,12 +8,12 @@ key counts:
 |---|---------|-----------|-----------------------------------|
 | 1 | name    | name      | of that user with that client id  |
 | 2 | name    | default   | of that user with that client id  |
-| 3 | name    | –         | of that user, all client ids      |
+| 3 | name    | none      | of that user, all client ids      |
 | 4 | default | name      | of that user with that client id  |
 | 5 | default | default   | of that user with that client id  |
-| 6 | default | –         | of that user, all client ids      |
-| 7 | –       | name      | of that client id, all users      |
-| 8 | –       | default   | of that client id, all users      |
+| 6 | default | none      | of that user, all client ids      |
+| 7 | none    | name      | of that client id, all users      |
+| 8 | none    | default   | of that client id, all users      |
 
 A default gives *each* user a bucket of its own; it is no bucket for all of them.
 """

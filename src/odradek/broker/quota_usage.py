@@ -4,6 +4,7 @@ import heapq
 from typing import Final
 
 from odradek.broker.quota_entities import Bucket
+from odradek.broker.token_bucket import TokenBucket
 from odradek.clock import Clock
 from odradek.metrics import MetricGroup, MetricRegistry
 from odradek.network.rate import SampledRate
@@ -20,7 +21,7 @@ MAX_BUCKETS: Final = 10_000
 class Usage:
     """What one bucket used."""
 
-    __slots__ = ("last_used_ms", "rate", "throttle_counts", "throttle_times")
+    __slots__ = ("last_used_ms", "rate", "throttle_counts", "throttle_times", "tokens")
 
     def __init__(self, *, window_count: int, window_size_s: int) -> None:
         def sampled() -> SampledRate:
@@ -31,6 +32,8 @@ class Usage:
         self.throttle_times = sampled()
         self.throttle_counts = sampled()
         self.last_used_ms = 0
+        # What it may still use, if the quota is one of tokens.
+        self.tokens: TokenBucket | None = None
 
     def mean_throttle_ms(self, now_ms: int) -> float:
         count = self.throttle_counts.per_second(now_ms)
@@ -105,8 +108,8 @@ class UsageTable:
             self._drop_ended(now_ms)
             heapq.heappush(self._throttled_until, now_ms + throttle_ms)
 
-    def expire(self, now_ms: int) -> list[Bucket]:
-        """Forget, and return, the buckets nobody used for an hour."""
+    def expire(self, now_ms: int) -> None:
+        """Forget the buckets nobody used for an hour."""
         expired: list[Bucket] = []
         for bucket, usage in self._usages.items():
             if now_ms - usage.last_used_ms < BUCKET_LIFETIME_MS:
@@ -114,7 +117,6 @@ class UsageTable:
             expired.append(bucket)
         for bucket in expired:
             self._drop(bucket)
-        return expired
 
     def _make(self, bucket: Bucket) -> Usage:
         if len(self._usages) >= MAX_BUCKETS:

@@ -28,7 +28,7 @@ from typing import Final
 
 from odradek.broker.config.components import QuotaSettings
 from odradek.broker.quota_entities import Bucket, QuotaKey, resolve_quota
-from odradek.broker.quota_usage import UsageTable
+from odradek.broker.quota_usage import Usage, UsageTable
 from odradek.broker.token_bucket import TokenBucket
 from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode
@@ -86,7 +86,9 @@ class RateQuota:
         self._usages = usages
         self._max_throttle_ms = max_throttle_ms
 
-    def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
+    def record_and_get_throttle_ms(
+        self, user: str, client_id: str, amount: float, now_ms: int
+    ) -> int:
         """Count what a client used; returns how long it has to wait, in ms."""
         found = self._bounds.resolve(user, client_id)
         if found is None:
@@ -117,17 +119,30 @@ class MutationQuota:
     """What one request may change.
 
     Args:
+        usages: What was used.
+        bucket: Whose use counts; None if there is no quota.
+        bound: Partitions per second.
+        seconds: How many seconds' worth may be saved up.
         is_strict: Whether what is too much is refused, as newer versions of a request expect; for
             older ones it is done, and the client waits afterwards.
     """
 
-    __slots__ = ("_bound", "_bucket", "_clock", "_is_strict", "_must_wait")
+    __slots__ = ("_bound", "_bucket", "_clock", "_is_strict", "_must_wait", "_seconds", "_usages")
 
     def __init__(
-        self, bucket: TokenBucket | None, bound: float, *, is_strict: bool, clock: Clock
+        self,
+        usages: UsageTable,
+        bucket: Bucket | None,
+        *,
+        bound: float = 0.0,
+        seconds: int,
+        is_strict: bool,
+        clock: Clock,
     ) -> None:
-        self._bucket = bucket  # None: no quota.
+        self._usages = usages
+        self._bucket = bucket
         self._bound = bound
+        self._seconds = seconds
         self._is_strict = is_strict
         self._clock = clock
         self._must_wait = False
@@ -141,20 +156,32 @@ class MutationQuota:
         if self._bucket is None:
             return
         now_ms = self._clock.monotonic_ms()
-        if self._is_strict and self._bucket.tokens(self._bound, now_ms) < 0:
+        usage, tokens = self._find(self._bucket, now_ms)
+        if self._is_strict and tokens.tokens(self._bound, now_ms) < 0:
             self._must_wait = True
             raise ApiError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                 f"more than {self._bound:g} partitions changed per second; try again later",
             )
-        self._bucket.take(partition_count, self._bound, now_ms)
+        tokens.take(partition_count, self._bound, now_ms)
+        usage.rate.record(partition_count, now_ms)
         self._must_wait = self._must_wait or not self._is_strict
 
     def throttle_ms(self) -> int:
-        """How long the client has to wait as of now."""
+        """How long the client has to wait as of now; to be asked once, for the answer."""
         if self._bucket is None or not self._must_wait:
             return 0
-        return self._bucket.throttle_ms(self._bound, self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        usage, tokens = self._find(self._bucket, now_ms)
+        throttle_ms = tokens.throttle_ms(self._bound, now_ms)
+        self._usages.note_throttle(usage, throttle_ms, now_ms)
+        return throttle_ms
+
+    def _find(self, bucket: Bucket, now_ms: int) -> tuple[Usage, TokenBucket]:
+        usage = self._usages.get(bucket, now_ms)
+        if usage.tokens is None:
+            usage.tokens = TokenBucket(seconds=self._seconds, bound=self._bound, now_ms=now_ms)
+        return usage, usage.tokens
 
 
 class ClientQuotas:
@@ -169,7 +196,6 @@ class ClientQuotas:
     def __init__(self, settings: QuotaSettings, *, clock: Clock, metrics: MetricRegistry) -> None:
         self._settings = settings
         self._clock = clock
-        self._bounds = {key: _Bounds() for key in QuotaKey}
 
         def usages(type_name: str, rate_name: str) -> UsageTable:
             return UsageTable(
@@ -187,7 +213,7 @@ class ClientQuotas:
             QuotaKey.REQUEST: usages("Request", "request-time"),
             QuotaKey.CONTROLLER_MUTATION: usages("ControllerMutation", "mutation-rate"),
         }
-        self._mutations: dict[Bucket, TokenBucket] = {}
+        self._bounds = {key: _Bounds() for key in self._usages}
         self.produce = self._rate_quota(QuotaKey.PRODUCE)
         self.fetch = self._rate_quota(QuotaKey.FETCH)
         self.request = self._rate_quota(
@@ -215,7 +241,9 @@ class ClientQuotas:
         if not self._produce_bounds.by_entity:
             return 0
         user, client_id = _client(request)
-        return self.produce.record(user, client_id, size, self._clock.monotonic_ms())
+        return self.produce.record_and_get_throttle_ms(
+            user, client_id, size, self._clock.monotonic_ms()
+        )
 
     def fetch_throttle_ms(self, request: Request, size: int) -> int:
         """Count an answer of that many bytes, unless the client has to wait: then nothing is
@@ -224,7 +252,7 @@ class ClientQuotas:
             return 0
         user, client_id = _client(request)
         now_ms = self._clock.monotonic_ms()
-        throttle_ms = self.fetch.record(user, client_id, size, now_ms)
+        throttle_ms = self.fetch.record_and_get_throttle_ms(user, client_id, size, now_ms)
         if throttle_ms > 0:
             self.fetch.unrecord(user, client_id, size, now_ms)
         return throttle_ms
@@ -245,43 +273,34 @@ class ClientQuotas:
             return 0
         user, client_id = _client(request)
         percent_seconds = busy_ns / _NS_PER_PERCENT_SECOND
-        return self.request.record(user, client_id, percent_seconds, self._clock.monotonic_ms())
+        return self.request.record_and_get_throttle_ms(
+            user, client_id, percent_seconds, self._clock.monotonic_ms()
+        )
 
     def mutation_quota(self, request: Request, *, is_strict: bool) -> MutationQuota:
         """What a request may change; asked for once per request."""
         bounds = self._bounds[QuotaKey.CONTROLLER_MUTATION]
         found = bounds.resolve(*_client(request)) if bounds.by_entity else None
-        if found is None:
-            return MutationQuota(None, 0.0, is_strict=is_strict, clock=self._clock)
-        bucket, bound = found
-        tokens = self._token_bucket(bucket, bound)
-        return MutationQuota(tokens, bound, is_strict=is_strict, clock=self._clock)
+        bucket, bound = found if found is not None else (None, 0.0)
+        settings = self._settings
+        return MutationQuota(
+            self._usages[QuotaKey.CONTROLLER_MUTATION],
+            bucket,
+            bound=bound,
+            seconds=settings.controller_window_count * settings.controller_window_size_s,
+            is_strict=is_strict,
+            clock=self._clock,
+        )
 
     def expire(self) -> None:
         """Forget the buckets nobody used for an hour; to be called now and then."""
         now_ms = self._clock.monotonic_ms()
-        for key, usages in self._usages.items():
-            expired = usages.expire(now_ms)
-            if key is QuotaKey.CONTROLLER_MUTATION:
-                for bucket in expired:
-                    self._mutations.pop(bucket, None)
+        for usages in self._usages.values():
+            usages.expire(now_ms)
 
     def _rate_quota(self, key: QuotaKey, max_throttle_ms: int | None = None) -> RateQuota:
         return RateQuota(self._bounds[key], self._usages[key], max_throttle_ms=max_throttle_ms)
 
-    def _token_bucket(self, bucket: Bucket, bound: float) -> TokenBucket:
-        now_ms = self._clock.monotonic_ms()
-        self._usages[QuotaKey.CONTROLLER_MUTATION].get(bucket, now_ms)
-        tokens = self._mutations.get(bucket)
-        if tokens is None:
-            settings = self._settings
-            tokens = self._mutations[bucket] = TokenBucket(
-                seconds=settings.controller_window_count * settings.controller_window_size_s,
-                bound=bound,
-                now_ms=now_ms,
-            )
-        return tokens
-
 
 def _client(request: Request) -> tuple[str, str]:
-    return request.context.principal.name, request.header.client_id or ""
+    return request.context.principal.name, request.header.client_id

@@ -1,8 +1,8 @@
 """A token bucket that may be overdrawn, for quotas on changes of the cluster.
 
-``bound`` tokens come in per second, up to ``bound * seconds``; the bucket starts full. Whoever finds
-it not below zero may take any number, even more than there is: a large request passes once and is
-paid for afterwards, where a bucket that could not be overdrawn would refuse it for ever.
+``bound`` tokens come in per second, up to ``bound * seconds``; the bucket starts full. Whoever
+finds it not below zero may take any number, even more than there is: a large request passes once
+and is paid for afterwards, where a bucket that cannot be overdrawn would refuse it for ever.
 
 Example, bound 5/s, 11 seconds: 55 tokens. Taking 60 leaves -5; until 1000 ms later, when it is 0
 again, a strict caller gets nothing.
