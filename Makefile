@@ -53,7 +53,8 @@ kafka: ## fetch Apache Kafka into a cache outside the tree, for the tests agains
 bench: $(READY) ## measure; prints a table, keeps the raw figures in benchmarks/results
 	@$(BIN)/python -m benchmarks
 
-docs: $(READY) ## check the documents: paths, links and commands they name
+docs: $(READY) ## write the reference pages; check the documents: paths, links and commands they name
+	@$(BIN)/python scripts/generate_reference.py
 	@$(BIN)/pytest -q tests/architecture/test_docs.py
 
 fuzz: $(READY) ## throw ever new bytes at the decoders for FUZZ_SECONDS (60)

@@ -25,34 +25,26 @@ from odradek.records.builder import build_batch
 from odradek.records.record import read_records
 from odradek.storage.background import InlineTasks
 from odradek.storage.config import LogConfig
-from odradek.storage.loader import load_log
 from odradek.storage.log import FetchIsolation, Log, LogServices
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.log_manager import LogManager
 
 PARTITION = TopicPartition("demo", 0)
-CONFIG = LogConfig(segment_bytes=4 << 20)
+SEGMENT_BYTES = 4 << 20
 WRITING_SECONDS = 1.0
 RECORDS_PER_BATCH = 10
 OFFSET_BYTES = 8  # One acknowledgement on the pipe: the last offset of a batch.
 
 
-def open_log(path: str) -> Log:
-    """Opens the log as a broker does: from the clean-stop marker and the checkpoints."""
-    disk, clock = Disk(), SystemClock()
-    directory = LogDirectory(path, disk=disk)
-    directory.lock()
-    directory.take_clean_shutdown_marker()
-    log = load_log(
-        os.path.join(directory.path, str(PARTITION)),
-        PARTITION,
-        config=CONFIG,
-        log_directory=directory,
-        services=LogServices(disk=disk, clock=clock, random=Random(0), tasks=InlineTasks(clock)),
-        recovery_point=directory.read_recovery_points().get(PARTITION, 0),
-        had_clean_shutdown=directory.had_clean_shutdown,
+def open_logs(path: str) -> LogManager:
+    """Opens the logs in a directory as a broker does."""
+    clock = SystemClock()
+    manager = LogManager(
+        [path],
+        default_log_config=LogConfig(segment_bytes=SEGMENT_BYTES),
+        services=LogServices(disk=Disk(), clock=clock, random=Random(0), tasks=InlineTasks(clock)),
     )
-    directory.logs[log.name] = log
-    return log
+    manager.startup()
+    return manager
 
 
 def value_at(offset: int) -> bytes:
@@ -68,13 +60,14 @@ def batch_at(base_offset: int) -> bytearray:
 
 def write(path: str) -> None:
     """The child: appends until it is killed."""
-    log = open_log(path)
+    manager = open_logs(path)
+    log = manager.get_or_create_log(PARTITION)
     while True:
         info = log.append_as_leader(batch_at(log.log_end_offset), leader_epoch=0)
         os.write(sys.stdout.fileno(), info.last_offset.to_bytes(OFFSET_BYTES, "big"))
         if log.unflushed_messages >= 10_000:
             log.flush()
-            log.log_directory.checkpoint_recovery_points()
+            manager.checkpoint_recovery_points()
 
 
 def write_and_kill(path: str) -> int:
@@ -128,8 +121,9 @@ def main() -> int:
 
         print("3. The log is opened again:", flush=True)
         started = time.perf_counter()
-        log = open_log(path)
+        manager = open_logs(path)
         elapsed_ms = (time.perf_counter() - started) * 1e3
+        log = manager.get_or_create_log(PARTITION)
         print(
             f"   recovered in {elapsed_ms:.0f} ms: {log.log_end_offset:,} records in"
             f" {len(log.segments)} segments, {log.size_in_bytes / 1e6:.1f} MB;"
@@ -143,7 +137,7 @@ def main() -> int:
             f"   Acknowledged {acknowledged:,}, recovered {log.log_end_offset:,},"
             f" lost {max(0, acknowledged - right):,}."
         )
-        log.close()
+        manager.shutdown()
         return 0 if survived else 1
     finally:
         shutil.rmtree(path)

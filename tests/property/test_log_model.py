@@ -119,10 +119,11 @@ class LogAgainstList(RuleBasedStateMachine):
     # Opening
 
     def _open(self) -> Log:
-        """As a broker does: marker, checkpoints, load."""
+        """As a broker does: marker, checkpoints, load, and checkpoints that tell what was found."""
         self._tasks = InlineTasks(self._clock)  # What a dead process had planned died with it.
         self._directory = directory = LogDirectory(self._root.name, disk=self._disk)
         directory.take_clean_shutdown_marker()
+        recovery_points, log_starts = directory.read_recovery_points(), directory.read_log_starts()
         log = load_log(
             os.path.join(directory.path, str(PARTITION)),
             PARTITION,
@@ -135,11 +136,15 @@ class LogAgainstList(RuleBasedStateMachine):
                 tasks=self._tasks,
                 producer_id_expiration_ms=FOREVER_MS,
             ),
-            recovery_point=directory.read_recovery_points().get(PARTITION, 0),
-            log_start_offset=directory.read_log_starts().get(PARTITION, 0),
+            recovery_point=recovery_points.get(PARTITION, 0),
+            log_start_offset=log_starts.get(PARTITION, 0),
             had_clean_shutdown=directory.had_clean_shutdown,
         )
         directory.logs[log.name] = log
+        if directory.recovery_points() != recovery_points:
+            directory.checkpoint_recovery_points()
+        if directory.log_starts() != log_starts:
+            directory.checkpoint_log_starts()
         return log
 
     def _reopen(
@@ -181,6 +186,7 @@ class LogAgainstList(RuleBasedStateMachine):
         assert log.log_end_offset <= max(self._end, log.log_start_offset)
         self._end = log.log_end_offset
         self._start = log.log_start_offset
+        self._checkpointed_recovery_point = log.recovery_point
         # As a broker does, from its own checkpoint.
         self._high_watermark = log.update_high_watermark(self._high_watermark)
 
@@ -433,7 +439,6 @@ class LogAgainstList(RuleBasedStateMachine):
         self._end = end
         self._stop(is_kill=self._is_kill, random=self._torn_by)
         self._reopen(must_reach=must_reach, possible=possible, is_start_settled=not may_move_start)
-        self._checkpointed_recovery_point = min(must_reach, self._checkpointed_recovery_point)
         return False
 
     def _stop(self, *, is_kill: bool, random: Random | None) -> None:
@@ -452,14 +457,12 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule()
     def close_and_reopen(self) -> None:
         if self._attempt(self._close):
-            self._checkpointed_recovery_point = self._end
             self._reopen(must_reach=self._end, possible=self._batches)
 
     @rule(seed=st.none() | st.integers(0, 999))
     def close_and_crash(self, seed: int | None) -> None:
         """What a clean stop left behind is durable without any further sync."""
         self._close()
-        self._checkpointed_recovery_point = self._end
         self._stop(is_kill=False, random=None if seed is None else Random(seed))
         self._reopen(must_reach=self._end, possible=self._batches)
 

@@ -9,7 +9,8 @@ from odradek.broker.authorization import AllowEverything, Authorizer
 from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.log_levels import LogLevels
 from odradek.broker.metadata_waiter import MetadataWaiter
-from odradek.clock import Clock
+from odradek.broker.quotas import MutationQuota
+from odradek.clock import PreciseClock
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.ports import ControllerPort
 from odradek.network.request import Request, Response, SendResponse
@@ -24,6 +25,7 @@ __all__ = [
     "ProducerIdSource",
     "RequestQuotas",
     "TopicCreator",
+    "note_local_end",
     "reply",
     "reply_throttled",
 ]
@@ -54,8 +56,12 @@ class RequestQuotas(Protocol):
 
     def fetch_throttle_ms(self, request: Request, size: int) -> int: ...
 
-    def request_throttle_ms(self, request: Request) -> int:
-        """By the time that the client's requests take."""
+    def request_throttle_ms(self, request: Request, busy_ns: int) -> int:
+        """Counts the time a request kept the loop busy."""
+        ...
+
+    def mutation_quota(self, request: Request, *, is_strict: bool) -> MutationQuota:
+        """What a request may change in the cluster; asked for once per request."""
         ...
 
 
@@ -65,7 +71,7 @@ class BrokerContext:
 
     broker_id: int
     cluster_id: str
-    clock: Clock
+    clock: PreciseClock
     cache: MetadataCache
     replicas: ReplicaManager
     fetch_sessions: FetchSessionCache
@@ -78,6 +84,8 @@ class BrokerContext:
     compression_type: Callable[[str], str]
     # Answers a request that its handler has parked.
     send: Callable[[Response], None]
+    # Does not read a request's connection for some milliseconds; called before it is answered.
+    throttle: Callable[[Request, int], None]
     # The controller of this broker, which need not be the active one.
     controller: ControllerApi
     # What any broker may change in the cluster: configs and quotas.
@@ -102,12 +110,27 @@ def reply(request: Request, message: Message) -> SendResponse:
     return SendResponse(request, [start, *encode_message_parts(message, header.api_version)])
 
 
-def reply_throttled(request: Request, message: Message, context: BrokerContext) -> SendResponse:
+def note_local_end(request: Request, context: BrokerContext) -> None:
+    """Stamps the end of a handler's own work, before it waits for others."""
+    request.api_local_complete_ns = context.clock.monotonic_ns()
+
+
+def reply_throttled(
+    request: Request, message: Message, context: BrokerContext, *, throttle_ms: int = 0
+) -> SendResponse:
     """The answer to a request that counts against its client's share of the broker's time.
 
     The client reads in it how long to keep still, and is not heard for as long.
+
+    Args:
+        throttle_ms: What another quota demands; the longer one counts.
     """
-    throttle_ms = context.quotas.request_throttle_ms(request)
+    end_ns = request.api_local_complete_ns
+    if end_ns < 0:
+        end_ns = context.clock.monotonic_ns()
+    busy_ns = end_ns - request.dequeue_ns
+    throttle_ms = max(throttle_ms, context.quotas.request_throttle_ms(request, busy_ns))
     if throttle_ms > 0:
+        context.throttle(request, throttle_ms)
         message = replace(message, throttle_time_ms=throttle_ms)
     return reply(request, message)

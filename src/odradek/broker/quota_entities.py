@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity
+from odradek.network.connection_quotas import UNLIMITED
 
 __all__ = [
     "Bucket",
@@ -33,6 +34,9 @@ __all__ = [
     "MatchType",
     "QuotaKey",
     "check_quota",
+    "check_quota_key",
+    "ip_connection_rates",
+    "is_usable_bound",
     "matching_entities",
     "quota_entity",
     "resolve_quota",
@@ -109,7 +113,7 @@ def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
         ApiError: INVALID_REQUEST, the key is not for such an entity, or the value does not fit it.
     """
     known = _key_for(entity, key)
-    if not (math.isfinite(value) and value > 0):
+    if not is_usable_bound(value):
         raise _invalid(f"{key}={value}: must be a number above 0")
     largest = _WHOLE.get(known)
     if largest is None:
@@ -118,6 +122,10 @@ def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
         raise _invalid(f"{key}={value}: must be a whole number")
     if value > largest:
         raise _invalid(f"{key}={value}: must not be above {largest}")
+
+
+def is_usable_bound(value: float) -> bool:
+    return math.isfinite(value) and value > 0
 
 
 def check_quota_key(entity: QuotaEntity, key: str) -> None:
@@ -177,6 +185,24 @@ def resolve_quota(
         if bound is not None:
             return Bucket(None, client_id), bound
     return None
+
+
+def ip_connection_rates(
+    quotas: Mapping[QuotaEntity, Mapping[str, float]],
+) -> tuple[int, dict[str, int]]:
+    """New connections per second of any one address, and of some, for `ConnectionQuotas`."""
+    default = UNLIMITED
+    overrides: dict[str, int] = {}
+    for entity, values in quotas.items():
+        rate = values.get(QuotaKey.CONNECTION.value)
+        kind, name = entity.components[0]
+        if kind != IP or rate is None or not is_usable_bound(rate):
+            continue
+        if name is None:
+            default = int(rate)
+        else:
+            overrides[name] = int(rate)
+    return default, overrides
 
 
 def _check_types(types: Sequence[str]) -> None:

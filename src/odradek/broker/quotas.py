@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.broker.config.components import QuotaSettings
-from odradek.broker.quota_entities import Bucket, QuotaKey, resolve_quota
+from odradek.broker.quota_entities import Bucket, QuotaKey, is_usable_bound, resolve_quota
 from odradek.broker.quota_usage import Usage, UsageTable
 from odradek.broker.token_bucket import TokenBucket
 from odradek.clock import Clock
@@ -231,8 +231,8 @@ class ClientQuotas:
                 {
                     entity: values[key.value]
                     for entity, values in quotas.items()
-                    # Zero or less would divide by zero or never let anybody through.
-                    if values.get(key.value, 0) > 0
+                    # Anything else was never let in by the API; it would lock clients out.
+                    if key.value in values and is_usable_bound(values[key.value])
                 }
             )
 

@@ -215,7 +215,8 @@ class ControllerChannels:
         return self._senders[broker_id].size
 
     def task_name(self, broker_id: int) -> str:
-        return f"{self._name_prefix}Controller-{self._controller_id}-to-broker-{broker_id}-send-thread"
+        controller = f"{self._name_prefix}Controller-{self._controller_id}"
+        return f"{controller}-to-broker-{broker_id}-send-thread"
 
     def add_broker(self, broker: Broker) -> None:
         """Starts a sender; a broker that has one keeps it."""

@@ -110,8 +110,8 @@ class ControllerContext:
         self.topics_ineligible_for_deletion: set[str] = set()
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.topic_versions: dict[str, int] = {}  # For the next change of a topic.
-        # Differs between two topics that had one name one after the other.
-        self.topic_incarnations: dict[str, int] = {}
+        # Differs between two topics that had one name one after the other; None: not read yet.
+        self.topic_incarnations: dict[str, int | None] = {}
 
     # -- Brokers.
 
@@ -171,7 +171,7 @@ class ControllerContext:
         self.partition_assignments[topic] = dict(record.assignment)
         self.topic_ids[topic] = record.topic_id
         self.topic_versions[topic] = record.version
-        self.topic_incarnations[topic] = record.incarnation
+        self.topic_incarnations[topic] = record.incarnation if record.incarnation >= 0 else None
         for partition, assignment in record.assignment.items():
             tp = TopicPartition(topic, partition)
             if assignment.is_being_reassigned:

@@ -39,7 +39,7 @@ def api_name(api_key: ApiKey) -> str:
 
 # A finished request. Stations in nanoseconds, -1 where it did not pass: start, dequeue, local
 # complete, remote complete, response complete, response dequeue, end; then the bytes of its body,
-# nanoseconds spent on conversions, bytes of temporary memory. One is made per request: a plain tuple.
+# nanoseconds spent on conversions, bytes of temporary memory. Plain, since each request makes one.
 Stamps: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
 
 

@@ -22,8 +22,8 @@ from odradek.storage.config import INT32_MAX
 from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.producer_replay import aborted_transaction, apply_batch
 from odradek.storage.producer_state import ProducerStateManager
-from odradek.storage.scan import Damage
-from odradek.storage.segment import LogSegment, Salvage
+from odradek.storage.scan import Damage, Salvage
+from odradek.storage.segment import LogSegment
 from odradek.storage.transaction_index import AbortedTransaction
 
 __all__ = ["NEVER_CUT", "RecoveredSegment", "SegmentOverflow", "recover_segment"]
@@ -79,29 +79,31 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
     next_offset = base = segment.base_offset
     max_timestamp = NO_TIMESTAMP
     segment.note_timestamp(max_timestamp, base)
-    last_entry_position = 0
+    last_entry_position = good_end = 0
     damage: Damage | None = None
     is_tail_damaged = False
 
-    def keeps(found: Damage) -> bool:
+    def keeps(salvage: Salvage, found: Damage) -> bool:
         """Whether damage that broke the chain has to stay."""
         if next_offset >= cut_from:
             return False
         _report(segment, found, next_offset)
+        salvage.next_offset, salvage.good_end = next_offset, good_end
         return True
 
-    salvage = Salvage(segment, keeps)
+    salvage = segment.salvage(keeps)
     for batch in salvage:
-        position, header, view, _ = batch
-        problem = segment.problem_with(batch, next_offset)
-        if problem is not None:
+        position, header, view, is_crc_valid = batch
+        if (
+            not (is_crc_valid and header.base_offset == next_offset) or header.last_offset_delta < 0
+        ) and (problem := segment.problem_with(batch, next_offset)) is not None:
             if next_offset >= cut_from:
                 damage = Damage(position, problem)
                 break
             _report(segment, Damage(position, problem), next_offset)
             is_tail_damaged = True
             continue
-        last_offset = header.last_offset
+        last_offset = header.base_offset + header.last_offset_delta
         if not 0 <= last_offset - base <= INT32_MAX:
             raise SegmentOverflow(segment, f"offset {last_offset} in {segment.path}")
         if header.max_timestamp > max_timestamp:
@@ -121,13 +123,16 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
                 latest = epochs.latest_epoch
                 if latest is None or header.leader_epoch > latest:
                     epochs.assign(header.leader_epoch, header.base_offset, durable=False)
-            completed = apply_batch(state, header, view)
-            if completed is not None:
+            if (
+                header.producer_id >= 0
+                and (completed := apply_batch(state, header, view)) is not None
+            ):
                 if completed.is_aborted:
                     aborted.append(aborted_transaction(state, completed))
                 state.complete_transaction(completed)
-        next_offset = max(next_offset, last_offset + 1)
-        salvage.next_offset, salvage.good_end = next_offset, position + header.size
+        if last_offset >= next_offset:
+            next_offset = last_offset + 1
+        good_end = position + len(view)
         is_tail_damaged = False
     if damage is None and salvage.damage is not None:
         if next_offset >= cut_from:

@@ -6,8 +6,9 @@ ends with `Scan.damage` saying where the chain of batches broke and why, and the
 whether to cut, to report or to rebuild.
 """
 
+import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -25,7 +26,9 @@ from odradek.records.batch import (
     peek_header,
 )
 
-__all__ = ["CHUNK_BYTES", "Damage", "Scan", "ScannedBatch", "find_batch"]
+__all__ = ["CHUNK_BYTES", "Damage", "Salvage", "Scan", "ScannedBatch", "find_batch"]
+
+logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = (
     1 << 20
@@ -167,6 +170,81 @@ class Scan:
                 break
             data += more
         return memoryview(data)
+
+
+class Salvage:
+    """Iterates all batches of a file that can be reached, also behind a broken chain.
+
+    Where the chain is lost, `on_damage` is told. It says with `next_offset` and `good_end` how far
+    the user has accepted what it got, and the search for the next sound batch begins there; or it
+    ends the iteration by returning False.
+
+    Attributes:
+        next_offset: Behind the last accepted batch.
+        good_end: Position behind it.
+        is_resumed: Whether the batch at hand stands behind a gap in the chain.
+        damage: Where the chain was lost for good.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_end",
+        "_fd",
+        "_last_offset",
+        "_on_damage",
+        "damage",
+        "good_end",
+        "is_resumed",
+        "next_offset",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        fd: int,
+        end: int,
+        on_damage: Callable[["Salvage", Damage], bool],
+        *,
+        first_offset: int,
+        last_offset: int,
+    ) -> None:
+        self._disk = disk
+        self._fd = fd
+        self._end = end
+        self._on_damage = on_damage
+        self._last_offset = last_offset
+        self.next_offset = first_offset
+        self.good_end = 0
+        self.is_resumed = False
+        self.damage: Damage | None = None
+
+    def __iter__(self) -> Iterator[ScannedBatch]:
+        start = 0
+        while True:
+            scan = Scan(self._disk, self._fd, start, self._end, check_crc=True)
+            batches = iter(scan)
+            if self.is_resumed:
+                yield next(batches)  # `find_batch` has seen it.
+                self.is_resumed = False
+            yield from batches
+            self.damage = scan.damage
+            if scan.damage is None or not self._on_damage(self, scan.damage):
+                return
+            found = find_batch(
+                self._disk,
+                self._fd,
+                max(start, self.good_end) + 1,
+                self._end,
+                first_offset=self.next_offset,
+                last_offset=self._last_offset,
+            )
+            if found is None:
+                return
+            logger.warning(
+                "behind the damage at position %d, batches go on at position %d",
+                scan.damage.position, found,
+            )  # fmt: skip
+            start, self.damage, self.is_resumed = found, None, True
 
 
 def find_batch(

@@ -18,7 +18,7 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from odradek.errors import (
@@ -41,11 +41,11 @@ from odradek.storage.paths import (
     TRANSACTION_INDEX_SUFFIX,
     segment_path,
 )
-from odradek.storage.scan import Damage, Scan, ScannedBatch, find_batch
+from odradek.storage.scan import Damage, Salvage, Scan, ScannedBatch
 from odradek.storage.time_index import TimeIndex
 from odradek.storage.transaction_index import TransactionIndex
 
-__all__ = ["BatchPlace", "FileSlice", "LogSegment", "Salvage", "SegmentRead", "TailScan"]
+__all__ = ["BatchPlace", "FileSlice", "LogSegment", "SegmentRead", "TailScan"]
 
 logger = logging.getLogger(__name__)
 
@@ -103,50 +103,6 @@ class TailScan(NamedTuple):
 
     next_offset: int
     damage: Damage | None  # The end could not be reached: load as after an unclean stop.
-
-
-class Salvage:
-    """Iterates all batches of a segment that can be reached, also behind a broken chain.
-
-    The user says with `next_offset` and `good_end` how far it has accepted what it got; a search
-    for the next sound batch begins there. Damage is told to `on_damage`, which ends the iteration
-    by returning False.
-    """
-
-    __slots__ = ("_on_damage", "_segment", "damage", "good_end", "is_resumed", "next_offset")
-
-    def __init__(
-        self, segment: "LogSegment", on_damage: Callable[[Damage], bool] | None = None
-    ) -> None:
-        self._segment = segment
-        self._on_damage = on_damage
-        self.next_offset = segment.base_offset  # Behind the last accepted batch.
-        self.good_end = 0  # Its end in the file.
-        self.is_resumed = False  # The batch at hand stands behind a gap in the chain.
-        self.damage: Damage | None = None  # Where the chain was lost and not found again.
-
-    def __iter__(self) -> Iterator[ScannedBatch]:
-        segment = self._segment
-        start = 0
-        while True:
-            scan = segment.scan(start, check_crc=True)
-            for batch in scan:
-                yield batch
-                self.is_resumed = False
-            self.damage = scan.damage
-            if scan.damage is None or not self._tell(scan.damage):
-                return
-            found = segment.find_batch(max(start, self.good_end) + 1, self.next_offset)
-            if found is None:
-                return
-            logger.error("%s: the batches go on at position %d", segment.path, found)
-            start, self.damage, self.is_resumed = found, None, True
-
-    def _tell(self, damage: Damage) -> bool:
-        if self._on_damage is not None:
-            return self._on_damage(damage)
-        logger.error("%s: %s, at position %d", self._segment.path, damage.reason, damage.position)
-        return True
 
 
 class LogSegment:
@@ -512,14 +468,14 @@ class LogSegment:
         """Steps through the batches from a position on."""
         return Scan(self._disk, self.fd, start, self.size, check_crc=check_crc)
 
-    def find_batch(self, start: int, first_offset: int) -> int | None:
-        """Where the next sound batch begins, looked for byte by byte."""
-        return find_batch(
+    def salvage(self, on_damage: Callable[[Salvage, Damage], bool]) -> Salvage:
+        """Steps through all batches that can be reached, whatever lies between."""
+        return Salvage(
             self._disk,
             self.fd,
-            start,
             self.size,
-            first_offset=first_offset,
+            on_damage,
+            first_offset=self.base_offset,
             last_offset=self.base_offset + INT32_MAX,
         )
 
@@ -632,8 +588,14 @@ class LogSegment:
         self.reset_indexes()
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = next_offset = self.base_offset
-        last_entry_position = 0
-        salvage = Salvage(self)
+        last_entry_position = good_end = 0
+
+        def report(salvage: Salvage, damage: Damage) -> bool:
+            logger.error("%s: %s, at position %d", self.path, damage.reason, damage.position)
+            salvage.next_offset, salvage.good_end = next_offset, good_end
+            return True
+
+        salvage = self.salvage(report)
         for batch in salvage:
             position, header, _, _ = batch
             last_offset = header.last_offset
@@ -643,8 +605,8 @@ class LogSegment:
             if problem is not None:
                 logger.error("%s: %s, at position %d", self.path, problem, position)
                 continue
-            salvage.next_offset = next_offset = max(next_offset, last_offset + 1)
-            salvage.good_end = position + header.size
+            next_offset = max(next_offset, last_offset + 1)
+            good_end = position + header.size
             if header.max_timestamp > self._max_timestamp:
                 self.note_timestamp(header.max_timestamp, last_offset)
             if position - last_entry_position > self._index_interval_bytes or salvage.is_resumed:

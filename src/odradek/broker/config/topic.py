@@ -135,6 +135,18 @@ class TopicConfig:
         dynamic=True,
         doc="Tiered storage, which is not offered.",
     )
+    remote_copy_disabled: bool = key(
+        "remote.log.copy.disable",
+        default=False,
+        dynamic=True,
+        doc="Only for tiered storage.",
+    )
+    remote_delete_on_disable: bool = key(
+        "remote.log.delete.on.disable",
+        default=False,
+        dynamic=True,
+        doc="Only for tiered storage.",
+    )
     local_retention_ms: int = key(
         "local.retention.ms",
         kind=Kind.LONG,

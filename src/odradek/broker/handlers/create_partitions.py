@@ -1,0 +1,130 @@
+"""CreatePartitions: the controller enlarges topics; answered when the new partitions are led."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.broker.admin import (
+    NOT_CONTROLLER_MESSAGE,
+    TIMED_OUT_MESSAGE,
+    find_repeated,
+    has_leaders,
+)
+from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.quotas import MutationQuota
+from odradek.controller.results import CreatePartitionsResult, NewPartitions
+from odradek.errors import ApiError, ErrorCode
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+__all__ = ["handle_create_partitions"]
+
+_FIRST_STRICT_QUOTA_VERSION: Final = 3
+
+
+async def handle_create_partitions(request: Request, context: BrokerContext) -> Response | None:
+    """Has partitions made, then waits for them to show, as long as the client allows."""
+    started_ms = context.clock.monotonic_ms()
+    version = request.header.api_version
+    message, _ = parse_message(
+        CreatePartitionsRequest, request.payload, version, request.body_offset
+    )
+    quota = context.quotas.mutation_quota(
+        request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION
+    )
+    results: dict[str, CreatePartitionsResult] = {}
+    wanted = _select(message, quota, results, context)
+    if wanted:
+        note_local_end(request, context)
+        try:
+            made = await context.controller.create_partitions(
+                list(wanted.values()), validate_only=message.validate_only
+            )
+        except ApiError as error:
+            made = [_refused(name, error) for name in wanted]
+        results.update((result.name, result) for result in made)
+    grown = [name for name, result in results.items() if result.error is ErrorCode.NONE]
+
+    def answer(unseen: frozenset[str]) -> Response:
+        late = ApiError(ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT_MESSAGE)
+        told = [
+            _refused(name, late) if name in unseen else result for name, result in results.items()
+        ]
+        return reply_throttled(request, _response(told), context, throttle_ms=quota.throttle_ms())
+
+    if message.validate_only or not grown:
+        return answer(frozenset())
+    context.metadata_waiter.park(
+        grown,
+        lambda name: has_leaders(context.cache.image, name, wanted[name].total_count, None),
+        lambda unseen: context.send(answer(unseen)),
+        timeout_ms=message.timeout_ms,
+        started_ms=started_ms,
+    )
+    return None
+
+
+def _select(
+    message: CreatePartitionsRequest,
+    quota: MutationQuota,
+    results: dict[str, CreatePartitionsResult],
+    context: BrokerContext,
+) -> Mapping[str, NewPartitions]:
+    """The topics to ask the controller for; why others are refused goes to `results`."""
+    repeated = find_repeated(topic.name for topic in message.topics)
+    wanted: dict[str, NewPartitions] = {}
+    for topic in message.topics:
+        name = topic.name
+        if name in results:
+            continue
+        results[name] = CreatePartitionsResult(name=name)
+        try:
+            if not context.controller.is_active:
+                raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)
+            if name in repeated:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"topic {name} comes twice in the request"
+                )
+            if name in context.internal_topics:
+                # Another number of partitions sends every group to where its offsets are not.
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"{name} is an internal topic and keeps its size"
+                )
+            quota.take(_added_count(topic, context))
+        except ApiError as error:
+            results[name] = _refused(name, error)
+        else:
+            wanted[name] = _new_partitions(topic)
+    return wanted
+
+
+def _added_count(topic: CreatePartitionsTopic, context: BrokerContext) -> int:
+    known = context.cache.image.topics.get(topic.name)
+    return max(topic.count - len(known.partitions), 0) if known is not None else 0
+
+
+def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [tuple(assignment.broker_ids) for assignment in topic.assignments]
+    return NewPartitions(name=topic.name, total_count=topic.count, assignments=assignments)
+
+
+def _refused(name: str, error: ApiError) -> CreatePartitionsResult:
+    return CreatePartitionsResult(name=name, error=error.code, message=str(error))
+
+
+def _response(results: list[CreatePartitionsResult]) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(
+                name=result.name, error_code=result.error, error_message=result.message
+            )
+            for result in results
+        ]
+    )

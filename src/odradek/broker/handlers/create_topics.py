@@ -1,0 +1,194 @@
+"""CreateTopics: the controller makes topics; answered when every partition has a leader here."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.broker.admin import (
+    NOT_CONTROLLER_MESSAGE,
+    TIMED_OUT_MESSAGE,
+    find_repeated,
+    has_leaders,
+)
+from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.quotas import MutationQuota
+from odradek.controller.results import BROKER_DEFAULT, NewTopic, TopicResult
+from odradek.errors import ApiError, ErrorCode
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from odradek.protocol.primitives import ZERO_UUID
+
+__all__ = ["handle_create_topics"]
+
+_FIRST_CONFIGS_VERSION: Final = 5
+_FIRST_STRICT_QUOTA_VERSION: Final = 6
+
+
+async def handle_create_topics(request: Request, context: BrokerContext) -> Response | None:
+    """Has topics made, then waits for them to show, as long as the client allows."""
+    started_ms = context.clock.monotonic_ms()
+    version = request.header.api_version
+    message, _ = parse_message(CreateTopicsRequest, request.payload, version, request.body_offset)
+    quota = context.quotas.mutation_quota(
+        request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION
+    )
+    results: dict[str, TopicResult] = {}
+    wanted = _select(message, request, quota, results, context)
+    if wanted:
+        note_local_end(request, context)
+        try:
+            made = await context.controller.create_topics(
+                wanted, validate_only=message.validate_only
+            )
+        except ApiError as error:
+            made = [_refused(topic.name, error) for topic in wanted]
+        results.update((result.name, result) for result in made)
+    created = [r.name for r in results.values() if r.error is ErrorCode.NONE]
+
+    def answer(unseen: frozenset[str]) -> Response:
+        told = [
+            _timed_out(result) if result.name in unseen else result for result in results.values()
+        ]
+        rows = [_row(result, request, context) for result in told]
+        return reply_throttled(
+            request, CreateTopicsResponse(topics=rows), context, throttle_ms=quota.throttle_ms()
+        )
+
+    if message.validate_only or not created:
+        return answer(frozenset())
+    context.metadata_waiter.park(
+        created,
+        lambda name: has_leaders(
+            context.cache.image, name, results[name].partition_count, results[name].topic_id
+        ),
+        lambda unseen: context.send(answer(unseen)),
+        timeout_ms=message.timeout_ms,
+        started_ms=started_ms,
+    )
+    return None
+
+
+def _select(
+    message: CreateTopicsRequest,
+    request: Request,
+    quota: MutationQuota,
+    results: dict[str, TopicResult],
+    context: BrokerContext,
+) -> list[NewTopic]:
+    """The topics to ask the controller for; why others are refused goes to `results`.
+
+    `results` gets every name once, in the order of the request.
+    """
+    repeated = find_repeated(topic.name for topic in message.topics)
+    may_create_all = context.authorizer.is_allowed(
+        request, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
+    )
+    wanted: list[NewTopic] = []
+    for topic in message.topics:
+        name = topic.name
+        if name in results:
+            continue
+        results[name] = TopicResult(name=name)
+        try:
+            if not context.controller.is_active:
+                raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)
+            if name in repeated:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"topic {name} comes twice in the request"
+                )
+            if not may_create_all and not context.authorizer.is_allowed(
+                request, Operation.CREATE, ResourceType.TOPIC, name
+            ):
+                raise ApiError(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to create topic {name}"
+                )
+            new = _new_topic(topic)
+            quota.take(_partition_count(new, context))
+        except ApiError as error:
+            results[name] = _refused(name, error)
+        else:
+            wanted.append(new)
+    return wanted
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    assignment = {row.partition_index: tuple(row.broker_ids) for row in topic.assignments}
+    if len(assignment) < len(topic.assignments):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name}: a partition comes twice"
+        )
+    return NewTopic(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignment=assignment or None,
+        configs={config.name: config.value for config in topic.configs},
+    )
+
+
+def _partition_count(topic: NewTopic, context: BrokerContext) -> int:
+    if topic.assignment is not None:
+        return len(topic.assignment)
+    if topic.partition_count == BROKER_DEFAULT:
+        return context.broker_settings().topics.num_partitions
+    return max(topic.partition_count, 0)
+
+
+def _refused(name: str, error: ApiError) -> TopicResult:
+    return TopicResult(name=name, error=error.code, message=str(error))
+
+
+def _timed_out(result: TopicResult) -> TopicResult:
+    return TopicResult(
+        name=result.name, error=ErrorCode.REQUEST_TIMED_OUT, message=TIMED_OUT_MESSAGE
+    )
+
+
+def _row(result: TopicResult, request: Request, context: BrokerContext) -> CreatableTopicResult:
+    topic_id = ZERO_UUID if result.topic_id is None else result.topic_id.bytes
+    if result.error is not ErrorCode.NONE or request.header.api_version < _FIRST_CONFIGS_VERSION:
+        return CreatableTopicResult(
+            name=result.name,
+            topic_id=topic_id,
+            error_code=result.error,
+            error_message=result.message,
+        )
+    if not context.authorizer.is_allowed(
+        request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name
+    ):
+        return CreatableTopicResult(
+            name=result.name,
+            topic_id=topic_id,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
+    return CreatableTopicResult(
+        name=result.name,
+        topic_id=topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=result.partition_count,
+        replication_factor=result.replication_factor,
+        configs=_configs(result, context),
+    )
+
+
+def _configs(result: TopicResult, context: BrokerContext) -> Sequence[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=row.name,
+            value=row.value,
+            read_only=row.is_read_only,
+            config_source=row.source,
+            is_sensitive=row.is_sensitive,
+        )
+        for row in context.topic_configs.rows(result.configs)
+    ]

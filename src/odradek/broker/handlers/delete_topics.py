@@ -1,0 +1,148 @@
+"""DeleteTopics: the controller deletes topics; answered when they are gone from here."""
+
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.broker.admin import (
+    NOT_CONTROLLER_MESSAGE,
+    TIMED_OUT_MESSAGE,
+    find_repeated,
+    is_gone,
+)
+from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.quotas import MutationQuota
+from odradek.controller.results import DeletedTopic
+from odradek.errors import ApiError, ErrorCode
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from odradek.protocol.primitives import ZERO_UUID
+
+__all__ = ["handle_delete_topics"]
+
+_FIRST_DISABLED_VERSION: Final = 3
+_FIRST_STRICT_QUOTA_VERSION: Final = 5
+_FIRST_ID_VERSION: Final = 6
+
+
+@dataclass(slots=True)
+class _Row:
+    """One topic of the request, as it is answered."""
+
+    name: str | None
+    topic_id: uuid.UUID | None
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+    def refuse(self, error: ApiError) -> None:
+        self.error, self.message = error.code, str(error)
+
+
+async def handle_delete_topics(request: Request, context: BrokerContext) -> Response | None:
+    """Has topics deleted, then waits for them to vanish, as long as the client allows."""
+    started_ms = context.clock.monotonic_ms()
+    version = request.header.api_version
+    message, _ = parse_message(DeleteTopicsRequest, request.payload, version, request.body_offset)
+    quota = context.quotas.mutation_quota(
+        request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION
+    )
+    rows = _rows(message, version, context)
+    _refuse(rows, version, quota, context)
+    wanted = {
+        row.name: row for row in rows if row.name is not None and row.error is ErrorCode.NONE
+    }
+    if wanted:
+        note_local_end(request, context)
+        try:
+            for deleted in await context.controller.delete_topics(list(wanted)):
+                _take_result(wanted[deleted.name], deleted)
+        except ApiError as error:
+            for row in wanted.values():
+                row.refuse(error)
+    pending = [name for name, row in wanted.items() if row.error is ErrorCode.NONE]
+
+    def answer(unseen: frozenset[str]) -> Response:
+        for name in unseen:
+            wanted[name].refuse(ApiError(ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT_MESSAGE))
+        response = DeleteTopicsResponse(responses=[_result(row) for row in rows])
+        return reply_throttled(request, response, context, throttle_ms=quota.throttle_ms())
+
+    if not pending:
+        return answer(frozenset())
+    context.metadata_waiter.park(
+        pending,
+        lambda name: is_gone(context.cache.image, name, wanted[name].topic_id),
+        lambda unseen: context.send(answer(unseen)),
+        timeout_ms=message.timeout_ms,
+        started_ms=started_ms,
+    )
+    return None
+
+
+def _rows(message: DeleteTopicsRequest, version: int, context: BrokerContext) -> list[_Row]:
+    if version >= _FIRST_ID_VERSION:
+        return [_row_of(topic, context) for topic in message.topics]
+    return [_Row(name, context.cache.get_topic_id(name)) for name in message.topic_names]
+
+
+def _row_of(topic: DeleteTopicState, context: BrokerContext) -> _Row:
+    if topic.topic_id == ZERO_UUID:
+        row = _Row(topic.name, None)
+        if topic.name is None:
+            row.refuse(ApiError(ErrorCode.INVALID_REQUEST, "expected a name or an id"))
+        else:
+            row.topic_id = context.cache.get_topic_id(topic.name)
+        return row
+    topic_id = uuid.UUID(bytes=topic.topic_id)
+    if topic.name is not None:
+        row = _Row(topic.name, topic_id)
+        row.refuse(ApiError(ErrorCode.INVALID_REQUEST, "expected a name or an id, found both"))
+        return row
+    row = _Row(context.cache.get_topic_name(topic_id), topic_id)
+    if row.name is None:
+        row.refuse(ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}"))
+    return row
+
+
+def _refuse(rows: list[_Row], version: int, quota: MutationQuota, context: BrokerContext) -> None:
+    repeated = find_repeated(row.name for row in rows if row.name is not None)
+    topics = context.cache.image.topics
+    for row in rows:
+        try:
+            if not context.controller.is_active:
+                raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)
+            if not context.delete_topics_enabled:
+                code = ErrorCode.TOPIC_DELETION_DISABLED
+                if version < _FIRST_DISABLED_VERSION:
+                    code = ErrorCode.INVALID_REQUEST
+                raise ApiError(code, "delete.topic.enable is false")
+            if row.name is None or row.error is not ErrorCode.NONE:
+                continue
+            if row.name in repeated:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"topic {row.name} comes twice in the request"
+                )
+            if row.name in topics:
+                quota.take(len(topics[row.name].partitions))
+        except ApiError as error:
+            row.refuse(error)
+
+
+def _take_result(row: _Row, deleted: DeletedTopic) -> None:
+    row.error, row.message = deleted.error, deleted.message
+    row.topic_id = deleted.topic_id or row.topic_id
+
+
+def _result(row: _Row) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=row.name,
+        topic_id=ZERO_UUID if row.topic_id is None else row.topic_id.bytes,
+        error_code=row.error,
+        error_message=row.message,
+    )

@@ -1,0 +1,94 @@
+"""DescribeLogDirs: what lies in each data directory, and how much room its volume has."""
+
+import os
+from collections.abc import Iterable
+
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from odradek.storage.log import Log
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.log_manager import LogManager
+
+__all__ = ["handle_describe_log_dirs"]
+
+_UNKNOWN_BYTES = -1
+
+
+def handle_describe_log_dirs(request: Request, context: BrokerContext) -> Response:
+    """Looks at every directory, and there at the partitions asked for."""
+    version = request.header.api_version
+    message, _ = parse_message(
+        DescribeLogDirsRequest, request.payload, version, request.body_offset
+    )
+    wanted = None
+    if message.topics is not None:
+        wanted = {
+            TopicPartition(topic.topic, partition)
+            for topic in message.topics
+            for partition in topic.partitions
+        }
+    manager = context.replicas.log_manager
+    logs: dict[LogDirectory, list[Log]] = {directory: [] for directory in manager.directories}
+    for log in manager.all_logs():
+        if wanted is None or log.topic_partition in wanted:
+            logs[log.log_directory].append(log)
+    results = [_describe(directory, found, manager) for directory, found in logs.items()]
+    return reply_throttled(request, DescribeLogDirsResponse(results=results), context)
+
+
+def _describe(
+    directory: LogDirectory, logs: Iterable[Log], manager: LogManager
+) -> DescribeLogDirsResult:
+    if not directory.is_online:
+        return DescribeLogDirsResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path
+        )
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for log in sorted(logs, key=lambda log: log.topic_partition):
+        tp = log.topic_partition
+        topics.setdefault(tp.topic, []).append(_partition(log, manager))
+    total_bytes, usable_bytes = _volume(directory.path)
+    return DescribeLogDirsResult(
+        error_code=ErrorCode.NONE,
+        log_dir=directory.path,
+        topics=[
+            DescribeLogDirsTopic(name=topic, partitions=rows) for topic, rows in topics.items()
+        ],
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+    )
+
+
+def _partition(log: Log, manager: LogManager) -> DescribeLogDirsPartition:
+    """A copy under way lags behind the log it is to replace, a log behind its high watermark."""
+    tp = log.topic_partition
+    is_future = manager.get_future_log(tp) is log
+    target = log.high_watermark
+    if is_future:
+        current = manager.get_log(tp)
+        target = current.log_end_offset if current is not None else log.log_end_offset
+    return DescribeLogDirsPartition(
+        partition_index=tp.partition,
+        partition_size=log.size_in_bytes,
+        offset_lag=max(target - log.log_end_offset, 0),
+        is_future_key=is_future,
+    )
+
+
+def _volume(path: str) -> tuple[int, int]:
+    """(Total, usable) bytes of the volume a directory is on."""
+    try:
+        volume = os.statvfs(path)
+    except OSError:
+        return _UNKNOWN_BYTES, _UNKNOWN_BYTES
+    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize

@@ -1,0 +1,76 @@
+"""DescribeProducers: who writes to a partition with idempotence, by what its log remembers."""
+
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.topic_names import find_name_problem
+from odradek.model import TopicPartition
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from odradek.storage.producer_entry import NO_SEQUENCE, ProducerEntry
+
+__all__ = ["handle_describe_producers"]
+
+_NO_TRANSACTION = -1
+
+
+def handle_describe_producers(request: Request, context: BrokerContext) -> Response:
+    """Looks at each replica that is here."""
+    version = request.header.api_version
+    message, _ = parse_message(
+        DescribeProducersRequest, request.payload, version, request.body_offset
+    )
+    topics = [
+        TopicResponse(
+            name=topic.name,
+            partitions=[
+                _partition(TopicPartition(topic.name, partition), context)
+                for partition in topic.partition_indexes
+            ],
+        )
+        for topic in message.topics
+    ]
+    return reply_throttled(request, DescribeProducersResponse(topics=topics), context)
+
+
+def _partition(tp: TopicPartition, context: BrokerContext) -> PartitionResponse:
+    try:
+        producers = _find_producers(tp, context)
+    except ApiError as error:
+        return PartitionResponse(
+            partition_index=tp.partition, error_code=error.code, error_message=str(error)
+        )
+    return PartitionResponse(
+        partition_index=tp.partition,
+        error_code=ErrorCode.NONE,
+        active_producers=[_state(entry) for entry in producers],
+    )
+
+
+def _find_producers(tp: TopicPartition, context: BrokerContext) -> list[ProducerEntry]:
+    problem = find_name_problem(tp.topic)
+    if problem is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    log = context.replicas.find_partition(tp, expect_leader=True).log
+    if log is None:
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp} has no log here yet")
+    producers = log.producer_state.producers
+    return [producers[producer_id] for producer_id in sorted(producers)]
+
+
+def _state(entry: ProducerEntry) -> ProducerState:
+    first_offset = entry.current_transaction_first_offset
+    return ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE,
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=_NO_TRANSACTION if first_offset is None else first_offset,
+    )

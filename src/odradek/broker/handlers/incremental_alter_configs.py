@@ -1,0 +1,52 @@
+"""IncrementalAlterConfigs: changes single dynamic settings, and levels of loggers."""
+
+from odradek.broker.config_changes import KeyChange, Plan, carry_out, plan_incremental
+from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.errors import ApiError, ErrorCode
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+__all__ = ["handle_incremental_alter_configs"]
+
+
+async def handle_incremental_alter_configs(request: Request, context: BrokerContext) -> Response:
+    """Plans each resource, then carries out what can be."""
+    version = request.header.api_version
+    message, _ = parse_message(
+        IncrementalAlterConfigsRequest, request.payload, version, request.body_offset
+    )
+    named = [(resource.resource_type, resource.resource_name) for resource in message.resources]
+    plans = [
+        _plan(resource, context)
+        if named.count(name) == 1
+        else ApiError(ErrorCode.INVALID_REQUEST, "the resource comes twice in the request")
+        for name, resource in zip(named, message.resources, strict=True)
+    ]
+    note_local_end(request, context)
+    outcomes = await carry_out(plans, validate_only=message.validate_only, context=context)
+    rows = [
+        AlterConfigsResourceResponse(
+            error_code=outcome.error,
+            error_message=outcome.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, outcome in zip(message.resources, outcomes, strict=True)
+    ]
+    return reply_throttled(request, IncrementalAlterConfigsResponse(responses=rows), context)
+
+
+def _plan(resource: AlterConfigsResource, context: BrokerContext) -> Plan | ApiError:
+    changes = [
+        KeyChange(config.name, config.config_operation, config.value) for config in resource.configs
+    ]
+    try:
+        return plan_incremental(resource.resource_type, resource.resource_name, changes, context)
+    except ApiError as error:
+        return error

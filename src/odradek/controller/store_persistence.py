@@ -1,0 +1,285 @@
+"""`MetadataPersistence` over a coordination store; the embedded engine and ZooKeeper share it.
+
+Who is controller stands in the ephemeral node /controller; how often that was decided, in
+/controller_epoch, whose data version fences every write of a controller.
+
+Taking part in the election, for as long as `events` is iterated:
+
+1. Read /controller, leaving a watch. Somebody else is there: wait for the watch.
+2. Nobody: one transaction {create /controller; set /controller_epoch to old + 1 expecting the
+   version read}. It fails: somebody was faster, unless the node carries our session: then it is
+   ours and only the answer was lost.
+3. The watch fires: read again. We led, and the node is not ours any more: LeadershipLost. Nobody is
+   there: step 2. A node whose data names another broker deposes us, but no election follows until
+   it is deleted.
+
+A session that is lost deposes us before anything else happens: its replacement waits until whoever
+iterates `events` has taken LeadershipLost in. Then the broker registers anew, and step 1 follows.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from odradek.clock import Clock
+from odradek.controller.store_changes import StoreWriter
+from odradek.controller.store_reader import StoreReader
+from odradek.coordination.nodes import (
+    ControllerNode,
+    encode_controller_epoch,
+    parse_controller_epoch,
+)
+from odradek.coordination.paths import CONTROLLER, CONTROLLER_EPOCH
+from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create, Set, Stat, WatchEvent
+from odradek.errors import (
+    BadNodeData,
+    BadVersion,
+    ConnectionLost,
+    ControllerMoved,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+)
+from odradek.metadata.changes import Change
+from odradek.metadata.ports import (
+    CommitOutcome,
+    ControllerState,
+    Fence,
+    Hint,
+    LeadershipLost,
+    LeadershipWon,
+    PersistenceEvent,
+)
+from odradek.model import NO_CONTROLLER
+
+__all__ = ["ELECTION_PAUSE_S", "StorePersistence"]
+
+_logger = logging.getLogger(__name__)
+
+# After giving leadership up, or an election that could not be held: others go first, and a
+# failure that stays does not spin.
+ELECTION_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _ControllerNodeChanged:
+    """The watch on /controller has fired."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionLost:
+    handled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionReplaced:
+    pass
+
+
+class StorePersistence:
+    """Durable metadata in a coordination store.
+
+    Args:
+        store: This broker's session.
+        broker_id: This broker.
+        clock: For the timestamp in /controller.
+        reregister: Registers the broker anew after its session was replaced.
+        sleep: Waits before another election after a failure.
+    """
+
+    raises_leader_epoch_on_isr_change = True
+
+    def __init__(
+        self,
+        store: CoordinationStore,
+        broker_id: int,
+        *,
+        clock: Clock,
+        reregister: Callable[[], Awaitable[object]] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._clock = clock
+        self._reregister = reregister
+        self._sleep = sleep
+        self._writer = StoreWriter(store)
+        self._reader = StoreReader(store, self._put)
+        self._queue: deque[Hint | _ControllerNodeChanged | _SessionLost | _SessionReplaced] = (
+            deque()
+        )
+        self._is_filled = asyncio.Event()
+        self._leadership: LeadershipWon | None = None
+        self._node_czxid = 0  # Of the /controller node that made us leader.
+        self._is_iterated = False
+        self._has_resigned = False
+        store.session.on_replacement(before=self._before_replacement, after=self._after_replacement)
+
+    # -- Leadership and hints.
+
+    async def events(self) -> AsyncIterator[PersistenceEvent]:
+        self._is_iterated = True
+        try:
+            async for event in self._check_election():
+                yield event
+            while True:
+                while not self._queue:
+                    self._is_filled.clear()
+                    await self._is_filled.wait()
+                item = self._queue.popleft()
+                match item:
+                    case Hint():
+                        yield item
+                    case _SessionLost(handled=handled):
+                        self._leadership = None
+                        self._reader.forget()
+                        yield LeadershipLost()
+                        handled.set()
+                    case _SessionReplaced():
+                        await self._register_again()
+                        async for event in self._check_election():
+                            yield event
+                    case _ControllerNodeChanged():
+                        async for event in self._check_election():
+                            yield event
+        finally:
+            self._is_iterated = False
+            for item in self._queue:
+                if isinstance(item, _SessionLost):
+                    item.handled.set()
+            self._queue.clear()
+
+    async def _check_election(self) -> AsyncIterator[PersistenceEvent]:
+        """Steps 1 to 3 of the module's docstring."""
+        while True:
+            try:
+                controller_id, stat = await self._read_controller()
+                is_ours = stat is not None and stat.czxid == self._node_czxid
+                if self._leadership is not None and (
+                    not is_ours or controller_id != self._broker_id
+                ):
+                    self._leadership = None
+                    yield LeadershipLost()
+                if stat is not None:
+                    return
+                if self._has_resigned:
+                    self._has_resigned = False
+                    await self._sleep(ELECTION_PAUSE_S)
+                won = await self._elect()
+            except SessionExpired:
+                return  # The replacement of the session starts it anew.
+            except (ConnectionLost, BadNodeData) as error:
+                _logger.warning("no election could be held, will retry: %s", error)
+                await self._sleep(ELECTION_PAUSE_S)
+                continue
+            if won is not None:
+                self._leadership = won
+                yield won
+                return
+
+    async def _read_controller(self) -> tuple[int, Stat | None]:
+        """Who is controller; a node that cannot be read belongs to nobody we know."""
+        stat = await self._store.exists(CONTROLLER, self._on_controller_node)
+        if stat is None:
+            return NO_CONTROLLER, None
+        try:
+            data, stat = await self._store.get(CONTROLLER)
+            return ControllerNode.parse(data).broker_id, stat
+        except NoNode:
+            return NO_CONTROLLER, None
+        except BadNodeData as error:
+            _logger.error("%s: %s", CONTROLLER, error)
+            return NO_CONTROLLER, stat
+
+    async def _elect(self) -> LeadershipWon | None:
+        """Tries to become controller; None: somebody else is, or was a moment ago."""
+        epoch, version = await self._read_epoch()
+        node = ControllerNode(self._broker_id, self._clock.now_ms())
+        try:
+            await self._store.multi(
+                [
+                    Create(CONTROLLER, node.encode(), ephemeral=True),
+                    Set(CONTROLLER_EPOCH, encode_controller_epoch(epoch + 1), version),
+                ]
+            )
+        except (NodeExists, BadVersion, ConnectionLost):
+            await self._store.sync()
+        controller_id, stat = await self._read_controller()
+        current_epoch, current_version = await self._read_epoch()
+        is_ours = stat is not None and stat.ephemeral_owner == self._store.session.id
+        if not is_ours or controller_id != self._broker_id or current_epoch != epoch + 1:
+            _logger.debug("broker %d was elected instead of us", controller_id)
+            return None
+        assert stat is not None
+        self._node_czxid = stat.czxid
+        return LeadershipWon(current_epoch, Fence(current_version))
+
+    async def _read_epoch(self) -> tuple[int, int]:
+        """The controller epoch and its version; made with epoch 0 if it is missing."""
+        while True:
+            try:
+                data, stat = await self._store.get(CONTROLLER_EPOCH)
+                return parse_controller_epoch(data), stat.version
+            except NoNode:
+                try:
+                    await self._store.create(CONTROLLER_EPOCH, encode_controller_epoch(0))
+                except (NodeExists, ConnectionLost):
+                    continue
+
+    async def resign(self, fence: Fence) -> None:
+        self._has_resigned = True
+        try:
+            controller_id, _ = await self._read_controller()
+            if controller_id == self._broker_id:
+                await self._store.delete(CONTROLLER, ANY_VERSION, fence=fence)
+            else:
+                _logger.warning("broker %d is controller, not we: nothing to give up", controller_id)
+        except (NoNode, ControllerMoved, SessionExpired, ConnectionLost) as error:
+            _logger.warning("leadership could not be given up: %s", error)
+
+    # -- Reading and writing.
+
+    async def load(self, hint: Hint | None = None) -> ControllerState:
+        leadership = self._leadership
+        if leadership is None:
+            raise ControllerMoved("only the controller loads its state")
+        try:
+            if hint is None:
+                return await self._reader.load_all(leadership.fence)
+            return await self._reader.load(hint, leadership.fence)
+        except SessionExpired as error:
+            raise ControllerMoved(f"the session is over: {error}") from error
+
+    async def commit(self, changes: Sequence[Change], fence: Fence) -> CommitOutcome:
+        return await self._writer.commit(changes, fence)
+
+    # -- What the session and its watches tell.
+
+    def _on_controller_node(self, _event: WatchEvent) -> None:
+        self._put(_ControllerNodeChanged())
+
+    def _put(self, item: Hint | _ControllerNodeChanged | _SessionLost | _SessionReplaced) -> None:
+        self._queue.append(item)
+        self._is_filled.set()
+
+    async def _before_replacement(self) -> None:
+        if self._is_iterated:
+            lost = _SessionLost()
+            # Ahead of everything: hints of a session that is over mean nothing.
+            self._queue.clear()
+            self._put(lost)
+            await lost.handled.wait()
+
+    def _after_replacement(self) -> None:
+        if self._is_iterated:
+            self._put(_SessionReplaced())
+
+    async def _register_again(self) -> None:
+        if self._reregister is None:
+            return
+        try:
+            await self._reregister()
+        except (SessionExpired, ConnectionLost) as error:
+            _logger.warning("the broker could not be registered again: %s", error)

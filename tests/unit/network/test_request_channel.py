@@ -1,0 +1,297 @@
+"""From connections to handlers and back: queue, slots, routing."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from odradek.errors import DecodeError
+from odradek.metrics import Gauge, MetricName
+from odradek.network.request import (
+    CloseConnectionResponse,
+    NoOpResponse,
+    Request,
+    Response,
+    SendResponse,
+)
+from tests.unit.network.network_fakes import Bench, FakeConnection, FakeProcessor, make_request
+
+
+def answer_at_once(request: Request) -> Response:
+    return SendResponse(request, [b"done"])
+
+
+class WaitingHandler:
+    """Suspends every request until its coroutine is run."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+
+    def __call__(self, request: Request) -> Coroutine[Any, Any, Response]:
+        self.begun.append(request.header.correlation_id)
+        return self._finish(request)
+
+    async def _finish(self, request: Request) -> Response:
+        return NoOpResponse(request)
+
+
+def finish_tasks(bench: Bench) -> None:
+    while bench.tasks:
+        bench.finish_task()
+
+
+def test_a_handler_that_does_not_wait_answers_from_the_call_itself() -> None:
+    bench = Bench(answer_at_once)
+    request = make_request()
+    response = bench.channel.submit(request)
+
+    assert isinstance(response, SendResponse)
+    assert bench.processor.responses == []
+    assert request.dequeue_ns == request.start_ns
+    assert request.response_complete_ns == request.api_local_complete_ns
+    assert bench.channel.is_idle
+
+
+def test_a_parked_request_is_answered_through_its_processor() -> None:
+    bench = Bench(lambda request: None)
+    request = make_request()
+    assert bench.channel.submit(request) is None
+    bench.clock.advance(5)
+    response = NoOpResponse(request)
+    bench.channel.send_response(response)
+
+    assert bench.processor.responses == [response]
+    assert request.response_complete_ns - request.api_local_complete_ns == 5_000_000
+
+
+def test_an_answer_given_while_the_handler_runs_takes_no_detour() -> None:
+    def handler(request: Request) -> None:
+        bench.channel.send_response(NoOpResponse(request))
+
+    bench = Bench(handler)
+    response = bench.channel.submit(make_request())
+
+    assert isinstance(response, NoOpResponse)  # 02:D-6: the one name of it.
+    assert bench.processor.responses == []
+
+
+def test_a_full_queue_keeps_requests_with_their_connections() -> None:
+    """02:N-10: nothing blocks, nothing is lost, order is kept."""
+    handler = WaitingHandler()
+    bench = Bench(handler, queue_size=1, slots=1)
+    for correlation_id in range(4):
+        assert bench.channel.submit(make_request(correlation_id=correlation_id)) is None
+
+    assert handler.begun == [0]
+    assert bench.channel.queue_length == 1
+    for expected in ([0, 1], [0, 1, 2], [0, 1, 2, 3]):
+        bench.finish_task()
+        assert bench.turns
+        bench.channel.run_queued()
+        assert handler.begun == expected
+    bench.finish_task()
+    assert bench.channel.is_idle
+    assert len(bench.processor.responses) == 4
+
+
+def test_slots_grow_and_shrink_without_hurting_anybody() -> None:
+    """02:N-13: 8, then 10, then 5; those that are suspended finish first."""
+    handler = WaitingHandler()
+    bench = Bench(handler, slots=8)
+    for correlation_id in range(20):
+        bench.channel.submit(make_request(correlation_id=correlation_id))
+    assert len(handler.begun) == 8
+
+    bench.channel.resize(10)
+    bench.channel.run_queued()
+    assert bench.channel.suspended_count == len(handler.begun) == 10
+    bench.channel.resize(5)
+    for _ in range(5):
+        bench.finish_task()
+        bench.channel.run_queued()
+    assert (bench.channel.suspended_count, len(handler.begun)) == (5, 10)
+    bench.finish_task()
+    bench.channel.run_queued()
+
+    assert (bench.channel.suspended_count, len(handler.begun)) == (5, 11)
+    finish_tasks(bench)
+
+
+def test_every_suspended_handler_frees_its_slot_at_the_end() -> None:
+    """02:N-14, 02:D-4: a slot ends with its request, and ends nothing else."""
+    bench = Bench(WaitingHandler(), slots=3)
+    for _ in range(3):
+        bench.channel.submit(make_request())
+    bench.channel.clear()
+    for _ in range(3):
+        bench.finish_task()
+
+    assert bench.channel.suspended_count == 0
+    assert bench.channel.is_idle
+
+
+def test_a_queue_is_served_in_portions() -> None:
+    served: list[int] = []
+
+    def handler(request: Request) -> Coroutine[Any, Any, Response] | Response:
+        if request.header.correlation_id == 0:
+            return WaitingHandler()(request)
+        served.append(request.header.correlation_id)
+        return NoOpResponse(request)
+
+    bench = Bench(handler, slots=1)
+    for correlation_id in range(101):
+        bench.channel.submit(make_request(correlation_id=correlation_id))
+    bench.finish_task()
+    portions = []
+    while bench.turns:
+        bench.turns = 0
+        before = len(served)
+        bench.channel.run_queued()
+        portions.append(len(served) - before)
+
+    assert served == list(range(1, 101))
+    assert portions == [32, 32, 32, 4]
+
+
+def test_a_response_for_a_removed_processor_is_dropped() -> None:
+    """02:N-16."""
+    bench = Bench(lambda request: None)
+    request = make_request()
+    bench.channel.submit(request)
+    bench.channel.remove_processor(0)
+
+    bench.channel.send_response(NoOpResponse(request))
+    bench.channel.throttle(request, 100)
+
+    assert bench.processor.responses == []
+
+
+def test_a_second_processor_of_the_same_id_is_not_taken(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(lambda request: None)
+    second = FakeProcessor(0)
+    bench.channel.add_processor(second)
+    request = make_request()
+    bench.channel.submit(request)
+    bench.channel.send_response(NoOpResponse(request))
+
+    assert len(bench.processor.responses) == 1
+    assert second.responses == []
+    assert "Processor 0" in caplog.text
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_bytes_that_are_no_request_close_their_connection_only(
+    is_waiting: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """02:N-8: the handler met a malformed body."""
+
+    async def fail_later(request: Request) -> Response:
+        raise DecodeError("count -5")
+
+    def fail(request: Request) -> Coroutine[Any, Any, Response] | Response:
+        if is_waiting:
+            return fail_later(request)
+        raise DecodeError("count -5")
+
+    bench = Bench(fail)
+    response = bench.channel.submit(make_request())
+    if is_waiting:
+        bench.finish_task()
+        (response,) = bench.processor.responses
+
+    assert isinstance(response, CloseConnectionResponse)
+    assert "count -5" in response.reason
+    assert "HEARTBEAT v0" in response.reason
+    assert caplog.records == []  # The connection logs it, once.
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_a_bug_in_a_handler_closes_the_connection_and_is_logged(
+    is_waiting: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail_later(request: Request) -> Response:
+        raise RuntimeError("bug")
+
+    def fail(request: Request) -> Coroutine[Any, Any, Response] | Response:
+        if is_waiting:
+            return fail_later(request)
+        raise RuntimeError("bug")
+
+    bench = Bench(fail)
+    response = bench.channel.submit(make_request())
+    if is_waiting:
+        bench.finish_task()
+        (response,) = bench.processor.responses
+
+    assert isinstance(response, CloseConnectionResponse)
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+def test_a_cancelled_handler_gives_its_slot_back() -> None:
+    async def scenario() -> None:
+        async def wait_for_ever(request: Request) -> Response:
+            await asyncio.get_running_loop().create_future()
+            raise AssertionError("never")
+
+        bench = Bench(wait_for_ever)
+        bench.channel.submit(make_request())
+        task = asyncio.ensure_future(bench.tasks.pop())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert bench.channel.suspended_count == 0
+
+    asyncio.run(scenario())
+
+
+def test_throttling_reaches_the_connection_and_zero_does_not() -> None:
+    bench = Bench(lambda request: None)
+    connection = FakeConnection()
+    request = make_request(connection)
+    bench.channel.throttle(request, 0)
+    bench.channel.throttle(request, 250)
+
+    assert connection.throttles == [250]
+
+
+@pytest.mark.parametrize("prefix", ["", "ControlPlane"])
+def test_queue_sizes_are_gauges(prefix: str) -> None:
+    bench = Bench(WaitingHandler(), slots=1, prefix=prefix)
+    for _ in range(3):
+        bench.channel.submit(make_request())
+    bench.finish_task()
+
+    def read(name: str, *tags: tuple[str, str]) -> float:
+        gauge = bench.metrics.get(MetricName("kafka.network", "RequestChannel", name, tags))
+        assert isinstance(gauge, Gauge)
+        return gauge.read()
+
+    assert read(f"{prefix}RequestQueueSize") == 2
+    assert read(f"{prefix}ResponseQueueSize") == 1
+    assert read(f"{prefix}ResponseQueueSize", ("processor", "0")) == 1
+    bench.channel.remove_processor(0)
+    name = MetricName(
+        "kafka.network", "RequestChannel", f"{prefix}ResponseQueueSize", (("processor", "0"),)
+    )
+    assert bench.metrics.get(name) is None
+    finish_tasks(bench)
+
+
+def test_time_in_handlers_lowers_the_idle_share() -> None:
+    def slow(request: Request) -> Response:
+        bench.clock.advance(6_000)
+        return NoOpResponse(request)
+
+    bench = Bench(slow)
+    bench.channel.submit(make_request(start_ns=bench.clock.monotonic_ns()))
+    bench.clock.advance(6_000)
+    gauge = bench.metrics.get(
+        MetricName("kafka.server", "KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent")
+    )
+
+    assert isinstance(gauge, Gauge)
+    assert gauge.read() == pytest.approx(0.5)

@@ -1,0 +1,136 @@
+"""Times of requests from their stamps."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from odradek.errors import ErrorCode
+from odradek.metrics import Histogram, Meter, MetricName, MetricRegistry
+from odradek.network.request import UNSET, is_valid_client_information
+from odradek.network.request_metrics import RequestMetrics, RequestTimes, api_name
+from odradek.protocol.api_keys import ApiKey
+from odradek.testing import ManualClock
+from tests.unit.network.network_fakes import make_request
+
+MS = 1_000_000
+
+
+def ms_of(*stamps_ms: int) -> tuple[float, ...]:
+    stamps = [stamp if stamp == UNSET else stamp * MS for stamp in stamps_ms]
+    start, dequeue, local, remote, complete, response_dequeue, end = stamps
+    times = RequestTimes.of(
+        [(start, dequeue, local, remote, complete, response_dequeue, end, 0, 0, 0)]
+    )
+    return tuple(column[0] for column in times)
+
+
+@pytest.mark.parametrize(
+    ("stamps_ms", "times_ms"),
+    [
+        pytest.param((0, 2, 5, 9, 9, 10, 12), (2, 3, 4, 0, 1, 2, 12), id="02:N-23"),
+        pytest.param((0, 2, 5, UNSET, 9, 10, 12), (2, 3, 4, 0, 1, 2, 12), id="remote-unset"),
+        pytest.param((0, 2, UNSET, UNSET, 9, 10, 12), (2, 7, 0, 0, 1, 2, 12), id="local-unset"),
+        pytest.param((0, UNSET, 5, 5, 5, UNSET, 8), (0, 5, 0, 0, 0, 3, 8), id="never-queued"),
+        pytest.param((5, 4, 6, 6, 6, 6, 6), (0, 2, 0, 0, 0, 0, 1), id="negative-is-0"),
+    ],
+)
+def test_times_follow_from_stamps(
+    stamps_ms: tuple[int, ...], times_ms: tuple[float, ...]
+) -> None:
+    assert ms_of(*stamps_ms) == times_ms
+
+
+def test_a_response_ends_the_handlers_part_unless_it_has_ended() -> None:
+    """02:N-24."""
+    early, late = make_request(), make_request()
+    late.api_local_complete_ns = 3
+    early.complete(7)
+    late.complete(7)
+
+    assert early.api_local_complete_ns == early.response_complete_ns == 7
+    assert (late.api_local_complete_ns, late.response_complete_ns) == (3, 7)
+
+
+def make_metrics() -> tuple[RequestMetrics, MetricRegistry, list[Callable[[], None]]]:
+    registry = MetricRegistry(ManualClock(), random.Random(1))
+    asked: list[Callable[[], None]] = []
+    metrics = RequestMetrics(registry, lambda: asked.append(metrics.fold))
+    return metrics, registry, asked
+
+
+def histogram(registry: MetricRegistry, name: str, request: str) -> Histogram:
+    found = registry.get(
+        MetricName("kafka.network", "RequestMetrics", name, (("request", request),))
+    )
+    assert isinstance(found, Histogram)
+    return found
+
+
+def test_finished_requests_show_after_folding() -> None:
+    metrics, registry, asked = make_metrics()
+    for _ in range(3):
+        request = make_request(api_key=ApiKey.FETCH)
+        request.metrics_name = "FetchFollower"
+        request.complete(4 * MS)
+        metrics.request_done(request, 10 * MS)
+    assert len(asked) == 1
+    asked[0]()
+
+    for name in ("Fetch", "FetchFollower"):
+        total = histogram(registry, "TotalTimeMs", name).snapshot()
+        assert (total.count, total.max) == (3, 10)
+        assert histogram(registry, "ResponseSendTimeMs", name).snapshot().max == 6
+        assert histogram(registry, "RequestBytes", name).snapshot().max == 5
+        assert histogram(registry, "TemporaryMemoryBytes", name).count == 3
+    tags = (("request", "Fetch"), ("version", "0"))
+    meter = registry.get(MetricName("kafka.network", "RequestMetrics", "RequestsPerSec", tags))
+    assert isinstance(meter, Meter)
+    assert meter.count == 3
+
+
+def test_a_long_list_is_folded_at_once() -> None:
+    metrics, registry, asked = make_metrics()
+    for _ in range(600):
+        request = make_request()
+        request.complete(1)
+        metrics.request_done(request, 2)
+
+    assert len(asked) == 1
+    assert histogram(registry, "TotalTimeMs", "Heartbeat").count == 512
+
+
+def test_errors_are_counted_by_name() -> None:
+    metrics, registry, _ = make_metrics()
+    metrics.count_errors(ApiKey.PRODUCE, ErrorCode.NONE, 2)
+    metrics.count_errors(ApiKey.PRODUCE, ErrorCode.NONE)
+
+    tags = (("request", "Produce"), ("error", "NONE"))
+    meter = registry.get(MetricName("kafka.network", "RequestMetrics", "ErrorsPerSec", tags))
+    assert isinstance(meter, Meter)
+    assert meter.count == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [(ApiKey.LEADER_AND_ISR, "LeaderAndIsr"), (ApiKey.API_VERSIONS, "ApiVersions")],
+)
+def test_names_of_apis_are_kafkas(key: ApiKey, name: str) -> None:
+    assert api_name(key) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "valid"),
+    [
+        ("librdkafka", "2.3.0", True),
+        ("a", "1", True),
+        ("bad name!", "1", False),
+        ("-a", "1", False),
+        ("a.", "1", False),
+        ("", "1", False),
+        ("a", "", False),
+        ("a\n", "1", False),
+    ],
+)
+def test_names_of_client_software(name: str, version: str, valid: bool) -> None:
+    assert is_valid_client_information(name, version) is valid
