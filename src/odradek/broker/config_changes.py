@@ -9,9 +9,10 @@ Levels of loggers are not stored: they are set at once and last until the broker
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from odradek.broker.config import ConfigRow
 from odradek.broker.config_admin import find_resource, rows_of
@@ -27,6 +28,7 @@ __all__ = [
     "Outcome",
     "Plan",
     "carry_out",
+    "plan_each",
     "plan_incremental",
     "plan_replacement",
 ]
@@ -65,6 +67,36 @@ class Outcome(NamedTuple):
 
     error: ErrorCode
     message: str | None = None
+
+
+class NamedResource(Protocol):
+    """A resource as a request names it."""
+
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+
+Resource = TypeVar("Resource", bound=NamedResource)
+
+
+def plan_each(
+    resources: Sequence[Resource], plan: Callable[[Resource], Plan]
+) -> list[Plan | ApiError]:
+    """Plans every resource of a request, or says why it cannot be planned."""
+    names = [(resource.resource_type, resource.resource_name) for resource in resources]
+    repeated = {name for name, count in Counter(names).items() if count > 1}
+    plans: list[Plan | ApiError] = []
+    for name, resource in zip(names, resources, strict=True):
+        try:
+            if name in repeated:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name[1]!r} comes twice in the request")
+            plans.append(plan(resource))
+        except ApiError as error:
+            plans.append(error)
+    return plans
 
 
 async def carry_out(

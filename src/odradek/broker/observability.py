@@ -12,7 +12,6 @@ gone mad costs a few connections and no memory.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
@@ -24,7 +23,7 @@ __all__ = ["ObservabilityServer"]
 
 # Prometheus sends some 300 bytes; proxies add their own.
 MAX_HEAD_BYTES: Final = 8_192
-# Scrapers are few; more at once are refused with 503.
+# Scrapers are few; more at once are turned away.
 MAX_CONNECTIONS: Final = 32
 HEAD_TIMEOUT_S: Final = 10.0
 # For one piece of an answer to be taken.
@@ -66,7 +65,7 @@ class ObservabilityServer:
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self) -> tuple[str, int]:
         """Listen; returns host and port.
@@ -85,31 +84,30 @@ class ObservabilityServer:
         if self._server is None:
             return
         self._server.close()
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # Who serves a connection notices that it is gone, and ends.
+        tasks = tuple(self._connections)
+        for writer in self._connections.values():
+            writer.transport.abort()
+        await asyncio.gather(*tasks)
         await self._server.wait_closed()
         self._server = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None, "asyncio runs a connection as a task"
-        self._tasks.add(task)
+        if len(self._connections) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._connections[task] = writer
         try:
             await self._answer(reader, writer)
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
             pass  # The peer went away or sleeps; nobody is left to tell.
-        except asyncio.CancelledError:
-            writer.transport.abort()  # We stop: nobody waits for a slow peer.
-            raise
         except Exception:  # noqa: BLE001 - the border of a connection, logged
             _log.exception("A request for metrics or health failed")
         finally:
-            self._tasks.discard(task)
-            writer.close()
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                await asyncio.wait_for(writer.wait_closed(), SEND_TIMEOUT_S)
+            await _close(writer)
+            del self._connections[task]
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -127,10 +125,9 @@ class ObservabilityServer:
             case _:
                 await _send_text(writer, HTTPStatus.NOT_FOUND, "/metrics and /healthz are here")
 
-    async def _read_head(self, reader: asyncio.StreamReader) -> tuple[str, bool]:
+    @staticmethod
+    async def _read_head(reader: asyncio.StreamReader) -> tuple[str, bool]:
         """The path that is asked for, and whether the answer may come in chunks."""
-        if len(self._tasks) > MAX_CONNECTIONS:
-            raise _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
         try:
             async with asyncio.timeout(HEAD_TIMEOUT_S):
                 head = await reader.readuntil(_HEAD_END)
@@ -168,6 +165,17 @@ async def _send_pieces(
     if is_chunked:
         writer.write(b"0\r\n\r\n")
     await _drain(writer)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    try:
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            await writer.wait_closed()
+    except TimeoutError:
+        writer.transport.abort()
+    except ConnectionError:
+        pass  # It was closed already, by the peer.
 
 
 async def _drain(writer: asyncio.StreamWriter) -> None:

@@ -122,8 +122,9 @@ class StorePersistence:
     async def events(self) -> AsyncIterator[PersistenceEvent]:
         self._is_iterated = True
         try:
-            async for event in self._check_election():
-                yield event
+            won = await self._campaign()
+            if won is not None:
+                yield won
             while True:
                 while not self._queue:
                     self._is_filled.clear()
@@ -139,11 +140,15 @@ class StorePersistence:
                         handled.set()
                     case _SessionReplaced():
                         await self._register_again()
-                        async for event in self._check_election():
-                            yield event
+                        won = await self._campaign()
+                        if won is not None:
+                            yield won
                     case _ControllerNodeChanged():
-                        async for event in self._check_election():
-                            yield event
+                        if await self._is_deposed():
+                            yield LeadershipLost()
+                        won = await self._campaign()
+                        if won is not None:
+                            yield won
         finally:
             self._is_iterated = False
             for item in self._queue:
@@ -151,33 +156,41 @@ class StorePersistence:
                     item.handled.set()
             self._queue.clear()
 
-    async def _check_election(self) -> AsyncIterator[PersistenceEvent]:
-        """Steps 1 to 3 of the module's docstring."""
+    async def _is_deposed(self) -> bool:
+        """Whether we led until now, and the node is no longer ours."""
+        if self._leadership is None:
+            return False
+        try:
+            controller_id, stat = await self._read_controller()
+        except (SessionExpired, ConnectionLost):
+            return False  # Told when the session is lost, or by the next watch.
+        is_ours = stat is not None and stat.czxid == self._node_czxid
+        if is_ours and controller_id == self._broker_id:
+            return False
+        self._leadership = None
+        return True
+
+    async def _campaign(self) -> LeadershipWon | None:
+        """Runs for office as long as nobody holds it; whether we won."""
         while True:
             try:
-                controller_id, stat = await self._read_controller()
-                is_ours = stat is not None and stat.czxid == self._node_czxid
-                if self._leadership is not None and (
-                    not is_ours or controller_id != self._broker_id
-                ):
-                    self._leadership = None
-                    yield LeadershipLost()
+                _, stat = await self._read_controller()
                 if stat is not None:
-                    return
+                    return None
                 if self._has_resigned:
                     self._has_resigned = False
                     await self._sleep(ELECTION_PAUSE_S)
+                    continue
                 won = await self._elect()
             except SessionExpired:
-                return  # The replacement of the session starts it anew.
+                return None  # The replacement of the session starts it anew.
             except (ConnectionLost, BadNodeData) as error:
                 _logger.warning("no election could be held, will retry: %s", error)
                 await self._sleep(ELECTION_PAUSE_S)
                 continue
             if won is not None:
                 self._leadership = won
-                yield won
-                return
+                return won
 
     async def _read_controller(self) -> tuple[int, Stat | None]:
         """Who is controller; a node that cannot be read belongs to nobody we know."""
@@ -190,7 +203,7 @@ class StorePersistence:
         except NoNode:
             return NO_CONTROLLER, None
         except BadNodeData as error:
-            _logger.error("%s: %s", CONTROLLER, error)
+            _logger.warning("%s: %s", CONTROLLER, error)
             return NO_CONTROLLER, stat
 
     async def _elect(self) -> LeadershipWon | None:

@@ -148,7 +148,7 @@ class StoreReader:
         except NoNode:
             return None
         except BadNodeData as error:
-            _logger.error("%s is ignored: %s", path, error)
+            _logger.warning("%s is ignored: %s", path, error)
             return None
         return RegisteredBroker(Broker(broker_id, node.endpoints, node.rack), stat.czxid)
 
@@ -177,7 +177,7 @@ class StoreReader:
         except NoNode:
             return None
         except BadNodeData as error:
-            _logger.error("%s is ignored: %s", path, error)
+            _logger.warning("%s is ignored: %s", path, error)
             return None
         return record
 
@@ -189,7 +189,7 @@ class StoreReader:
         except NoNode:
             return {topic: {}}
         except BadNodeData as error:
-            _logger.error("%s is ignored: %s", path, error)
+            _logger.warning("%s is ignored: %s", path, error)
             return {}
 
     async def _partitions(
@@ -210,7 +210,7 @@ class StoreReader:
         except NoNode:
             return {}
         except BadNodeData as error:
-            _logger.error("%s is ignored: %s", path, error)
+            _logger.warning("%s is ignored: %s", path, error)
             return {}
         return {tp: PartitionRecord(node.leader_and_isr, node.controller_epoch)}
 
@@ -225,7 +225,7 @@ class StoreReader:
         try:
             return {} if data is None else parse_reassignments(data)
         except BadNodeData as error:
-            _logger.error("%s is ignored: %s", REASSIGN_PARTITIONS, error)
+            _logger.warning("%s is ignored: %s", REASSIGN_PARTITIONS, error)
             return {}
 
     async def _preferred_elections(self, fence: Fence) -> frozenset[TopicPartition]:
@@ -235,7 +235,7 @@ class StoreReader:
         try:
             partitions = frozenset(parse_partitions(data))
         except BadNodeData as error:
-            _logger.error("%s is ignored: %s", PREFERRED_REPLICA_ELECTION, error)
+            _logger.warning("%s is ignored: %s", PREFERRED_REPLICA_ELECTION, error)
             partitions = frozenset()
         await self._delete(PREFERRED_REPLICA_ELECTION, fence)
         return partitions
@@ -258,7 +258,7 @@ class StoreReader:
             try:
                 changed.update(parse_partitions(data))
             except BadNodeData as error:
-                _logger.error("%s is ignored: %s", path, error)
+                _logger.warning("%s is ignored: %s", path, error)
         partitions = await self._partitions(sorted(changed))
         return ControllerState(isr_changes=frozenset(changed), partitions=partitions)
 
@@ -268,7 +268,7 @@ class StoreReader:
             try:
                 brokers.add(parse_log_dir_event(data))
             except BadNodeData as error:
-                _logger.error("%s is ignored: %s", path, error)
+                _logger.warning("%s is ignored: %s", path, error)
         return ControllerState(log_dir_failures=frozenset(brokers))
 
     async def _consume(

@@ -93,13 +93,23 @@ def decide_new_topic(
     config: ControllerConfig,
     check_configs: ConfigCheck,
     random: RandomSource,
+    also_taken: Iterable[str] = (),
 ) -> TopicCreated:
     """Decides on a topic to create; nothing is changed.
+
+    Args:
+        context: What exists.
+        topic: What is asked for.
+        topic_id: The id it will have.
+        config: Has the defaults of the counts.
+        check_configs: Checks the overrides and returns those to store.
+        random: For the placement.
+        also_taken: Names that were decided on a moment ago.
 
     Raises:
         ApiError: why it cannot be created.
     """
-    check_topic_name(topic.name, context.all_topics)
+    check_topic_name(topic.name, context.all_topics.union(also_taken))
     configs = check_configs(topic.name, topic.configs)
     if topic.assignment is not None:
         if (topic.partition_count, topic.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):

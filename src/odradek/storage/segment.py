@@ -234,30 +234,48 @@ class LogSegment:
             OffsetOverflowError: `largest_offset` is too far from the base; nothing is written.
             OSError: Not everything was written; the torn batch is left for recovery.
         """
-        length = len(records)
-        if not length:
+        if not records:
             return
         if not 0 <= largest_offset - self.base_offset <= INT32_MAX:
             raise self._overflow(largest_offset)
+        position = self._write(records, largest_timestamp)
+        for last_offset, max_timestamp, size in batches:
+            self._note_batch(last_offset, max_timestamp, size, position)
+            position += size
+
+    def append_batch(
+        self, batch: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int
+    ) -> None:
+        """`append` of a single batch, which the caller knows to fit the segment."""
+        position = self._write(batch, max_timestamp)
+        self._note_batch(last_offset, max_timestamp, len(batch), position)
+
+    def _write(self, records: bytes | bytearray | memoryview, largest_timestamp: int) -> int:
+        """Writes at the end; returns where that was."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()  # Before the write: it may have to open a file.
         position = self.size
-        max_timestamp = self._max_timestamp
-        if max_timestamp is None:
-            max_timestamp = self.max_timestamp  # Before the write: it may have to open a file.
+        length = len(records)
         written = self._disk.write(self.fd, records)
         if written != length:
             raise OSError(errno.ENOSPC, f"short write: {written} of {length} bytes", self.path)
         if position == 0:
             self._rolling_based_timestamp = largest_timestamp
         self.size = position + length
-        for last_offset, batch_max_timestamp, size in batches:
-            if batch_max_timestamp > max_timestamp:
-                self._max_timestamp = max_timestamp = batch_max_timestamp
-                self._offset_of_max_timestamp = last_offset
-            if self._bytes_since_last_index_entry > self._index_interval_bytes:
-                self._add_index_entries(last_offset, position)
-                self._bytes_since_last_index_entry = 0
+        return position
+
+    def _note_batch(self, last_offset: int, max_timestamp: int, size: int, position: int) -> None:
+        """Takes account of a batch that was written at `position`: timestamps, then indexes."""
+        largest = self._max_timestamp
+        assert largest is not None
+        if max_timestamp > largest:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if self._bytes_since_last_index_entry > self._index_interval_bytes:
+            self._add_index_entries(last_offset, position)
+            self._bytes_since_last_index_entry = size
+        else:
             self._bytes_since_last_index_entry += size
-            position += size
 
     def _add_index_entries(self, last_offset: int, position: int) -> None:
         offset_index = self._writable_offset_index

@@ -69,6 +69,7 @@ class BatchValidator:
         "_must_walk_compressed",
         "_target",
         "_target_level",
+        "checks_structure_only",
     )
 
     def __init__(self, config: LogConfig) -> None:
@@ -89,7 +90,31 @@ class BatchValidator:
         # Records are judged one by one, not only for their structure.
         self._must_walk_carefully = config.cleanup_compact or self._has_window
         self._must_walk_compressed = config.validate_compressed or self._must_walk_carefully
+        # A plain batch needs nothing of this topic but an offset, if its structure is right.
+        self.checks_structure_only = not (
+            self._must_walk_carefully or self._log_append_time or self._target is not None
+        )
         self._max_region_bytes = max(_REGION_CAP_FACTOR * config.max_message_bytes, _MIN_REGION_CAP)
+
+    def has_plain_structure(
+        self, batch: WritableBuffer, record_count: int, base_timestamp: int, max_timestamp: int
+    ) -> bool:
+        """Whether a plain batch can be stored as it is: records whole, offsets and time right.
+
+        Raises:
+            InvalidRecordError: A record is malformed.
+        """
+        walked_timestamp, _, consecutive, _ = walk_records(
+            batch,
+            HEADER_SIZE,
+            len(batch),
+            record_count,
+            base_timestamp,
+            INT64_MIN,
+            INT64_MAX,
+            False,
+        )
+        return consecutive and walked_timestamp == max_timestamp
 
     def validate_and_assign(
         self,
@@ -134,20 +159,7 @@ class BatchValidator:
         )
         must_stamp = self._log_append_time or attributes & APPEND_TIME_MASK
         if not codec or self._must_walk_compressed or must_recompress:
-            walked_timestamp, consecutive = (
-                self._walk(records, position, header, codec, now_ms)
-                if codec or self._must_walk_carefully
-                else walk_records(
-                    records,
-                    position + HEADER_SIZE,
-                    position + header.length + LOG_OVERHEAD,
-                    count,
-                    header.base_timestamp,
-                    INT64_MIN,
-                    INT64_MAX,
-                    False,
-                )[::2]
-            )
+            walked_timestamp, consecutive = self._walk(records, position, header, codec, now_ms)
             if walked_timestamp != max_timestamp and not attributes & APPEND_TIME_MASK:
                 max_timestamp = walked_timestamp
                 must_stamp = True

@@ -1,8 +1,7 @@
 """AlterConfigs: replaces all dynamic settings of a resource."""
 
-from odradek.broker.config_changes import Plan, carry_out, plan_replacement
+from odradek.broker.config_changes import Plan, carry_out, plan_each, plan_replacement
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
-from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.alter_configs import (
@@ -19,13 +18,7 @@ async def handle_alter_configs(request: Request, context: BrokerContext) -> Resp
     """Plans each resource, then carries out what can be."""
     version = request.header.api_version
     message, _ = parse_message(AlterConfigsRequest, request.payload, version, request.body_offset)
-    named = [(resource.resource_type, resource.resource_name) for resource in message.resources]
-    plans = [
-        _plan(resource, context)
-        if named.count(name) == 1
-        else ApiError(ErrorCode.INVALID_REQUEST, "the resource comes twice in the request")
-        for name, resource in zip(named, message.resources, strict=True)
-    ]
+    plans = plan_each(message.resources, lambda resource: _plan(resource, context))
     note_local_end(request, context)
     outcomes = await carry_out(plans, validate_only=message.validate_only, context=context)
     rows = [
@@ -40,9 +33,6 @@ async def handle_alter_configs(request: Request, context: BrokerContext) -> Resp
     return reply_throttled(request, AlterConfigsResponse(responses=rows), context)
 
 
-def _plan(resource: AlterConfigsResource, context: BrokerContext) -> Plan | ApiError:
+def _plan(resource: AlterConfigsResource, context: BrokerContext) -> Plan:
     configs = {config.name: config.value for config in resource.configs}
-    try:
-        return plan_replacement(resource.resource_type, resource.resource_name, configs, context)
-    except ApiError as error:
-        return error
+    return plan_replacement(resource.resource_type, resource.resource_name, configs, context)

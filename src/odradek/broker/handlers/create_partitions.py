@@ -34,9 +34,7 @@ async def handle_create_partitions(request: Request, context: BrokerContext) -> 
     message, _ = parse_message(
         CreatePartitionsRequest, request.payload, version, request.body_offset
     )
-    quota = context.quotas.mutation_quota(
-        request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION
-    )
+    quota = context.quotas.mutation_quota(request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION)
     results: dict[str, CreatePartitionsResult] = {}
     wanted = _select(message, quota, results, context)
     if wanted:

@@ -36,9 +36,7 @@ async def handle_create_topics(request: Request, context: BrokerContext) -> Resp
     started_ms = context.clock.monotonic_ms()
     version = request.header.api_version
     message, _ = parse_message(CreateTopicsRequest, request.payload, version, request.body_offset)
-    quota = context.quotas.mutation_quota(
-        request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION
-    )
+    quota = context.quotas.mutation_quota(request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION)
     results: dict[str, TopicResult] = {}
     wanted = _select(message, request, quota, results, context)
     if wanted:

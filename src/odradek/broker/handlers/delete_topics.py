@@ -49,14 +49,10 @@ async def handle_delete_topics(request: Request, context: BrokerContext) -> Resp
     started_ms = context.clock.monotonic_ms()
     version = request.header.api_version
     message, _ = parse_message(DeleteTopicsRequest, request.payload, version, request.body_offset)
-    quota = context.quotas.mutation_quota(
-        request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION
-    )
+    quota = context.quotas.mutation_quota(request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION)
     rows = _rows(message, version, context)
     _refuse(rows, version, quota, context)
-    wanted = {
-        row.name: row for row in rows if row.name is not None and row.error is ErrorCode.NONE
-    }
+    wanted = {row.name: row for row in rows if row.name is not None and row.error is ErrorCode.NONE}
     if wanted:
         note_local_end(request, context)
         try:

@@ -47,9 +47,7 @@ def handle_describe_cluster(request: Request, context: BrokerContext) -> Respons
         cluster_id=context.cluster_id,
         controller_id=NO_CONTROLLER if controller_id is None else controller_id,
         brokers=[
-            DescribeClusterBroker(
-                broker_id=node.id, host=node.host, port=node.port, rack=node.rack
-            )
+            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
             for node in context.cache.get_alive_nodes(request.context.listener)
         ],
         cluster_authorized_operations=operations,

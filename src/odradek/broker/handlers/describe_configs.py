@@ -48,9 +48,7 @@ def _describe(
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=[
-            _row(row, message)
-            for row in rows_of(resource, context)
-            if not keys or row.name in keys
+            _row(row, message) for row in rows_of(resource, context) if not keys or row.name in keys
         ],
     )
 

@@ -1,8 +1,13 @@
 """IncrementalAlterConfigs: changes single dynamic settings, and levels of loggers."""
 
-from odradek.broker.config_changes import KeyChange, Plan, carry_out, plan_incremental
+from odradek.broker.config_changes import (
+    KeyChange,
+    Plan,
+    carry_out,
+    plan_each,
+    plan_incremental,
+)
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
-from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.incremental_alter_configs import (
@@ -21,13 +26,7 @@ async def handle_incremental_alter_configs(request: Request, context: BrokerCont
     message, _ = parse_message(
         IncrementalAlterConfigsRequest, request.payload, version, request.body_offset
     )
-    named = [(resource.resource_type, resource.resource_name) for resource in message.resources]
-    plans = [
-        _plan(resource, context)
-        if named.count(name) == 1
-        else ApiError(ErrorCode.INVALID_REQUEST, "the resource comes twice in the request")
-        for name, resource in zip(named, message.resources, strict=True)
-    ]
+    plans = plan_each(message.resources, lambda resource: _plan(resource, context))
     note_local_end(request, context)
     outcomes = await carry_out(plans, validate_only=message.validate_only, context=context)
     rows = [
@@ -42,11 +41,8 @@ async def handle_incremental_alter_configs(request: Request, context: BrokerCont
     return reply_throttled(request, IncrementalAlterConfigsResponse(responses=rows), context)
 
 
-def _plan(resource: AlterConfigsResource, context: BrokerContext) -> Plan | ApiError:
+def _plan(resource: AlterConfigsResource, context: BrokerContext) -> Plan:
     changes = [
         KeyChange(config.name, config.config_operation, config.value) for config in resource.configs
     ]
-    try:
-        return plan_incremental(resource.resource_type, resource.resource_name, changes, context)
-    except ApiError as error:
-        return error
+    return plan_incremental(resource.resource_type, resource.resource_name, changes, context)

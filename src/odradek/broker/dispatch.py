@@ -1,0 +1,146 @@
+"""Which handler serves which request, and when a broker begins to serve.
+
+`HANDLERS` is the whole truth: what is in it is advertised, what is advertised is in it. A request
+that is in no row could only be parsed, so it ends its connection.
+
+Until this broker has published metadata for the first time it would answer "unknown topic" to
+everybody, and make topics anew that exist. So a `StartGate` keeps all requests but ApiVersions:
+they are parked, without a slot, one per connection at most, and submitted again when it opens.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol, TypeAlias
+
+from odradek.broker.context import BrokerContext
+from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
+from odradek.broker.handlers.alter_configs import handle_alter_configs
+from odradek.broker.handlers.api_versions import api_versions_handler
+from odradek.broker.handlers.create_partitions import handle_create_partitions
+from odradek.broker.handlers.create_topics import handle_create_topics
+from odradek.broker.handlers.delete_records import handle_delete_records
+from odradek.broker.handlers.delete_topics import handle_delete_topics
+from odradek.broker.handlers.describe_client_quotas import handle_describe_client_quotas
+from odradek.broker.handlers.describe_cluster import handle_describe_cluster
+from odradek.broker.handlers.describe_configs import handle_describe_configs
+from odradek.broker.handlers.describe_log_dirs import handle_describe_log_dirs
+from odradek.broker.handlers.describe_producers import handle_describe_producers
+from odradek.broker.handlers.describe_topic_partitions import handle_describe_topic_partitions
+from odradek.broker.handlers.elect_leaders import handle_elect_leaders
+from odradek.broker.handlers.fetch import handle_fetch
+from odradek.broker.handlers.find_coordinator import handle_find_coordinator
+from odradek.broker.handlers.incremental_alter_configs import handle_incremental_alter_configs
+from odradek.broker.handlers.init_producer_id import handle_init_producer_id
+from odradek.broker.handlers.list_config_resources import handle_list_config_resources
+from odradek.broker.handlers.list_offsets import handle_list_offsets
+from odradek.broker.handlers.list_partition_reassignments import (
+    handle_list_partition_reassignments,
+)
+from odradek.broker.handlers.metadata import handle_metadata
+from odradek.broker.handlers.offset_fetch import handle_offset_fetch
+from odradek.broker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from odradek.broker.handlers.produce import handle_produce
+from odradek.network.request import UNSET, CloseConnectionResponse, Request, Response
+from odradek.protocol.api_keys import ApiKey
+
+__all__ = ["HANDLERS", "ApiHandler", "HandlerResult", "StartGate", "dispatch"]
+
+_log = logging.getLogger(__name__)
+_TRACE: Final = 5  # Below DEBUG: one line per request.
+
+# An answer, None if it comes later, or a coroutine that ends in one of the two.
+HandlerResult: TypeAlias = Response | Coroutine[Any, Any, Response | None] | None
+ApiHandler: TypeAlias = Callable[[Request, BrokerContext], HandlerResult]
+
+_TABLE: Final[dict[ApiKey, ApiHandler]] = {
+    ApiKey.PRODUCE: handle_produce,
+    ApiKey.FETCH: handle_fetch,
+    ApiKey.LIST_OFFSETS: handle_list_offsets,
+    ApiKey.METADATA: handle_metadata,
+    # These two go together: librdkafka 2.16 crashes if only the second is there.
+    ApiKey.OFFSET_FETCH: handle_offset_fetch,
+    ApiKey.FIND_COORDINATOR: handle_find_coordinator,
+    ApiKey.CREATE_TOPICS: handle_create_topics,
+    ApiKey.DELETE_TOPICS: handle_delete_topics,
+    ApiKey.DELETE_RECORDS: handle_delete_records,
+    ApiKey.INIT_PRODUCER_ID: handle_init_producer_id,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: handle_offset_for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: handle_describe_configs,
+    ApiKey.ALTER_CONFIGS: handle_alter_configs,
+    ApiKey.DESCRIBE_LOG_DIRS: handle_describe_log_dirs,
+    ApiKey.CREATE_PARTITIONS: handle_create_partitions,
+    ApiKey.ELECT_LEADERS: handle_elect_leaders,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: handle_list_partition_reassignments,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: handle_describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: handle_alter_client_quotas,
+    ApiKey.DESCRIBE_CLUSTER: handle_describe_cluster,
+    ApiKey.DESCRIBE_PRODUCERS: handle_describe_producers,
+    ApiKey.LIST_CONFIG_RESOURCES: handle_list_config_resources,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: handle_describe_topic_partitions,
+}
+HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
+    **_TABLE,
+    ApiKey.API_VERSIONS: api_versions_handler([*_TABLE, ApiKey.API_VERSIONS]),
+}
+
+# What is answered without metadata.
+_SERVED_AT_ONCE: Final = frozenset({ApiKey.API_VERSIONS})
+
+
+class RequestQueue(Protocol):
+    """The part of a request channel that takes a request up again."""
+
+    def submit(self, request: Request) -> Response | None: ...
+
+    def send_response(self, response: Response) -> None: ...
+
+
+class StartGate:
+    """Keeps requests until there is metadata to answer them from. Opens once, never closes."""
+
+    __slots__ = ("_parked", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        # Bounded by the connections: each has one request in process.
+        self._parked: list[Request] = []
+
+    @property
+    def parked_count(self) -> int:
+        return len(self._parked)
+
+    def park(self, request: Request) -> None:
+        """Keeps a request; its connection sends no other one until it is answered."""
+        assert not self.is_open, "nothing is parked at an open gate: nobody would release it"
+        self._parked.append(request)
+
+    def open(self, channel: RequestQueue) -> None:
+        """Lets everybody through, the parked ones first, in their order; again does nothing."""
+        self.is_open = True
+        parked, self._parked = self._parked, []
+        for request in parked:
+            if request.connection.is_closed:
+                continue
+            request.api_local_complete_ns = UNSET  # Parking it was no work of a handler.
+            response = channel.submit(request)
+            if response is not None:
+                channel.send_response(response)
+
+
+def dispatch(context: BrokerContext, gate: StartGate) -> Callable[[Request], HandlerResult]:
+    """The function that a request channel gives its requests to."""
+
+    def handle(request: Request) -> HandlerResult:
+        key = request.header.api_key
+        if not gate.is_open and key not in _SERVED_AT_ONCE:
+            gate.park(request)
+            return None
+        if _log.isEnabledFor(_TRACE):
+            _log.log(_TRACE, "Handling %s of %s", request, request.context.principal)
+        handler = HANDLERS.get(key)
+        if handler is None:
+            return CloseConnectionResponse(request, f"{request}: not served by this broker")
+        return handler(request, context)
+
+    return handle

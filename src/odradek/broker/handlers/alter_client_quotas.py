@@ -1,0 +1,91 @@
+"""AlterClientQuotas: sets and removes quotas, each entity by itself."""
+
+from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.quota_entities import check_quota, check_quota_key, quota_entity
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.changes import QuotaSet
+from odradek.metadata.image import QuotaEntity
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    RequestEntryData,
+    ResponseEntryData,
+)
+
+__all__ = ["handle_alter_client_quotas"]
+
+
+async def handle_alter_client_quotas(request: Request, context: BrokerContext) -> Response:
+    """Checks every entity, then has the changes stored that can be made."""
+    version = request.header.api_version
+    message, _ = parse_message(
+        AlterClientQuotasRequest, request.payload, version, request.body_offset
+    )
+    plans = _plan_all(message)
+    changes = [plan for plan in plans if isinstance(plan, QuotaSet)]
+    failed: dict[QuotaEntity, ErrorCode] = {}
+    if changes and not message.validate_only:
+        note_local_end(request, context)
+        codes = await context.controller_port.alter_quotas(changes)
+        failed = {
+            change.entity: code
+            for change, code in zip(changes, codes, strict=True)
+            if code is not ErrorCode.NONE
+        }
+    rows = []
+    for entry, plan in zip(message.entries, plans, strict=True):
+        if isinstance(plan, ApiError):
+            rows.append(_row(entry, plan.code, str(plan)))
+        elif plan.entity in failed:
+            rows.append(_row(entry, failed[plan.entity], "not stored"))
+        else:
+            rows.append(_row(entry, ErrorCode.NONE, None))
+    return reply_throttled(request, AlterClientQuotasResponse(entries=rows), context)
+
+
+def _plan_all(message: AlterClientQuotasRequest) -> list[QuotaSet | ApiError]:
+    plans: list[QuotaSet | ApiError] = []
+    seen: set[QuotaEntity] = set()
+    repeated: set[QuotaEntity] = set()
+    for entry in message.entries:
+        try:
+            plan = _plan(entry)
+        except ApiError as error:
+            plans.append(error)
+            continue
+        if plan.entity in seen:
+            repeated.add(plan.entity)
+        seen.add(plan.entity)
+        plans.append(plan)
+    return [
+        ApiError(ErrorCode.INVALID_REQUEST, "the entity comes twice in the request")
+        if isinstance(plan, QuotaSet) and plan.entity in repeated
+        else plan
+        for plan in plans
+    ]
+
+
+def _plan(entry: RequestEntryData) -> QuotaSet:
+    entity = quota_entity([(part.entity_type, part.entity_name) for part in entry.entity])
+    values: dict[str, float | None] = {}
+    for op in entry.ops:
+        if op.remove:
+            check_quota_key(entity, op.key)
+        else:
+            check_quota(entity, op.key, op.value)
+        values[op.key] = None if op.remove else op.value
+    return QuotaSet(entity, values)
+
+
+def _row(entry: RequestEntryData, error: ErrorCode, message: str | None) -> ResponseEntryData:
+    return ResponseEntryData(
+        error_code=error,
+        error_message=message,
+        entity=[
+            EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+            for part in entry.entity
+        ],
+    )

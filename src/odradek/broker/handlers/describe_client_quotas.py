@@ -1,0 +1,73 @@
+"""DescribeClientQuotas: the quotas whose entities match a filter."""
+
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.quota_entities import EntityMatch, MatchType, matching_entities
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.image import QuotaEntity
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+__all__ = ["handle_describe_client_quotas"]
+
+
+def handle_describe_client_quotas(request: Request, context: BrokerContext) -> Response:
+    """Answers from one image, the one that is published now."""
+    version = request.header.api_version
+    message, _ = parse_message(
+        DescribeClientQuotasRequest, request.payload, version, request.body_offset
+    )
+    quotas = context.cache.image.quotas
+    try:
+        filters = [_match(component) for component in message.components]
+        entities = matching_entities(quotas, filters, is_strict=message.strict)
+    except ApiError as error:
+        response = DescribeClientQuotasResponse(
+            error_code=error.code, error_message=str(error), entries=None
+        )
+        return reply_throttled(request, response, context)
+    response = DescribeClientQuotasResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        entries=[
+            EntryData(
+                entity=[
+                    EntityData(entity_type=kind, entity_name=name) for kind, name in components
+                ],
+                values=[
+                    ValueData(key=key, value=value)
+                    for key, value in sorted(quotas[QuotaEntity(components)].items())
+                ],
+            )
+            for components in sorted((entity.components for entity in entities), key=_default_first)
+        ],
+    )
+    return reply_throttled(request, response, context)
+
+
+def _match(component: ComponentData) -> EntityMatch:
+    try:
+        match = MatchType(component.match_type)
+    except ValueError:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"expected match type 0 (exact), 1 (default) or 2 (any), found {component.match_type}",
+        ) from None
+    if match is MatchType.EXACT and component.match is None:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{component.entity_type}: expected a name to match"
+        )
+    return EntityMatch(component.entity_type, match, component.match)
+
+
+def _default_first(
+    components: tuple[tuple[str, str | None], ...],
+) -> list[tuple[str, bool, str]]:
+    return [(kind, name is not None, name or "") for kind, name in components]

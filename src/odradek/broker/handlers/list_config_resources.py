@@ -1,0 +1,55 @@
+"""ListConfigResources: what has settings, by type."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.errors import ErrorCode
+from odradek.metadata.image import ClusterImage, ConfigResourceType
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+__all__ = ["handle_list_config_resources"]
+
+_FIRST_TYPED_VERSION: Final = 1
+
+
+def handle_list_config_resources(request: Request, context: BrokerContext) -> Response:
+    """Lists topics and brokers whether they have overrides or not, others if they have some."""
+    version = request.header.api_version
+    message, _ = parse_message(
+        ListConfigResourcesRequest, request.payload, version, request.body_offset
+    )
+    asked = set(message.resource_types)
+    if version < _FIRST_TYPED_VERSION:
+        asked = {int(ConfigResourceType.CLIENT_METRICS)}
+    known = {int(kind) for kind in ConfigResourceType}
+    if not asked <= known:
+        response = ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        return reply_throttled(request, response, context)
+    image = context.cache.image
+    response = ListConfigResourcesResponse(
+        error_code=ErrorCode.NONE,
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in ConfigResourceType
+            if kind in (asked or known)
+            for name in _names(kind, image)
+        ],
+    )
+    return reply_throttled(request, response, context)
+
+
+def _names(kind: ConfigResourceType, image: ClusterImage) -> Iterator[str]:
+    match kind:
+        case ConfigResourceType.TOPIC:
+            yield from sorted(image.topics)
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
+            yield from (str(broker_id) for broker_id in sorted(image.brokers))
+        case _:
+            yield from sorted(name for type_, name in image.configs if type_ is kind)

@@ -1,0 +1,65 @@
+"""Topics that are made because somebody asks for them.
+
+Whoever asks is told LEADER_NOT_AVAILABLE, refreshes, and finds the topic once it is there; nobody
+waits for it here, and a failure shows as the topic staying away. Asking again while a creation is
+under way starts no second one.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from odradek.broker.admin import ControllerApi
+from odradek.controller.results import NewTopic
+from odradek.errors import ApiError, ErrorCode
+
+__all__ = ["MAX_CREATIONS", "AutoTopicCreator"]
+
+_log = logging.getLogger(__name__)
+
+# Creations under way; further ones wait for their client to ask again. The controller makes them
+# one after another, so more at a time would only lengthen its queue.
+MAX_CREATIONS: Final = 100
+
+
+class AutoTopicCreator:
+    """Makes topics with the broker's defaults.
+
+    Args:
+        controller: Makes them, if it is the active one; if not, the topic stays away.
+        spawn: Runs a coroutine as a task of a group that somebody owns.
+    """
+
+    def __init__(
+        self,
+        controller: ControllerApi,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._controller = controller
+        self._spawn = spawn
+        self._under_way: set[str] = set()
+
+    def start_creation(self, topic: str) -> None:
+        """Begins to create a topic, unless that is under way."""
+        if topic in self._under_way or len(self._under_way) >= MAX_CREATIONS:
+            return
+        self._under_way.add(topic)
+        self._spawn(self._create(topic))
+
+    async def _create(self, topic: str) -> None:
+        try:
+            [result] = await self._controller.create_topics(
+                [NewTopic(name=topic)], validate_only=False
+            )
+        except ApiError as error:
+            _log.warning("Topic %s is asked for, but cannot be created: %s", topic, error)
+        else:
+            if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                _log.warning(
+                    "Topic %s is asked for, but cannot be created: %s %s",
+                    topic,
+                    result.error.name,
+                    result.message,
+                )
+        finally:
+            self._under_way.discard(topic)

@@ -1,0 +1,325 @@
+"""Runs the two machines: decide, commit, apply, send, for partitions and replicas.
+
+Duties towards the machines, in order:
+
+1. Legal transitions only are handed to them; illegal ones are logged and left alone.
+2. What they decide is committed before anything of it is applied or sent.
+3. Conflicts are taken over and decided again, only these; other failures are final for the call.
+4. Requests leave when everything of the call is applied. If it fails on the way they are dropped,
+   and the failure becomes the result of every partition.
+
+`ControllerMoved` goes through: whoever handles the event resigns.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from odradek.controller import partition_machine, replica_machine
+from odradek.controller.context import (
+    ControllerContext,
+    PartitionAndReplica,
+    PartitionStatus,
+    ReplicaStatus,
+)
+from odradek.controller.election import Strategy
+from odradek.controller.partition_machine import StateChangeFailed
+from odradek.controller.request_batch import OutgoingRequest, RequestBatch
+from odradek.controller.stats import ControllerStats
+from odradek.errors import ControllerMoved
+from odradek.metadata.changes import Change, PartitionChanged
+from odradek.metadata.ports import CommitOutcome, Hint, HintKind, MetadataPersistence
+from odradek.model import LeaderAndIsr, TopicPartition
+
+__all__ = ["PartitionResult", "StateChanges"]
+
+_logger = logging.getLogger(__name__)
+_state_logger = logging.getLogger("odradek.state_change")
+
+PartitionResult: TypeAlias = LeaderAndIsr | Exception
+
+# Rounds of decide and commit in one call. Every further one means that a partition's leader wrote
+# its ISR just in between; nobody does that a hundred times in a row.
+MAX_ROUNDS = 100
+
+_UNCLEAN_KEY = "unclean.leader.election.enable"
+
+
+class StateChanges:
+    """The machines of an active controller, and what they share.
+
+    Args:
+        context: The controller's metadata.
+        persistence: Makes changes durable.
+        new_batch: Makes an empty request batch.
+        send: Queues requests for brokers.
+        stats: Counts unclean elections.
+        unclean_default: Whether topics without an override permit unclean elections.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        persistence: MetadataPersistence,
+        *,
+        new_batch: Callable[[], RequestBatch],
+        send: Callable[[Sequence[OutgoingRequest]], None],
+        stats: ControllerStats,
+        unclean_default: Callable[[], bool],
+    ) -> None:
+        self.context = context
+        self.persistence = persistence
+        self._partition_batch = new_batch()
+        self._replica_batch = new_batch()
+        self._own_batch = new_batch()
+        self._send = send
+        self._stats = stats
+        self._unclean_default = unclean_default
+
+    async def commit(self, changes: Sequence[Change]) -> CommitOutcome:
+        """Makes changes durable under the fence of this controller."""
+        if not changes:
+            return CommitOutcome()
+        return await self.persistence.commit(changes, self.context.fence)
+
+    # -- Partitions.
+
+    async def move_partitions(
+        self,
+        partitions: Iterable[TopicPartition],
+        target: PartitionStatus,
+        strategy: Strategy | None = None,
+    ) -> dict[TopicPartition, PartitionResult]:
+        """Takes partitions to a state; returns the results of elections, if there were any."""
+        wanted = list(dict.fromkeys(partitions))
+        if not wanted:
+            return {}
+        batch = self._partition_batch
+        try:
+            batch.new_batch()
+            split = partition_machine.split_partitions(self.context, wanted, target)
+            for tp in split.invalid:
+                self._log_illegal("partition", tp, self.context.partition_state(tp), target)
+            results: dict[TopicPartition, PartitionResult] = {}
+            if target is PartitionStatus.ONLINE:
+                results = await self._bring_online(split.valid, strategy)
+            else:
+                for tp in split.valid:
+                    partition_machine.move_partition(self.context, tp, target)
+            self._send(batch.build(self.context.epoch))
+        except ControllerMoved:
+            batch.clear()
+            raise
+        except Exception as error:
+            _logger.exception("partitions could not be taken to %s", target.name)
+            batch.clear()
+            return dict.fromkeys(wanted, error)
+        return results
+
+    async def _bring_online(
+        self, partitions: list[TopicPartition], strategy: Strategy | None
+    ) -> dict[TopicPartition, PartitionResult]:
+        context = self.context
+        results: dict[TopicPartition, PartitionResult] = {}
+        initialized = {tp for tp in partitions if context.partition_state(tp) is PartitionStatus.NEW}
+        remaining = partitions
+        for _ in range(MAX_ROUNDS):
+            decision = partition_machine.decide_online(
+                context,
+                remaining,
+                strategy,
+                unclean_topics=await self._unclean_topics(remaining, strategy),
+            )
+            results.update(decision.failures)
+            outcome = await self.commit(decision.changes)
+            results.update(
+                partition_machine.apply_online(
+                    context, self._partition_batch, decision, outcome.committed
+                )
+            )
+            self._count_unclean(decision, outcome)
+            remaining = self._learn(outcome, results)
+            if not remaining:
+                break
+        results.update((tp, StateChangeFailed(f"{tp}: changes all the time")) for tp in remaining)
+        for tp, result in results.items():
+            if isinstance(result, Exception):
+                _state_logger.error("controller epoch %d: %s", context.epoch, result)
+        return {tp: result for tp, result in results.items() if tp not in initialized}
+
+    def _learn(
+        self, outcome: CommitOutcome, results: dict[TopicPartition, PartitionResult]
+    ) -> list[TopicPartition]:
+        """Takes conflicts and failures in; returns what is decided again."""
+        for change, error in outcome.failed:
+            assert isinstance(change, PartitionChanged)
+            results[change.tp] = error
+        again: list[TopicPartition] = []
+        for conflict in outcome.conflicts:
+            assert isinstance(conflict.change, PartitionChanged)
+            failure = partition_machine.learn_conflict(self.context, conflict)
+            if failure is None:
+                again.append(conflict.change.tp)
+            else:
+                results[conflict.change.tp] = failure
+        return again
+
+    def _count_unclean(
+        self, decision: partition_machine.OnlineDecision, outcome: CommitOutcome
+    ) -> None:
+        for change, _ in outcome.committed:
+            assert isinstance(change, PartitionChanged)
+            if decision.elections[change.tp].is_unclean:
+                self._stats.unclean_leader_elections.mark()
+                _state_logger.warning(
+                    "%s: unclean leader %d, records may be lost", change.tp, change.state.leader
+                )
+
+    async def _unclean_topics(
+        self, partitions: Iterable[TopicPartition], strategy: Strategy | None
+    ) -> frozenset[str]:
+        """Topics that permit an unclean election, among those that need one."""
+        if strategy is not Strategy.OFFLINE:
+            return frozenset()
+        permitted = []
+        for topic in partition_machine.topics_without_live_isr(self.context, partitions):
+            state = await self.persistence.load(Hint(HintKind.TOPIC, topic=topic))
+            configs = state.topic_configs.get(topic)
+            if configs is None:
+                continue  # It cannot be read: better no leader than one that loses records.
+            override = configs.get(_UNCLEAN_KEY)
+            is_permitted = (
+                self._unclean_default() if override is None else override.lower() == "true"
+            )
+            if is_permitted:
+                permitted.append(topic)
+        return frozenset(permitted)
+
+    async def trigger_online(self, topic: str | None = None) -> None:
+        """Tries to bring every partition online that is not, of one topic or of all."""
+        states = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
+        await self.move_partitions(
+            [
+                tp
+                for tp in self.context.partitions_in_states(states, topic)
+                if not self.context.is_topic_queued_for_deletion(tp.topic)
+            ],
+            PartitionStatus.ONLINE,
+            Strategy.OFFLINE,
+        )
+
+    async def on_new_partition_creation(self, partitions: Iterable[TopicPartition]) -> None:
+        """Takes partitions that were just assigned, by whomever, online."""
+        created = sorted(partitions)
+        replicas = self.context.replicas_for_partitions(created)
+        await self.move_partitions(created, PartitionStatus.NEW)
+        await self.move_replicas(replicas, ReplicaStatus.NEW)
+        await self.move_partitions(created, PartitionStatus.ONLINE, Strategy.OFFLINE)
+        await self.move_replicas(replicas, ReplicaStatus.ONLINE)
+
+    async def startup(self) -> None:
+        """Starts both machines on a context that was just loaded."""
+        replica_machine.initial_states(self.context)
+        online, offline = self.context.online_and_offline_replicas()
+        await self.move_replicas(online, ReplicaStatus.ONLINE)
+        # Else a partition whose leader died with the old controller would keep it in the store.
+        await self.move_replicas(offline, ReplicaStatus.OFFLINE)
+        partition_machine.initial_states(self.context)
+        await self.trigger_online()
+
+    # -- Replicas.
+
+    async def move_replicas(
+        self, replicas: Iterable[PartitionAndReplica], target: ReplicaStatus
+    ) -> None:
+        """Takes replicas to a state, broker by broker."""
+        batch = self._replica_batch
+        try:
+            batch.new_batch()
+            for broker_id, hosted in replica_machine.by_broker(replicas).items():
+                await self._move_replicas_of(broker_id, hosted, target)
+            self._send(batch.build(self.context.epoch))
+        except ControllerMoved:
+            batch.clear()
+            raise
+        except Exception:
+            _logger.exception("replicas could not be taken to %s", target.name)
+            batch.clear()
+
+    async def _move_replicas_of(
+        self, broker_id: int, replicas: list[PartitionAndReplica], target: ReplicaStatus
+    ) -> None:
+        split = replica_machine.split_replicas(self.context, replicas, target)
+        for replica in split.invalid:
+            self._log_illegal("replica", replica, self.context.replica_state(replica), target)
+        if target is ReplicaStatus.OFFLINE:
+            await self._take_offline(broker_id, split.valid)
+            return
+        failures = replica_machine.move_replicas(
+            self.context, self._replica_batch, split.valid, target
+        )
+        for failure in failures.values():
+            _state_logger.error("controller epoch %d: %s", self.context.epoch, failure)
+
+    async def _take_offline(self, broker_id: int, replicas: list[PartitionAndReplica]) -> None:
+        context, batch = self.context, self._replica_batch
+        replica_machine.stop_replicas(batch, replicas)
+        remaining = [r.tp for r in replicas if r.tp in context.partition_leadership]
+        without = [r for r in replicas if r.tp not in context.partition_leadership]
+        results: dict[TopicPartition, PartitionResult] = {}
+        for _ in range(MAX_ROUNDS):
+            removal = replica_machine.decide_isr_removal(
+                context,
+                broker_id,
+                remaining,
+                raises_leader_epoch=self.persistence.raises_leader_epoch_on_isr_change,
+            )
+            outcome = await self.commit(removal.changes)
+            replica_machine.apply_isr_removal(
+                context,
+                batch,
+                broker_id,
+                committed=outcome.committed,
+                unchanged=removal.unchanged,
+            )
+            remaining = self._learn(outcome, results)
+            if not remaining:
+                break
+        for error in results.values():
+            _state_logger.error("controller epoch %d: %s", context.epoch, error)
+        replica_machine.apply_offline_without_state(context, batch, without)
+
+    # -- Announcements.
+
+    def send_update_metadata(
+        self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
+    ) -> None:
+        """Tells brokers who is there, and what became of partitions."""
+        self._own_batch.new_batch()
+        self._own_batch.add_update_metadata(broker_ids, partitions)
+        self._send(self._own_batch.build(self.context.epoch))
+
+    def send_stop_replicas(
+        self, replicas: Iterable[PartitionAndReplica], *, deletes: bool
+    ) -> None:
+        """Tells brokers to stop replicas without a change of their state."""
+        self._own_batch.new_batch()
+        for replica in replicas:
+            self._own_batch.add_stop_replica([replica.replica], replica.tp, deletes=deletes)
+        self._send(self._own_batch.build(self.context.epoch))
+
+    def _log_illegal(
+        self,
+        what: str,
+        item: TopicPartition | PartitionAndReplica,
+        current: PartitionStatus | ReplicaStatus,
+        target: PartitionStatus | ReplicaStatus,
+    ) -> None:
+        _state_logger.error(
+            "controller epoch %d: %s %s cannot go from %s to %s",
+            self.context.epoch,
+            what,
+            item,
+            current.name,
+            target.name,
+        )

@@ -1,0 +1,344 @@
+"""Handlers of events about topics: requests of administrators, and what other hands wrote.
+
+A topic made by request, written to the store by a foreign tool, or found by a new controller goes
+the same way, `on_new_partition_creation`, once: a hint is compared with the context, and what our
+own commits have put there already makes no difference.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from odradek.controller.config import ControllerConfig
+from odradek.controller.context import ControllerContext
+from odradek.controller.deletion_handlers import TopicDeletionManager
+from odradek.controller.results import (
+    CreatePartitionsResult,
+    DeletedTopic,
+    NewPartitions,
+    NewTopic,
+    TopicResult,
+)
+from odradek.controller.state_changes import StateChanges
+from odradek.controller.topic_requests import ConfigCheck, decide_new_partitions, decide_new_topic
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.changes import (
+    AssignmentChanged,
+    Change,
+    PartitionsAdded,
+    TopicCreated,
+    TopicDeletionRequested,
+)
+from odradek.metadata.placement import RandomSource
+from odradek.metadata.ports import Committed, Conflict, FailedChange, Hint, HintKind, TopicRecord
+from odradek.model import ReplicaAssignment, TopicPartition
+
+__all__ = ["TopicHandlers", "TopicSources"]
+
+_logger = logging.getLogger(__name__)
+
+# Times a change is tried whose node changes under our hands.
+MAX_ATTEMPTS = 10
+_UNREAD = -1  # Incarnation of a topic whose node was not read since we wrote it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSources:
+    """What new topics are made from."""
+
+    config: ControllerConfig
+    check_configs: ConfigCheck
+    random: RandomSource
+    new_topic_id: Callable[[], uuid.UUID]
+
+
+class TopicHandlers:
+    """Creates and enlarges topics and follows what other hands do to them."""
+
+    def __init__(
+        self, changes: StateChanges, deletion: TopicDeletionManager, sources: TopicSources
+    ) -> None:
+        self._changes = changes
+        self._deletion = deletion
+        self._context: ControllerContext = changes.context
+        self._sources = sources
+
+    # -- Requests.
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool
+    ) -> list[TopicResult]:
+        """Creates topics; every one has its own fate."""
+        results: dict[int, TopicResult] = {}
+        decided: dict[int, TopicCreated] = {}
+        for index, topic in enumerate(topics):
+            try:
+                decided[index] = self._decide_topic(topic, decided.values())
+            except ApiError as error:
+                results[index] = TopicResult(name=topic.name, error=error.code, message=str(error))
+        if validate_only:
+            results.update((i, _created(change, None)) for i, change in decided.items())
+        else:
+            fates = await self._commit_each(list(decided.values()))
+            for index, fate in zip(decided, fates, strict=True):
+                results[index] = self._apply_topic(decided[index], fate)
+            await self._changes.on_new_partition_creation(
+                TopicPartition(change.topic, partition)
+                for index, change in decided.items()
+                if results[index].error is ErrorCode.NONE
+                for partition in change.assignment
+            )
+        return [results[index] for index in range(len(topics))]
+
+    def _decide_topic(self, topic: NewTopic, decided: Iterable[TopicCreated]) -> TopicCreated:
+        return decide_new_topic(
+            self._context,
+            topic,
+            topic_id=self._sources.new_topic_id(),
+            config=self._sources.config,
+            check_configs=self._sources.check_configs,
+            random=self._sources.random,
+            also_taken=[change.topic for change in decided],
+        )
+
+    def _apply_topic(
+        self, change: TopicCreated, fate: Committed | Conflict | FailedChange
+    ) -> TopicResult:
+        match fate:
+            case Committed(version=version):
+                record = TopicRecord(
+                    topic_id=change.topic_id,
+                    assignment=change.assignment,
+                    version=version,
+                    incarnation=_UNREAD,
+                )
+                self._context.put_topic(change.topic, record)
+                return _created(change, change.topic_id)
+            case Conflict():
+                return TopicResult(
+                    name=change.topic,
+                    error=ErrorCode.TOPIC_ALREADY_EXISTS,
+                    message=f"topic {change.topic!r} exists already",
+                )
+            case FailedChange(error=error):
+                return TopicResult(name=change.topic, error=_code_of(error), message=str(error))
+
+    async def create_partitions(
+        self, topics: Sequence[NewPartitions], *, validate_only: bool
+    ) -> list[CreatePartitionsResult]:
+        """Enlarges topics; every one has its own fate."""
+        results = []
+        created: list[TopicPartition] = []
+        for topic in topics:
+            try:
+                if validate_only:
+                    decide_new_partitions(self._context, topic)
+                else:
+                    created += await self._add_partitions(topic)
+                results.append(CreatePartitionsResult(name=topic.name))
+            except ApiError as error:
+                results.append(
+                    CreatePartitionsResult(name=topic.name, error=error.code, message=str(error))
+                )
+        await self._changes.on_new_partition_creation(created)
+        return results
+
+    async def _add_partitions(self, topic: NewPartitions) -> list[TopicPartition]:
+        for _ in range(MAX_ATTEMPTS):
+            change = decide_new_partitions(self._context, topic)
+            [fate] = await self._commit_each([change])
+            match fate:
+                case Committed(version=version):
+                    assert isinstance(change, PartitionsAdded)
+                    self._put_partitions(topic.name, change.assignment, version)
+                    return [TopicPartition(topic.name, p) for p in sorted(change.added)]
+                case Conflict():
+                    await self.process_partition_modifications(topic.name)
+                case FailedChange(error=error):
+                    raise ApiError(_code_of(error), str(error))
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"topic {topic.name!r} changes all the time")
+
+    async def delete_topics(self, topics: Sequence[str]) -> list[DeletedTopic]:
+        """Marks topics for deletion and begins with it."""
+        results: dict[str, DeletedTopic] = {}
+        marked: list[str] = []
+        for name in dict.fromkeys(topics):
+            topic_id = self._context.topic_ids.get(name)
+            if not self._deletion.is_enabled:
+                results[name] = DeletedTopic(
+                    name=name,
+                    error=ErrorCode.TOPIC_DELETION_DISABLED,
+                    message="delete.topic.enable is false",
+                )
+            elif name not in self._context.all_topics:
+                results[name] = DeletedTopic(
+                    name=name,
+                    error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    message=f"topic {name!r} does not exist",
+                )
+            else:
+                results[name] = DeletedTopic(name=name, topic_id=topic_id)
+                marked.append(name)
+        fates = await self._commit_each([TopicDeletionRequested(name) for name in marked])
+        for name, fate in zip(list(marked), fates, strict=True):
+            if not isinstance(fate, Committed):
+                error = fate.error if isinstance(fate, FailedChange) else None
+                code = ErrorCode.UNKNOWN_SERVER_ERROR if error is None else _code_of(error)
+                results[name] = DeletedTopic(name=name, error=code, message=str(error or fate))
+                marked.remove(name)
+        if marked:
+            await self._deletion.enqueue(marked)
+        return [results[name] for name in topics]
+
+    async def _commit_each(
+        self, changes: Sequence[Change]
+    ) -> list[Committed | Conflict | FailedChange]:
+        """Commits; what got lost on the way, and left nothing behind, is sent again."""
+        fates: dict[int, Committed | Conflict | FailedChange] = {}
+        remaining = dict(enumerate(changes))
+        for _ in range(MAX_ATTEMPTS):
+            if not remaining:
+                break
+            outcome = await self._changes.commit(list(remaining.values()))
+            by_change: dict[int, Committed | Conflict | FailedChange] = {
+                id(fate.change): fate
+                for group in (outcome.committed, outcome.conflicts, outcome.failed)
+                for fate in group
+            }
+            for index, change in list(remaining.items()):
+                fate = fates[index] = by_change[id(change)]
+                is_lost = isinstance(fate, Conflict) and fate.found is None
+                if not (is_lost and isinstance(change, TopicCreated | TopicDeletionRequested)):
+                    del remaining[index]
+        return [fates[index] for index in range(len(changes))]
+
+    # -- Hints.
+
+    async def process_topic_change(self) -> None:
+        """Topics may have come and gone."""
+        context = self._context
+        state = await self._changes.persistence.load(Hint(HintKind.TOPICS))
+        gone = sorted(context.all_topics - state.topics.keys())
+        recreated = sorted(
+            topic
+            for topic, record in state.topics.items()
+            if topic in context.all_topics and not self._is_same(topic, record)
+        )
+        if recreated:
+            # The brokers hold the old topic's logs under the names of the new one.
+            replicas = [r for topic in recreated for r in context.replicas_for_topic(topic)]
+            self._changes.send_stop_replicas(replicas, deletes=True)
+        for topic in (*gone, *recreated):
+            context.remove_topic(topic)
+        new = {t: r for t, r in state.topics.items() if t not in context.all_topics}
+        if gone or recreated or new:
+            _logger.info("topics new: %s, gone: %s, re-created: %s", sorted(new), gone, recreated)
+        created: list[TopicPartition] = []
+        for topic, record in sorted(new.items()):
+            identified = await self.ensure_id(topic, record)
+            if identified is not None:
+                context.put_topic(topic, identified)
+                created += context.partitions_for_topic(topic)
+        await self._changes.on_new_partition_creation(created)
+
+    async def process_partition_modifications(self, topic: str) -> None:
+        """A topic's node may have been written."""
+        context = self._context
+        state = await self._changes.persistence.load(Hint(HintKind.TOPIC, topic=topic))
+        record = state.topics.get(topic)
+        if record is None or topic not in context.all_topics:
+            return  # Came or went: that is the business of process_topic_change.
+        if not self._is_same(topic, record):
+            await self.process_topic_change()
+            return
+        context.topic_incarnations[topic] = record.incarnation
+        if record.topic_id != context.topic_ids[topic]:
+            identified = await self.ensure_id(topic, record)
+            if identified is None:
+                return
+            record = identified
+        context.topic_versions[topic] = record.version
+        added = record.assignment.keys() - context.partition_assignments[topic].keys()
+        if not added:
+            return
+        if context.is_topic_queued_for_deletion(topic):
+            await self._restore_assignment(topic, record, added)
+            return
+        assignment = {**context.partition_assignments[topic]}
+        assignment.update((partition, record.assignment[partition]) for partition in added)
+        self._put_partitions(topic, assignment, record.version)
+        await self._changes.on_new_partition_creation(TopicPartition(topic, p) for p in added)
+
+    async def ensure_id(self, topic: str, record: TopicRecord) -> TopicRecord | None:
+        """Gives a topic that lost its id, or never had one, what it should have.
+
+        Tools older than topic ids drop the field when they rewrite a node. The id we know for this
+        very node is written back, else a new one is. None: the topic has vanished meanwhile.
+        """
+        known = self._context.topic_ids.get(topic)
+        for _ in range(MAX_ATTEMPTS):
+            if record.topic_id is not None and known in (None, record.topic_id):
+                return record
+            change = AssignmentChanged(
+                topic=topic,
+                topic_id=known or self._sources.new_topic_id(),
+                assignment=record.assignment,
+                version=record.version,
+            )
+            outcome = await self._changes.commit([change])
+            if outcome.committed:
+                version = outcome.committed[0].version
+                return replace(record, topic_id=change.topic_id, version=version)
+            found = outcome.conflicts[0].found if outcome.conflicts else None
+            if not isinstance(found, TopicRecord):
+                return None
+            record = found
+        return None
+
+    async def _restore_assignment(
+        self, topic: str, record: TopicRecord, added: Iterable[int]
+    ) -> None:
+        _logger.warning("topic %s is being deleted: partitions %s are not made", topic, set(added))
+        outcome = await self._changes.commit(
+            [
+                AssignmentChanged(
+                    topic=topic,
+                    topic_id=self._context.topic_ids[topic],
+                    assignment=self._context.partition_assignments[topic],
+                    version=record.version,
+                )
+            ]
+        )
+        for committed in outcome.committed:
+            self._context.topic_versions[topic] = committed.version
+
+    def _is_same(self, topic: str, record: TopicRecord) -> bool:
+        """Whether a stored topic is the one we know, not another one of its name."""
+        incarnation = self._context.topic_incarnations.get(topic)
+        if incarnation is not None:
+            return incarnation == record.incarnation
+        is_same = record.topic_id in (None, self._context.topic_ids[topic])
+        if is_same:
+            self._context.topic_incarnations[topic] = record.incarnation
+        return is_same
+
+    def _put_partitions(
+        self, topic: str, assignment: Mapping[int, ReplicaAssignment], version: int
+    ) -> None:
+        for partition, replicas in assignment.items():
+            self._context.update_partition_assignment(TopicPartition(topic, partition), replicas)
+        self._context.topic_versions[topic] = version
+
+
+def _created(change: TopicCreated, topic_id: uuid.UUID | None) -> TopicResult:
+    return TopicResult(
+        name=change.topic,
+        topic_id=topic_id,
+        assignment=change.assignment,
+        configs=change.configs,
+    )
+
+
+def _code_of(error: Exception) -> ErrorCode:
+    return error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
