@@ -3,8 +3,8 @@
     python -m benchmarks.network [requests per row]
 
 The server runs in a process of its own on one core if there are two, the client on the other. Each
-row has C connections with D requests in flight on each; the figure to watch is the server's CPU time
-per request, which moves far less than the rate.
+row has C connections with D requests in flight on each; the figure to watch is the server's CPU
+time per request, which moves far less than the rate.
 """
 
 import asyncio

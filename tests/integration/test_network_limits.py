@@ -114,20 +114,22 @@ def test_a_listener_above_its_rate_pauses_and_goes_on() -> None:
 
     async def scenario() -> None:
         limits = {"PLAINTEXT": ListenerLimits(max_creation_rate=1)}
-        async with serving(echo, limits=limits, clock=clock) as server:
-            async with contextlib.AsyncExitStack() as stack:
-                for i in range(11):  # The eleventh within ten seconds' worth is one too many.
-                    client = await stack.enter_async_context(await Client.connect(server.port()))
-                    client.send(request_frame(i))
-                    await client.receive()
-                late = await stack.enter_async_context(await Client.connect(server.port()))
-                late.send(request_frame(12, b"late"))
-                for _ in range(10):
-                    await asyncio.sleep(0.001)
-                assert server.socket_server.connection_count == 11
-                clock.advance(1_000)
-                await server.run_timers()
-                assert await late.receive() == (12, b"late")
+        async with (
+            serving(echo, limits=limits, clock=clock) as server,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            for i in range(11):  # The eleventh within ten seconds' worth is one too many.
+                client = await stack.enter_async_context(await Client.connect(server.port()))
+                client.send(request_frame(i))
+                await client.receive()
+            late = await stack.enter_async_context(await Client.connect(server.port()))
+            late.send(request_frame(12, b"late"))
+            for _ in range(10):
+                await asyncio.sleep(0.001)
+            assert server.socket_server.connection_count == 11
+            clock.advance(1_000)
+            await server.run_timers()
+            assert await late.receive() == (12, b"late")
 
     asyncio.run(scenario())
 

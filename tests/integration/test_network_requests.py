@@ -16,6 +16,7 @@ from odradek.network import (
     NoOpResponse,
     Principal,
     Request,
+    RequestChannel,
     Response,
     SendResponse,
 )
@@ -242,18 +243,18 @@ def test_no_answer_and_no_more_connection() -> None:
 
 
 def test_a_throttled_connection_is_answered_at_once_and_served_again_later() -> None:
-    """02:N-18 on a socket: the answer leaves, the next request waits for the end of the throttle."""
+    """02:N-18 on a socket: the answer leaves, the next request waits for the throttle's end."""
     clock = ManualClock()
+    channels: list[RequestChannel] = []
 
     def handler(request: Request) -> Response:
         if bytes(request.body) == b"greedy":
-            channel.throttle(request, 200)
+            channels[0].throttle(request, 200)
         return echo(request)
 
     async def scenario() -> None:
-        nonlocal channel
         async with serving(handler, clock=clock) as server:
-            channel = server.socket_server.data_channel
+            channels.append(server.socket_server.data_channel)
             async with await Client.connect(server.port()) as client:
                 client.send(request_frame(1, b"greedy") + request_frame(2, b"next"))
                 assert await client.receive() == (1, b"greedy")
@@ -270,7 +271,6 @@ def test_a_throttled_connection_is_answered_at_once_and_served_again_later() -> 
                 assert await client.receive() == (2, b"next")
                 assert not processor.connections[0].is_muted
 
-    channel: object = None
     asyncio.run(scenario())
 
 
@@ -493,16 +493,18 @@ def test_a_failed_authentication_is_answered_then_closed_after_a_delay(
 
     async def scenario() -> None:
         security = {"PLAINTEXT": ListenerSecurity(authenticator=lambda context: Password())}
-        async with serving(echo, security=security, clock=clock) as server:
-            async with await Client.connect(server.port()) as client:
-                client.send(frame(b"guess") + frame(b"sesame") + request_frame(1))
-                assert await client.reader.readexactly(6) == frame(b"no")
-                clock.advance(99)
-                await server.run_timers()
-                assert server.socket_server.connection_count == 1
-                clock.advance(1)
-                await server.run_timers()
-                assert await client.is_closed_by_peer()
+        async with (
+            serving(echo, security=security, clock=clock) as server,
+            await Client.connect(server.port()) as client,
+        ):
+            client.send(frame(b"guess") + frame(b"sesame") + request_frame(1))
+            assert await client.reader.readexactly(6) == frame(b"no")
+            clock.advance(99)
+            await server.run_timers()
+            assert server.socket_server.connection_count == 1
+            clock.advance(1)
+            await server.run_timers()
+            assert await client.is_closed_by_peer()
         assert [record.message.count("a wrong word") for record in caplog.records] == [1]
 
     asyncio.run(scenario())
@@ -516,10 +518,12 @@ def test_before_authentication_frames_are_small(
 ) -> None:
     async def scenario() -> None:
         security = {"PLAINTEXT": ListenerSecurity(authenticator=lambda context: Password())}
-        async with serving(echo, security=security) as server:
-            async with await Client.connect(server.port()) as client:
-                client.send(sent)
-                assert await client.is_closed_by_peer()
+        async with (
+            serving(echo, security=security) as server,
+            await Client.connect(server.port()) as client,
+        ):
+            client.send(sent)
+            assert await client.is_closed_by_peer()
         assert "expected 1 to 100" in caplog.text
 
     asyncio.run(scenario())
@@ -530,13 +534,15 @@ def test_authentication_has_half_a_minute() -> None:
 
     async def scenario() -> None:
         security = {"PLAINTEXT": ListenerSecurity(authenticator=lambda context: Password())}
-        async with serving(echo, security=security, clock=clock) as server:
-            async with await Client.connect(server.port()) as client:
-                await eventually(lambda: server.timer.size > 0)
-                await eventually(lambda: server.socket_server.connection_count == 1)
-                clock.advance(30_000)
-                await server.run_timers()
-                assert await client.is_closed_by_peer()
+        async with (
+            serving(echo, security=security, clock=clock) as server,
+            await Client.connect(server.port()) as client,
+        ):
+            await eventually(lambda: server.timer.size > 0)
+            await eventually(lambda: server.socket_server.connection_count == 1)
+            clock.advance(30_000)
+            await server.run_timers()
+            assert await client.is_closed_by_peer()
 
     asyncio.run(scenario())
 

@@ -220,13 +220,15 @@ def test_a_handshake_has_ten_seconds(
 
     async def scenario() -> None:
         security = {"SSL": ListenerSecurity(tls=server_tls)}
-        async with serving(echo, config=CONFIG, security=security, clock=clock) as server:
-            async with await Client.connect(server.port("SSL")) as client:
-                client.send(b"\x16\x03\x01")
-                await eventually(lambda: server.timer.size > 0)
-                clock.advance(10_000)
-                await server.run_timers()
-                assert await client.is_closed_by_peer()
+        async with (
+            serving(echo, config=CONFIG, security=security, clock=clock) as server,
+            await Client.connect(server.port("SSL")) as client,
+        ):
+            client.send(b"\x16\x03\x01")
+            await eventually(lambda: server.timer.size > 0)
+            clock.advance(10_000)
+            await server.run_timers()
+            assert await client.is_closed_by_peer()
         assert "not finished within 10000 ms" in caplog.text
 
     asyncio.run(scenario())

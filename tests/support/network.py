@@ -5,7 +5,7 @@ import random
 import struct
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -145,10 +145,8 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         self.writer.close()
-        try:
+        with suppress(OSError):
             await self.writer.wait_closed()
-        except OSError:
-            pass
 
     def send(self, data: bytes) -> None:
         self.writer.write(data)
@@ -180,10 +178,12 @@ async def eventually(condition: Callable[[], bool], what: str = "the condition")
 def make_certificate(folder: Path) -> tuple[Path, Path]:
     """A self-signed certificate for localhost; its file and that of its key."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+        "-subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-        + ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-        + ["-keyout", str(key), "-out", str(certificate)],
+        [*command.split(), "-keyout", str(key), "-out", str(certificate)],
         check=True,
         capture_output=True,
     )

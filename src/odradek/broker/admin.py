@@ -60,7 +60,7 @@ class ControllerApi(Protocol):
     async def elect_leaders(
         self, partitions: Sequence[TopicPartition] | None, election_type: ElectionType
     ) -> Mapping[TopicPartition, ElectionOutcome]:
-        """Elects, for all partitions if None is given."""
+        """Elects; of all partitions, if None is given, only those in need are told about."""
         ...
 
     async def list_reassignments(

@@ -334,9 +334,7 @@ class Client:
         connection = await self.any_connection(deadline)
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
-        response = await self.ask(
-            connection, ApiKey.METADATA, request, MetadataResponse, deadline
-        )
+        response = await self.ask(connection, ApiKey.METADATA, request, MetadataResponse, deadline)
         self._cluster, errors = self._cluster.merged(response, names)
         now_ms = self.clock.monotonic_ms()
         for topic in response.topics:

@@ -1,4 +1,4 @@
-"""The connections of a client: one per broker, opened when first needed, reopened when they ended."""
+"""The connections of a client: one per broker, opened when needed, again if it ended."""
 
 import asyncio
 from collections.abc import Iterable
@@ -67,7 +67,10 @@ class Connections:
         raise DisconnectedError("; ".join(failures))
 
     def close(self) -> None:
-        """End every connection; who waits for an answer gets `DisconnectedError`."""
+        """End every connection; who waits for an answer gets `DisconnectedError`.
+
+        Nobody may be opening one meanwhile: a client is closed by the task that uses it.
+        """
         self._is_closed = True
         for connection in self._by_address.values():
             connection.close("the client is closed")
@@ -80,8 +83,5 @@ class Connections:
         if present is not None and not present.is_closed:
             return present  # Somebody else opened it while we waited.
         connection = await OutboundConnection.open(host, port, self._options.outbound())
-        if self._is_closed:
-            connection.close("the client is closed")
-            raise DisconnectedError("the client is closed")
         self._by_address[host, port] = connection
         return connection

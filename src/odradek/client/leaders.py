@@ -125,7 +125,7 @@ async def _ask_leader(
         )
     except ApiError as error:
         if is_sent and error.code.retriable and not call.repeatable:
-            error = ApiError(  # noqa: PLW2901 - the same failure, told for what it means here
+            error = ApiError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 f"{call.api_key.name}: whether it was done is unknown: {error}",
             )
@@ -142,9 +142,7 @@ async def _ask_leader(
 def _why_leaderless(cluster: Cluster, tp: TopicPartition) -> ApiError:
     topic = cluster.topics.get(tp.topic)
     if topic is None:
-        return ApiError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {tp.topic!r} does not exist"
-        )
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {tp.topic!r} does not exist")
     if not 0 <= tp.partition < len(topic.partitions):
         return ApiError(
             ErrorCode.INVALID_PARTITIONS,

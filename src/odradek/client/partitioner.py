@@ -22,7 +22,7 @@ def murmur2(data: bytes) -> int:
     mixed = _SEED ^ length
     whole = length & ~3
     for (word,) in _WORD.iter_unpack(memoryview(data)[:whole]):
-        word = word * _MULTIPLIER & _MASK  # noqa: PLW2901 - the step of the algorithm
+        word = word * _MULTIPLIER & _MASK
         word ^= word >> 24
         word = word * _MULTIPLIER & _MASK
         mixed = mixed * _MULTIPLIER & _MASK ^ word

@@ -254,9 +254,7 @@ class Producer:
 
     def _versions(self, partitions: Iterable[TopicPartition], cluster: Cluster) -> VersionRange:
         first = _FIRST_ZSTD_VERSION if self._options.codec is Codec.ZSTD else _FIRST_VERSION
-        return version_limit(
-            partitions, cluster, first=first, last_by_name=_LAST_VERSION_BY_NAME
-        )
+        return version_limit(partitions, cluster, first=first, last_by_name=_LAST_VERSION_BY_NAME)
 
     async def _send_unanswered(
         self, work: Mapping[TopicPartition, bytearray], deadline: Deadline
@@ -290,9 +288,7 @@ def _split(records: Iterable[NewRecord], batch_bytes: int) -> Iterator[list[NewR
         yield batch
 
 
-def _read(
-    response: Message, cluster: Cluster
-) -> Iterator[tuple[TopicPartition, int | ApiError]]:
+def _read(response: Message, cluster: Cluster) -> Iterator[tuple[TopicPartition, int | ApiError]]:
     """The base offset of each batch, or what is wrong with it."""
     assert isinstance(response, ProduceResponse)
     for topic in response.responses:

@@ -112,6 +112,7 @@ class _BrokerSender:
         self._queue: deque[_Item] = deque()
         self._is_filled = asyncio.Event()
         self._is_removed = False
+        self._is_sending = False
         self.task: asyncio.Task[None] | None = None  # Set once it runs.
         self._queue_time = group.timer("RequestRateAndQueueTimeMs")
         group.gauge("QueueSize", lambda: self.size)
@@ -120,6 +121,11 @@ class _BrokerSender:
     def size(self) -> int:
         """Requests that wait; the one being sent is not among them."""
         return len(self._queue)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request waits or is on its way."""
+        return self._is_sending or bool(self._queue)
 
     def put(self, request: ControlRequest, callback: ResponseCallback | None) -> None:
         self._queue.append(_Item(request, callback, self._clock.monotonic_ms()))
@@ -132,9 +138,11 @@ class _BrokerSender:
                 await self._is_filled.wait()
             item = self._queue.popleft()
             self._queue_time.update(self._clock.monotonic_ms() - item.enqueue_time_ms)
+            self._is_sending = True
             response = await self._deliver(item.request)
             if not self._is_removed:
                 await self._tell(item, response)
+            self._is_sending = False
 
     async def _deliver(self, request: ControlRequest) -> ControlResponse:
         while True:
@@ -253,7 +261,6 @@ class ControllerChannels:
         """Stops all senders."""
         for broker_id in self.broker_ids:
             await self.remove_broker(broker_id)
-
 
 
 def _name(request: ControlRequest) -> str:

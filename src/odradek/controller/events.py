@@ -14,11 +14,9 @@ TOPIC_CHANGE                             TopicChange, PartitionModifications,
                                          CreateTopics, CreatePartitions
 TOPIC_DELETION                           TopicDeletion, DeleteTopics,
                                          TopicDeletionStopReplicaResponseReceived
-ALTER_PARTITION_REASSIGNMENT             ZkPartitionReassignment,
-                                         ApiPartitionReassignment,
-                                         PartitionReassignmentIsrChange
 AUTO_LEADER_BALANCE                      AutoPreferredReplicaLeaderElection
-MANUAL_LEADER_BALANCE                    ReplicaLeaderElection
+MANUAL_LEADER_BALANCE                    ReplicaLeaderElection,
+                                         PreferredReplicaElectionRequested
 CONTROLLED_SHUTDOWN                      ControlledShutdown
 ISR_CHANGE                               IsrChangeNotification
 LEADER_AND_ISR_RESPONSE_RECEIVED         LeaderAndIsrResponseReceived
@@ -44,7 +42,6 @@ from odradek.controller.results import (
     ElectionOutcome,
     NewPartitions,
     NewTopic,
-    Reassignment,
     TopicResult,
 )
 from odradek.errors import ErrorCode
@@ -54,7 +51,6 @@ from odradek.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
 
 __all__ = [
-    "ApiPartitionReassignment",
     "AutoPreferredReplicaLeaderElection",
     "BrokerChange",
     "BrokerModifications",
@@ -73,7 +69,7 @@ __all__ = [
     "ListPartitionReassignments",
     "LogDirEventNotification",
     "PartitionModifications",
-    "PartitionReassignmentIsrChange",
+    "PreferredReplicaElectionRequested",
     "ReplicaLeaderElection",
     "Reply",
     "ShutdownEventThread",
@@ -83,7 +79,6 @@ __all__ = [
     "TopicUncleanLeaderElectionEnable",
     "UncleanLeaderElectionEnable",
     "UpdateMetadataResponseReceived",
-    "ZkPartitionReassignment",
 ]
 
 _T = TypeVar("_T")
@@ -200,14 +195,10 @@ class TopicDeletion:
 
 
 @dataclass(frozen=True, slots=True)
-class ZkPartitionReassignment:
-    state: ClassVar = ControllerState.ALTER_PARTITION_REASSIGNMENT
+class PreferredReplicaElectionRequested:
+    """By a node a tool has written."""
 
-
-@dataclass(frozen=True, slots=True)
-class PartitionReassignmentIsrChange:
-    state: ClassVar = ControllerState.ALTER_PARTITION_REASSIGNMENT
-    tp: TopicPartition
+    state: ClassVar = ControllerState.MANUAL_LEADER_BALANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,13 +263,6 @@ class DeleteTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiPartitionReassignment:
-    state: ClassVar = ControllerState.ALTER_PARTITION_REASSIGNMENT
-    reassignments: Mapping[TopicPartition, tuple[int, ...] | None]
-    reply: Reply[dict[TopicPartition, Reassignment]]
-
-
-@dataclass(frozen=True, slots=True)
 class ListPartitionReassignments:
     state: ClassVar = ControllerState.LIST_PARTITION_REASSIGNMENT
     partitions: Sequence[TopicPartition] | None
@@ -330,8 +314,7 @@ ControllerEvent: TypeAlias = (
     | TopicChange
     | PartitionModifications
     | TopicDeletion
-    | ZkPartitionReassignment
-    | PartitionReassignmentIsrChange
+    | PreferredReplicaElectionRequested
     | IsrChangeNotification
     | LogDirEventNotification
     | LeaderAndIsrResponseReceived
@@ -340,7 +323,6 @@ ControllerEvent: TypeAlias = (
     | CreateTopics
     | CreatePartitions
     | DeleteTopics
-    | ApiPartitionReassignment
     | ListPartitionReassignments
     | ReplicaLeaderElection
     | ControlledShutdown

@@ -163,9 +163,7 @@ def decide_online(
     return decision
 
 
-def _decide_first(
-    context: ControllerContext, tp: TopicPartition, decision: OnlineDecision
-) -> None:
+def _decide_first(context: ControllerContext, tp: TopicPartition, decision: OnlineDecision) -> None:
     assignment = context.partition_full_assignment(tp)
     election = elect_first(assignment, _live(context, tp))
     if election is None:

@@ -226,9 +226,7 @@ class RequestBatch:
             node = None if broker is None else broker.nodes.get(self._leader_listener)
             if node is not None:
                 found.append(
-                    LeaderAndIsrLiveLeader(
-                        broker_id=broker_id, host_name=node.host, port=node.port
-                    )
+                    LeaderAndIsrLiveLeader(broker_id=broker_id, host_name=node.host, port=node.port)
                 )
         return tuple(found)
 

@@ -15,7 +15,6 @@ __all__ = [
     "ElectionOutcome",
     "NewPartitions",
     "NewTopic",
-    "Reassignment",
     "TopicResult",
 ]
 
@@ -88,10 +87,3 @@ class ElectionOutcome(NamedTuple):
     error: ErrorCode
     message: str | None = None
     leader: int | None = None
-
-
-class Reassignment(NamedTuple):
-    """What became of one partition's reassignment."""
-
-    error: ErrorCode = ErrorCode.NONE
-    message: str | None = None

@@ -121,7 +121,9 @@ class StateChanges:
     ) -> dict[TopicPartition, PartitionResult]:
         context = self.context
         results: dict[TopicPartition, PartitionResult] = {}
-        initialized = {tp for tp in partitions if context.partition_state(tp) is PartitionStatus.NEW}
+        initialized = {
+            tp for tp in partitions if context.partition_state(tp) is PartitionStatus.NEW
+        }
         remaining = partitions
         for _ in range(MAX_ROUNDS):
             decision = partition_machine.decide_online(
@@ -142,7 +144,7 @@ class StateChanges:
             if not remaining:
                 break
         results.update((tp, StateChangeFailed(f"{tp}: changes all the time")) for tp in remaining)
-        for tp, result in results.items():
+        for result in results.values():
             if isinstance(result, Exception):
                 _state_logger.error("controller epoch %d: %s", context.epoch, result)
         return {tp: result for tp, result in results.items() if tp not in initialized}
@@ -299,9 +301,7 @@ class StateChanges:
         self._own_batch.add_update_metadata(broker_ids, partitions)
         self._send(self._own_batch.build(self.context.epoch))
 
-    def send_stop_replicas(
-        self, replicas: Iterable[PartitionAndReplica], *, deletes: bool
-    ) -> None:
+    def send_stop_replicas(self, replicas: Iterable[PartitionAndReplica], *, deletes: bool) -> None:
         """Tells brokers to stop replicas without a change of their state."""
         self._own_batch.new_batch()
         for replica in replicas:

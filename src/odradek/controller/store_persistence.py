@@ -248,7 +248,9 @@ class StorePersistence:
             if controller_id == self._broker_id:
                 await self._store.delete(CONTROLLER, ANY_VERSION, fence=fence)
             else:
-                _logger.warning("broker %d is controller, not we: nothing to give up", controller_id)
+                _logger.warning(
+                    "broker %d is controller, not we: nothing to give up", controller_id
+                )
         except (NoNode, ControllerMoved, SessionExpired, ConnectionLost) as error:
             _logger.warning("leadership could not be given up: %s", error)
 

@@ -170,9 +170,7 @@ class StoreReader:
     async def _topic(self, topic: str) -> TopicRecord | None:
         path = topic_path(topic)
         try:
-            data, stat = await self._store.get(
-                path, self._watch(Hint(HintKind.TOPIC, topic=topic))
-            )
+            data, stat = await self._store.get(path, self._watch(Hint(HintKind.TOPIC, topic=topic)))
             record = self._topics[topic] = topic_record(data, stat)
         except NoNode:
             return None

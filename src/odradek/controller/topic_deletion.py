@@ -65,9 +65,7 @@ def plan_resume(context: ControllerContext) -> ResumePlan:
     return plan
 
 
-def plan_partition_deletion(
-    context: ControllerContext, topics: Iterable[str]
-) -> PartitionDeletion:
+def plan_partition_deletion(context: ControllerContext, topics: Iterable[str]) -> PartitionDeletion:
     """Splits the replicas of topics by whether they can be deleted now."""
     plan = PartitionDeletion([], [], [])
     for topic in topics:

@@ -63,6 +63,9 @@ MAX_QUEUED_BYTES: Final = 64 << 10
 # Receives of one wake-up: a large frame comes in several, others want their turn.
 _RECEIVES_PER_TURN: Final = 16
 
+# A connection that was active a moment ago need not move in the order of use again.
+_TOUCH_AFTER_NS: Final = 1_000_000
+
 _NOT_MUTED: Final = MuteState.NOT_MUTED
 
 
@@ -398,8 +401,8 @@ class Connection:
         if self.is_closed:
             return
         queue = self._send_queue
-        if queue or self._transport.wants_write:
-            before = queue.sent_bytes
+        before = queue.sent_bytes
+        if queue.enqueued_bytes != before or self._transport.wants_write:
             is_empty = self._transport.flush(queue)
             if queue.sent_bytes != before:
                 self._sent(queue.sent_bytes)
@@ -416,7 +419,7 @@ class Connection:
 
     def _sent(self, sent_bytes: int) -> None:
         now_ns = self._host.now_ns()
-        if now_ns != self.last_active_ns:
+        if now_ns - self.last_active_ns > _TOUCH_AFTER_NS:
             self._host.touch(self, now_ns)
         unsent = self._unsent
         request_done = self._channel.metrics.request_done

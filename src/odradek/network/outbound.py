@@ -401,11 +401,11 @@ class OutboundConnection:
     def _answer(self, frame: memoryview) -> None:
         if not self._in_flight:
             raise DecodeError("an answer that nobody waits for")
-        request = self._in_flight.popleft()
+        request = self._in_flight[0]
         correlation_id, _ = parse_response_header(frame, request.api_key, request.api_version)
         if correlation_id != request.correlation_id:
-            self._in_flight.appendleft(request)
             raise DecodeError(f"correlation id {correlation_id}, expected {request.correlation_id}")
+        self._in_flight.popleft()
         if len(frame) > START_BYTES:
             # The answer keeps the memory it came in; the buffer begins anew.
             self._receive_buffer.trim()

@@ -158,7 +158,13 @@ class SendQueue:
                         raise first.truncated()
                     self._advance(count)
                 elif len(chunks) == 1:
-                    self._advance(sock.send(first, _FLAGS))
+                    count = sock.send(first, _FLAGS)
+                    if count < len(first):
+                        self._advance(count)
+                        return False
+                    self.sent_bytes += count
+                    chunks.popleft()
+                    return True
                 elif not self._send_buffers(sock):
                     return False
         except (BlockingIOError, InterruptedError):
@@ -182,7 +188,11 @@ class SendQueue:
             count = sock.send(b"".join(buffers), flags)
         else:
             count = sock.sendmsg(buffers, (), flags)
-        self._advance(count)
+        if count == size == self.enqueued_bytes - self.sent_bytes:
+            self._chunks.clear()
+            self.sent_bytes += count
+        else:
+            self._advance(count)
         return count == size
 
     def next_piece(self) -> _Buffer | None:

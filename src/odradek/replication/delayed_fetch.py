@@ -1,14 +1,21 @@
 """A fetch, parked until there is enough to read.
 
-It is done at once when waiting cannot help (a partition is gone, not led here, or the epoch moved
-on), when the readable end lies on another segment than the fetch offset, or when the bytes between
-them add up to `min_bytes`. It answers by reading again: whatever is there then.
+It ends when waiting cannot help or has paid, for any of its partitions:
+
+| case                                                                    | why                     |
+|-------------------------------------------------------------------------|-------------------------|
+| it cannot be read any more: gone, not led here, offline, another epoch  | the answer is an error  |
+| the readable end lies on another segment than the fetch offset          | bytes cannot be counted |
+| the reader is a follower and was told a lower high watermark            | it is waited for        |
+
+or when the bytes between fetch offsets and readable ends add up to `min_bytes`. A reader ahead of
+the readable end, as after a change of leader, waits until the end has come. The answer is whatever
+is there then, read again.
 """
 
 from collections.abc import Callable, Sequence
 
 from odradek.errors import ApiError, StorageError
-from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperation
 from odradek.replication.fetching import FetchParams, FetchPartition
 from odradek.replication.partition import Partition
@@ -36,7 +43,7 @@ class DelayedFetch(DelayedOperation):
         params: FetchParams,
         partitions: Sequence[tuple[FetchPartition, LogOffsetMetadata]],
         *,
-        find_partition: Callable[[TopicPartition], Partition],
+        find_partition: Callable[[FetchPartition], Partition],
         read_and_respond: Callable[[], None],
         on_expired: Callable[[], None],
     ) -> None:
@@ -48,21 +55,25 @@ class DelayedFetch(DelayedOperation):
         self._on_expired = on_expired
 
     def try_complete(self) -> bool:
+        params = self._params
+        isolation, only_leader = params.isolation, params.only_from_leader
         accumulated = 0
         for wanted, place in self._partitions:
             try:
-                log = self._find_partition(wanted.tp).log_for(
-                    wanted.current_leader_epoch, only_leader=self._params.only_from_leader
-                )
-                end = _visible_end(log, self._params.isolation)
+                partition = self._find_partition(wanted)
+                log = partition.log_for(wanted.current_leader_epoch, only_leader=only_leader)
+                end = _visible_end(log, isolation)
             except (ApiError, StorageError):
+                return self.force_complete()
+            if params.replica_id >= 0 and partition.is_high_watermark_news_to(params.replica_id):
                 return self.force_complete()
             if end.message_offset == place.message_offset:
                 continue  # Nothing new; the segment may have rolled below the same offset.
-            if end.message_offset < place.message_offset or not end.is_on_same_segment(place):
+            if not end.is_on_same_segment(place):
                 return self.force_complete()
-            accumulated += min(end.position_difference(place), wanted.max_bytes)
-        return accumulated >= self._params.min_bytes and self.force_complete()
+            if end.message_offset > place.message_offset:
+                accumulated += min(end.position_difference(place), wanted.max_bytes)
+        return accumulated >= params.min_bytes and self.force_complete()
 
     def on_complete(self) -> None:
         self._read_and_respond()

@@ -1,11 +1,11 @@
 """A produce with acks=all, parked until every partition's batch is on all in-sync replicas.
 
 A partition that failed on the local append is settled from the start and keeps its error. The
-others begin with REQUEST_TIMED_OUT, which is the answer if the time runs out first.
+others are pending; those still pending when the time runs out get REQUEST_TIMED_OUT.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
@@ -15,8 +15,7 @@ from odradek.replication.partition import Partition
 __all__ = ["DelayedProduce", "ProduceResult"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceResult:
+class ProduceResult(NamedTuple):
     """What a client is told of one partition of its produce."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -68,12 +67,12 @@ class DelayedProduce(DelayedOperation):
             if is_enough or error is not ErrorCode.NONE:
                 del self._pending[tp]
                 if error is not ErrorCode.NONE:
-                    self._results[tp] = replace(self._results[tp], error=error)
+                    self._results[tp] = self._results[tp]._replace(error=error)
         return not self._pending and self.force_complete()
 
     def on_complete(self) -> None:
         for tp in self._pending:
-            self._results[tp] = replace(self._results[tp], error=ErrorCode.REQUEST_TIMED_OUT)
+            self._results[tp] = self._results[tp]._replace(error=ErrorCode.REQUEST_TIMED_OUT)
         self._respond(self._results)
 
     def on_expiration(self) -> None:

@@ -1,7 +1,6 @@
 """What a fetch asks for and what it gets: values shared by the read path and its callers."""
 
 import uuid
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.errors import ErrorCode
@@ -10,20 +9,26 @@ from odradek.storage.log import FetchIsolation
 from odradek.storage.offsets import LogOffsetMetadata
 from odradek.storage.segment import FileSlice
 
-__all__ = ["CONSUMER_ID", "FUTURE_REPLICA_ID", "FetchParams", "FetchPartition", "FetchResult"]
+__all__ = [
+    "CONSUMER_ID",
+    "FUTURE_REPLICA_ID",
+    "FetchParams",
+    "FetchPartition",
+    "FetchResult",
+    "FetchResults",
+]
 
 CONSUMER_ID = -1
 FUTURE_REPLICA_ID = -3  # A replica of this very broker that moves to another directory.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchParams:
+class FetchParams(NamedTuple):
     """One fetch as a whole."""
 
-    replica_id: int = CONSUMER_ID
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
+    replica_id: int = CONSUMER_ID
     is_hard_limit: bool = False  # Never exceed `max_bytes`, not even for one batch (Fetch v2-).
     read_committed: bool = False
     has_client_metadata: bool = False  # The consumer may be sent to a follower.
@@ -34,7 +39,7 @@ class FetchParams:
 
     @property
     def is_from_consumer(self) -> bool:
-        return not self.is_from_follower and self.replica_id != FUTURE_REPLICA_ID
+        return self.replica_id < 0 and self.replica_id != FUTURE_REPLICA_ID
 
     @property
     def isolation(self) -> FetchIsolation:
@@ -58,6 +63,7 @@ class FetchPartition(NamedTuple):
     max_bytes: int
     current_leader_epoch: int = -1
     log_start_offset: int = -1  # Of a follower.
+    last_fetched_epoch: int = -1  # Of the record before the fetch offset, where the reader knows.
 
 
 class FetchResult(NamedTuple):
@@ -72,3 +78,8 @@ class FetchResult(NamedTuple):
     preferred_read_replica: int = -1
     # Where the fetch offset lies, for a fetch that has to wait.
     offset_metadata: LogOffsetMetadata | None = None
+    # (epoch, end offset) where the reader's log parts from this one; there are no records then.
+    diverging_epoch: tuple[int, int] | None = None
+
+
+FetchResults = list[tuple[FetchPartition, FetchResult]]

@@ -19,13 +19,19 @@ Worked example of catching up (fetch offset f, leader's end L, time t)::
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from odradek.model import LeaderAndIsr
+
 __all__ = [
+    "NEVER_MS",
     "FollowerState",
     "IsrChange",
     "can_join_isr",
     "high_watermark_candidate",
     "out_of_sync_replicas",
 ]
+
+# Before every moment of a monotonic clock, which may be near 0 when the machine has just started.
+NEVER_MS = -(2**62)
 
 
 class FollowerState:
@@ -38,23 +44,30 @@ class FollowerState:
         "last_fetch_ms",
         "log_end_offset",
         "log_start_offset",
+        "told_high_watermark",
     )
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
-        self.log_end_offset = -1  # Unknown until its first fetch in this epoch.
+        self.log_end_offset = -1  # Unknown until its first fetch from this leader.
         self.log_start_offset = -1
-        self.last_caught_up_ms = 0
-        self.last_fetch_ms = 0
+        self.last_caught_up_ms = NEVER_MS
+        self.last_fetch_ms = NEVER_MS
         self.last_fetch_leader_end = 0  # The leader's log end at the previous fetch.
+        self.told_high_watermark = -1  # In the last answer.
 
-    def reset(self, *, now_ms: int, is_in_isr: bool) -> None:
-        """A new leader epoch: nothing is known of it, and members get time to show up."""
-        self.log_end_offset = -1
-        self.log_start_offset = -1
-        self.last_caught_up_ms = now_ms if is_in_isr else 0
-        self.last_fetch_ms = 0
+    def reset(self, *, now_ms: int, is_in_isr: bool, is_new_leader: bool) -> None:
+        """A new leader epoch: members get time to show up, others have to catch up first.
+
+        Where the follower's log ends is still known if the leader is the same as before.
+        """
+        if is_new_leader:
+            self.log_end_offset = -1
+            self.log_start_offset = -1
+        self.last_caught_up_ms = now_ms if is_in_isr else NEVER_MS
+        self.last_fetch_ms = NEVER_MS
         self.last_fetch_leader_end = 0
+        self.told_high_watermark = -1
 
     def apply_fetch(
         self, *, fetch_offset: int, log_start_offset: int, leader_end: int, now_ms: int
@@ -70,12 +83,16 @@ class FollowerState:
         self.last_fetch_ms = now_ms
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class IsrChange:
-    """A change on its way to the store."""
+    """A change on its way to the store; compared by identity, for two may look the same."""
 
-    leader_epoch: int
-    isr: tuple[int, ...]
+    state: LeaderAndIsr  # What to store, with the version it replaces.
+    controller_epoch: int  # Of the controller that made this broker the leader.
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        return self.state.isr
 
 
 def high_watermark_candidate(
@@ -86,7 +103,10 @@ def high_watermark_candidate(
     now_ms: int,
     max_lag_ms: int,
 ) -> int:
-    """What is on every replica that counts: members, and those about to become members."""
+    """What is on every replica that counts: members, and those about to become members.
+
+    A member that is no replica any more has no state here, and nobody waits for it.
+    """
     candidate = leader_end
     for follower in followers:
         counts = (
@@ -106,13 +126,16 @@ def out_of_sync_replicas(
     now_ms: int,
     max_lag_ms: int,
 ) -> list[int]:
-    """Members that are behind and have not caught up for longer than allowed; never the leader."""
+    """Members to be dropped; never the leader.
+
+    They are behind and have not caught up for longer than allowed, or are no replicas any more.
+    """
     behind = []
     for broker_id in isr:
-        follower = followers.get(broker_id)
-        if broker_id == leader_id or follower is None:
+        if broker_id == leader_id:
             continue
-        if (
+        follower = followers.get(broker_id)
+        if follower is None or (
             follower.log_end_offset != leader_end
             and now_ms - follower.last_caught_up_ms > max_lag_ms
         ):

@@ -2,14 +2,18 @@
 
 Roles follow the leader epoch, which never falls::
 
-    (made) ── make_leader(epoch) ──► leader ──┐
-       └──── make_follower(epoch) ─► follower ◄┘   each with a higher epoch
+    (made) ─┬─ make_leader(epoch) ───► leader ─┐
+            └─ make_follower(epoch) ─► follower ◄┘   each with a higher epoch
+    apply_update: the same epoch and leader, a later version: ISR and replicas, no new role
 
 Rules:
 
 1. Only a leader appends client batches, moves the high watermark by itself, and changes the ISR.
-2. At most one ISR change is in flight. It is proposed by a plain `def` (`propose_…`), sent by the
-   replica manager, and settled by `settle_isr_change`; an answer of an older epoch is dropped.
+2. At most one ISR change is in flight. It is proposed by a plain `def` (`propose_…`), sent by
+   `isr_updates`, and settled by `settle_isr_change`. A newer state from the controller ends it, and
+   an answer that comes after that is dropped. A refused change stays in flight, too: it may have
+   been stored and overwritten, and then whoever it added is in the real ISR, until the controller
+   says what that is.
 3. The high watermark waits for the maximal ISR (`isr`), and never falls within an epoch.
 
 Everything here is synchronous. Whatever may now be answerable (a parked produce or fetch) is told
@@ -18,7 +22,7 @@ through the return values; the caller checks its purgatories after it has queued
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from odradek.clock import Clock
@@ -32,6 +36,7 @@ from odradek.replication.isr import (
     high_watermark_candidate,
     out_of_sync_replicas,
 )
+from odradek.replication.stats import TopicStats
 from odradek.storage.appends import LogAppendInfo
 from odradek.storage.log import FetchDataInfo, FetchIsolation, Log
 from odradek.storage.offsets import LogOffsetMetadata, LogOffsetSnapshot
@@ -53,18 +58,32 @@ class ReadOutcome(NamedTuple):
 
     data: FetchDataInfo
     offsets: LogOffsetSnapshot
+    # (epoch, end offset) where the reader's log parts from this one; there are no records then.
+    diverging_epoch: tuple[int, int] | None = None
 
 
 class Partition:
-    """One hosted replica."""
+    """One hosted replica.
+
+    Args:
+        tp: Which partition.
+        local_id: This broker.
+        clock: For lag.
+        max_lag_ms: replica.lag.time.max.ms.
+        stats: Meters of its topic.
+        is_broker_alive: Whether metadata shows a broker alive and not shutting down.
+    """
 
     __slots__ = (
         "_clock",
-        "_epoch_start_offset",
         "_followers",
+        "_is_broker_alive",
         "_local_id",
         "_max_lag_ms",
+        "adding_replicas",
         "controller_epoch",
+        "epoch_start_offset",
+        "is_leader",
         "isr",
         "isr_change",
         "leader_epoch",
@@ -72,36 +91,48 @@ class Partition:
         "log",
         "min_insync_replicas",
         "partition_version",
+        "removing_replicas",
         "replicas",
+        "stats",
         "topic_id",
         "tp",
     )
 
-    def __init__(self, tp: TopicPartition, *, local_id: int, clock: Clock, max_lag_ms: int) -> None:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        *,
+        local_id: int,
+        clock: Clock,
+        max_lag_ms: int,
+        stats: TopicStats,
+        is_broker_alive: Callable[[int], bool] = lambda _broker_id: True,
+    ) -> None:
         self.tp = tp
+        self.stats = stats
         self.topic_id: uuid.UUID | None = None
         self.log: Log | None = None  # None until a role was given.
+        self.is_leader = False  # Invariant: `log` is there if it is True.
         self.controller_epoch = -1  # Of the controller that gave the role.
         self.leader_id: int | None = None
         self.leader_epoch = -1  # Invariant: never falls.
+        self.epoch_start_offset = 0  # Log end when this leader's epoch began.
         self.partition_version = -1  # For the next ISR change.
         self.replicas: tuple[int, ...] = ()
+        self.adding_replicas: tuple[int, ...] = ()
+        self.removing_replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()  # Committed; empty on a follower.
         self.isr_change: IsrChange | None = None  # In flight.
         self.min_insync_replicas = 1
         self._local_id = local_id
         self._clock = clock
         self._max_lag_ms = max_lag_ms
+        self._is_broker_alive = is_broker_alive
         self._followers: dict[int, FollowerState] = {}
-        self._epoch_start_offset = 0
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else "follower"
         return f"Partition({self.tp}, {role}, epoch {self.leader_epoch}, isr {self.isr})"
-
-    @property
-    def is_leader(self) -> bool:
-        return self.leader_id == self._local_id and self.log is not None
 
     @property
     def followers(self) -> Mapping[int, FollowerState]:
@@ -110,11 +141,20 @@ class Partition:
 
     @property
     def is_under_replicated(self) -> bool:
-        return self.is_leader and len(self.isr) < len(self.replicas)
+        # Replicas that are being added are not missing yet.
+        return self.is_leader and len(self.isr) < len(self.replicas) - len(self.adding_replicas)
 
     @property
     def is_under_min_isr(self) -> bool:
         return self.is_leader and len(self.isr) < self.min_insync_replicas
+
+    @property
+    def is_at_min_isr(self) -> bool:
+        return self.is_leader and len(self.isr) == self.min_insync_replicas
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return self.is_leader and bool(self.adding_replicas or self.removing_replicas)
 
     # Roles
 
@@ -122,21 +162,26 @@ class Partition:
         """Takes the lead in `state.leader_epoch`; returns whether it is a new leader.
 
         The caller has compared the epochs.
+
+        Raises:
+            StorageError: The epoch could not be written; nothing has changed.
         """
+        try:
+            log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
+        except OSError as error:
+            raise log.fail("record a leader epoch", error) from error
         is_new = not self.is_leader
         self._take_state(state, log)
         self.leader_id = self._local_id
+        self.is_leader = True
         self.isr = state.isr
-        self._epoch_start_offset = log.log_end_offset
-        log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
+        self.epoch_start_offset = log.log_end_offset
         now_ms = self._clock.monotonic_ms()
-        others = [broker_id for broker_id in state.replicas if broker_id != self._local_id]
-        self._followers = {
-            broker_id: self._followers.get(broker_id) or FollowerState(broker_id)
-            for broker_id in others
-        }
+        self._update_followers(now_ms)
         for follower in self._followers.values():
-            follower.reset(now_ms=now_ms, is_in_isr=follower.broker_id in self.isr)
+            follower.reset(
+                now_ms=now_ms, is_in_isr=follower.broker_id in self.isr, is_new_leader=is_new
+            )
         return is_new
 
     def make_follower(self, state: PartitionState, log: Log) -> bool:
@@ -144,9 +189,20 @@ class Partition:
         changed = self.leader_id != state.leader or self.leader_epoch != state.leader_epoch
         self._take_state(state, log)
         self.leader_id = state.leader
+        self.is_leader = False
         self.isr = ()
         self._followers = {}
         return changed
+
+    def apply_update(self, state: PartitionState) -> None:
+        """Takes a later version of the same role: no epoch begins, no follower starts anew."""
+        assert state.leader_epoch == self.leader_epoch
+        assert state.leader == self.leader_id
+        assert self.log is not None
+        self._take_state(state, self.log)
+        if self.is_leader:
+            self.isr = state.isr
+            self._update_followers(self._clock.monotonic_ms())
 
     def _take_state(self, state: PartitionState, log: Log) -> None:
         assert state.leader_epoch >= self.leader_epoch
@@ -155,7 +211,22 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.partition_version = state.partition_version
         self.replicas = state.replicas
+        self.adding_replicas = state.adding_replicas
+        self.removing_replicas = state.removing_replicas
         self.isr_change = None
+
+    def _update_followers(self, now_ms: int) -> None:
+        """Keeps what is known of the replicas, and begins with those that are new."""
+        followers: dict[int, FollowerState] = {}
+        for broker_id in self.replicas:
+            if broker_id == self._local_id:
+                continue
+            follower = self._followers.get(broker_id)
+            if follower is None:
+                follower = FollowerState(broker_id)
+                follower.reset(now_ms=now_ms, is_in_isr=broker_id in self.isr, is_new_leader=True)
+            followers[broker_id] = follower
+        self._followers = followers
 
     # Access
 
@@ -165,12 +236,13 @@ class Partition:
         Raises:
             ApiError: NOT_LEADER_OR_FOLLOWER.
         """
-        if not self.is_leader or self.log is None:
+        log = self.log
+        if not self.is_leader or log is None:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"{self.tp}: broker {self._local_id} is not the leader, {self.leader_id} is",
             )
-        return self.log
+        return log
 
     def log_for(self, current_leader_epoch: int, *, only_leader: bool) -> Log:
         """The log, if the asker knows the epoch of this role.
@@ -232,6 +304,7 @@ class Partition:
         isolation: FetchIsolation,
         *,
         current_leader_epoch: int,
+        last_fetched_epoch: int,
         only_leader: bool,
         min_one_message: bool,
     ) -> ReadOutcome:
@@ -243,8 +316,28 @@ class Partition:
         """
         log = self.log_for(current_leader_epoch, only_leader=only_leader)
         offsets = log.offsets()
+        if last_fetched_epoch >= 0:
+            diverging = self._find_divergence(log, fetch_offset, last_fetched_epoch)
+            if diverging is not None:
+                nothing = FetchDataInfo(LogOffsetMetadata(fetch_offset), None)
+                return ReadOutcome(nothing, offsets, diverging)
         data = log.read(fetch_offset, max_bytes, isolation, min_one_message=min_one_message)
         return ReadOutcome(data, offsets)
+
+    def _find_divergence(
+        self, log: Log, fetch_offset: int, last_fetched_epoch: int
+    ) -> tuple[int, int] | None:
+        """Where a reader whose last record is of `last_fetched_epoch` left the path of this log."""
+        epoch, end_offset = log.leader_epochs.end_offset_for(last_fetched_epoch, log.log_end_offset)
+        if epoch < 0 or end_offset < 0 or fetch_offset < log.log_start_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.tp}: offset {fetch_offset} after epoch {last_fetched_epoch} cannot be"
+                f" compared with this log, which starts at {log.log_start_offset}",
+            )
+        if epoch < last_fetched_epoch or end_offset < fetch_offset:
+            return epoch, end_offset
+        return None
 
     def has_enough_replicas(self, required_offset: int) -> tuple[bool, ErrorCode]:
         """Whether what lies below `required_offset` is committed, and how well."""
@@ -279,10 +372,14 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """Smallest log start over this log and the followers that have reported theirs."""
-        log = self.leader_log()
-        starts = [f.log_start_offset for f in self._followers.values() if f.log_start_offset >= 0]
-        return min([log.log_start_offset, *starts])
+        """Smallest log start over this log and those of live followers; -1 while one is unknown."""
+        low_watermark = self.leader_log().log_start_offset
+        for follower in self._followers.values():
+            if follower.log_start_offset < low_watermark and self._is_broker_alive(
+                follower.broker_id
+            ):
+                low_watermark = follower.log_start_offset
+        return low_watermark
 
     # High watermark and ISR
 
@@ -336,21 +433,30 @@ class Partition:
         moved = self.maybe_increment_high_watermark()
         return moved or self.low_watermark > low_before
 
-    def propose_isr_expansion(self, broker_id: int) -> LeaderAndIsr | None:
+    def is_high_watermark_news_to(self, broker_id: int) -> bool:
+        """Whether a follower was last told a lower high watermark."""
+        follower = self._followers.get(broker_id)
+        log = self.log
+        return (
+            follower is not None
+            and log is not None
+            and follower.told_high_watermark < log.high_watermark
+        )
+
+    def propose_isr_expansion(self, broker_id: int) -> IsrChange | None:
         """A change that takes a follower in, if it has caught up and none is in flight."""
         follower = self._followers.get(broker_id)
-        if not self.is_leader or follower is None or self.isr_change is not None:
+        if follower is None or self.isr_change is not None or broker_id in self.isr:
             return None
-        log = self.leader_log()
-        if broker_id in self.isr or not can_join_isr(
+        if not can_join_isr(
             follower,
-            high_watermark=log.high_watermark,
-            leader_epoch_start=self._epoch_start_offset,
-        ):
+            high_watermark=self.leader_log().high_watermark,
+            leader_epoch_start=self.epoch_start_offset,
+        ) or not self._is_broker_alive(broker_id):
             return None
         return self._propose((*self.isr, broker_id))
 
-    def propose_isr_shrink(self) -> LeaderAndIsr | None:
+    def propose_isr_shrink(self) -> IsrChange | None:
         """A change that drops members which stopped keeping up, if none is in flight."""
         if not self.is_leader or self.isr_change is not None:
             return None
@@ -366,26 +472,27 @@ class Partition:
             return None
         return self._propose(tuple(member for member in self.isr if member not in behind))
 
-    def _propose(self, isr: tuple[int, ...]) -> LeaderAndIsr:
+    def _propose(self, isr: tuple[int, ...]) -> IsrChange:
         logger.info("%s: proposing ISR %s instead of %s", self.tp, isr, self.isr)
-        self.isr_change = IsrChange(self.leader_epoch, isr)
-        return LeaderAndIsr(
-            leader=self._local_id,
-            leader_epoch=self.leader_epoch,
-            isr=isr,
-            partition_version=self.partition_version,
+        change = IsrChange(
+            LeaderAndIsr(
+                leader=self._local_id,
+                leader_epoch=self.leader_epoch,
+                isr=isr,
+                partition_version=self.partition_version,
+            ),
+            self.controller_epoch,
         )
+        self.isr_change = change
+        return change
 
-    def settle_isr_change(self, change: IsrChange, partition_version: int | None) -> bool:
-        """The change was stored under a new version, or (None) refused.
+    def settle_isr_change(self, change: IsrChange, partition_version: int) -> bool:
+        """The change was stored under a new version; returns whether the high watermark moved.
 
-        Returns whether the high watermark moved. An answer of another epoch changes nothing.
+        The caller has seen that it is the one in flight.
         """
-        if self.isr_change is not change or change.leader_epoch != self.leader_epoch:
-            return False
+        assert self.isr_change is change
         self.isr_change = None
-        if partition_version is None:
-            return False
         self.isr = change.isr
         self.partition_version = partition_version
         return self.maybe_increment_high_watermark()

@@ -1,93 +1,199 @@
 """Meters of topics and replicas, under Kafka's names."""
 
-from odradek.errors import ErrorCode
-from odradek.metrics import MetricRegistry
+from odradek.errors import (
+    ApiError,
+    CorruptRecordError,
+    ErrorCode,
+    InvalidRecordError,
+    StorageError,
+)
+from odradek.metrics import Meter, MetricRegistry
+from odradek.metrics.names import MetricName
 from odradek.model import TopicPartition
+from odradek.records.batch import CURRENT_MAGIC, MAGIC_POSITION, Buffer
 
 __all__ = ["ReplicationStats", "TopicStats"]
 
 _DOMAIN, _TYPE = "kafka.server", "BrokerTopicMetrics"
 
+# What a client did wrong, or a moment that passes, is no failure of the broker.
+_EXPECTED_PRODUCE_ERRORS = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+_METERS = {
+    "messages_in": "MessagesInPerSec",
+    "bytes_in": "BytesInPerSec",
+    "bytes_out": "BytesOutPerSec",
+    "bytes_rejected": "BytesRejectedPerSec",
+    "failed_produce_requests": "FailedProduceRequestsPerSec",
+    "failed_fetch_requests": "FailedFetchRequestsPerSec",
+    "total_produce_requests": "TotalProduceRequestsPerSec",
+    "total_fetch_requests": "TotalFetchRequestsPerSec",
+    "fetch_message_conversions": "FetchMessageConversionsPerSec",
+    "produce_message_conversions": "ProduceMessageConversionsPerSec",
+    "no_key_records": "NoKeyCompactedTopicRecordsPerSec",
+    "invalid_magic_records": "InvalidMagicNumberRecordsPerSec",
+    "invalid_crc_records": "InvalidMessageCrcRecordsPerSec",
+    "invalid_offset_records": "InvalidOffsetOrSequenceRecordsPerSec",
+}
+
 
 class TopicStats:
-    """What one topic takes in and gives out; every mark counts for all topics, too."""
+    """What one topic takes in and gives out; what is counted here counts for all topics, too.
 
-    __slots__ = (
-        "_all",
-        "bytes_in",
-        "bytes_out",
-        "bytes_rejected",
-        "failed_fetch_requests",
-        "failed_produce_requests",
-        "messages_in",
-        "total_fetch_requests",
-        "total_produce_requests",
-    )
+    The methods of the hot path add to the meters' counts themselves, which is all `mark` does.
+    """
+
+    __slots__ = (*_METERS, "_all", "_tags")
+
+    messages_in: Meter
+    bytes_in: Meter
+    bytes_out: Meter
+    bytes_rejected: Meter
+    failed_produce_requests: Meter
+    failed_fetch_requests: Meter
+    total_produce_requests: Meter
+    total_fetch_requests: Meter
+    fetch_message_conversions: Meter
+    produce_message_conversions: Meter
+    no_key_records: Meter
+    invalid_magic_records: Meter
+    invalid_crc_records: Meter
+    invalid_offset_records: Meter
 
     def __init__(
         self, registry: MetricRegistry, topic: str | None, all_: "TopicStats | None"
     ) -> None:
-        tags = {} if topic is None else {"topic": topic}
-        group = registry.group(_DOMAIN, _TYPE, **tags)
-        self.messages_in = group.meter("MessagesInPerSec")
-        self.bytes_in = group.meter("BytesInPerSec")
-        self.bytes_out = group.meter("BytesOutPerSec")
-        self.bytes_rejected = group.meter("BytesRejectedPerSec")
-        self.failed_produce_requests = group.meter("FailedProduceRequestsPerSec")
-        self.failed_fetch_requests = group.meter("FailedFetchRequestsPerSec")
-        self.total_produce_requests = group.meter("TotalProduceRequestsPerSec")
-        self.total_fetch_requests = group.meter("TotalFetchRequestsPerSec")
-        self._all = all_
+        self._tags = () if topic is None else (("topic", topic),)
+        for attribute, name in _METERS.items():
+            setattr(self, attribute, registry.meter(self._name(name)))
+        self._all = all_ or self
+
+    def _name(self, name: str) -> MetricName:
+        return MetricName(_DOMAIN, _TYPE, name, self._tags)
+
+    def remove_from(self, registry: MetricRegistry) -> None:
+        """Takes the meters out; whoever still holds them counts into the void."""
+        for name in _METERS.values():
+            registry.remove(self._name(name))
+
+    def _mark(self, attribute: str, count: int = 1) -> None:
+        getattr(self, attribute).mark(count)
+        if self._all is not self:
+            getattr(self._all, attribute).mark(count)
+
+    def count_produce(self) -> None:
+        """A client wants to write."""
+        self.total_produce_requests.count += 1
+        all_ = self._all
+        if all_ is not self:
+            all_.total_produce_requests.count += 1
 
     def count_append(self, size: int, message_count: int) -> None:
         """Batches were stored."""
-        self.bytes_in.mark(size)
-        self.messages_in.mark(message_count)
-        if self._all is not None:
-            self._all.bytes_in.mark(size)
-            self._all.messages_in.mark(message_count)
+        self.bytes_in.count += size
+        self.messages_in.count += message_count
+        all_ = self._all
+        if all_ is not self:
+            all_.bytes_in.count += size
+            all_.messages_in.count += message_count
 
-    def count_refusal(self, code: ErrorCode) -> None:
-        """Batches were refused; what a client did wrong is no failure of the broker."""
-        if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            self.failed_produce_requests.mark()
+    def count_fetch(self) -> None:
+        """Somebody wants to read."""
+        self.total_fetch_requests.count += 1
+        all_ = self._all
+        if all_ is not self:
+            all_.total_fetch_requests.count += 1
+
+    def count_bytes_out(self, size: int) -> None:
+        """A consumer is sent batches."""
+        self.bytes_out.count += size
+        all_ = self._all
+        if all_ is not self:
+            all_.bytes_out.count += size
+
+    def count_rejected(self, size: int) -> None:
+        """A set was refused because a batch of it is too large."""
+        self._mark("bytes_rejected", size)
+
+    def count_failed_fetch(self) -> None:
+        """A read failed for a reason that nobody foresaw."""
+        self._mark("failed_fetch_requests")
+
+    def count_refusal(self, error: Exception, records: Buffer) -> None:
+        """An append was refused, or failed."""
+        if isinstance(error, CorruptRecordError):
+            self._mark("invalid_crc_records")
+        elif isinstance(error, InvalidRecordError):
+            if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != CURRENT_MAGIC:
+                self._mark("invalid_magic_records")
+            elif error.record_errors:
+                self._mark("no_key_records", len(error.record_errors))
+            else:
+                self._mark("invalid_offset_records")
+        is_expected = isinstance(error, StorageError) or (
+            isinstance(error, ApiError) and error.code in _EXPECTED_PRODUCE_ERRORS
+        )
+        if not is_expected:
+            self._mark("failed_produce_requests")
 
 
 class ReplicationStats:
-    """The meters of all topics."""
+    """The meters of all topics, and of the replicas of this broker."""
 
     def __init__(self, registry: MetricRegistry) -> None:
-        self._registry = registry
+        self.registry = registry
         self.all_topics = TopicStats(registry, None, None)
         self._topics: dict[str, TopicStats] = {}
+        topics = registry.group(_DOMAIN, _TYPE)
+        self.replication_bytes_in = topics.meter("ReplicationBytesInPerSec")
+        self.replication_bytes_out = topics.meter("ReplicationBytesOutPerSec")
+        self.reassignment_bytes_in = topics.meter("ReassignmentBytesInPerSec")
+        self.reassignment_bytes_out = topics.meter("ReassignmentBytesOutPerSec")
         replicas = registry.group("kafka.server", "ReplicaManager")
         self.isr_shrinks = replicas.meter("IsrShrinksPerSec")
         self.isr_expands = replicas.meter("IsrExpandsPerSec")
         self.failed_isr_updates = replicas.meter("FailedIsrUpdatesPerSec")
-        self._produce_expired = registry.group("kafka.server", "DelayedProduceMetrics").meter(
-            "ExpiresPerSec"
-        )
-        self._consumer_fetch_expired = registry.group(
-            "kafka.server", "DelayedFetchMetrics", fetcherType="consumer"
-        ).meter("ExpiresPerSec")
-        self._follower_fetch_expired = registry.group(
-            "kafka.server", "DelayedFetchMetrics", fetcherType="follower"
-        ).meter("ExpiresPerSec")
+        self._delayed_produce = registry.group("kafka.server", "DelayedProduceMetrics")
+        self._produce_expired = self._delayed_produce.meter("ExpiresPerSec")
+        delayed_fetch = registry.group("kafka.server", "DelayedFetchMetrics")
+        self._consumer_fetch_expired = delayed_fetch.meter("ExpiresPerSec", fetcherType="consumer")
+        self._follower_fetch_expired = delayed_fetch.meter("ExpiresPerSec", fetcherType="follower")
 
     def topic(self, name: str) -> TopicStats:
-        """The meters of one topic."""
+        """The meters of a topic that this broker hosts.
+
+        Never of one that a client only names: such names have no end.
+        """
         stats = self._topics.get(name)
         if stats is None:
-            stats = self._topics[name] = TopicStats(self._registry, name, self.all_topics)
+            stats = self._topics[name] = TopicStats(self.registry, name, self.all_topics)
         return stats
 
-    def remove_topic(self, name: str) -> None:
-        """Forgets a topic that is gone from this broker."""
-        if self._topics.pop(name, None) is not None:
-            self._registry.remove_tagged("topic", name)
+    def remove_leader_meters(self, topic: str) -> None:
+        """Forgets what only the leader of a partition of the topic counts."""
+        stats = self._topics.pop(topic, None)
+        if stats is not None:
+            stats.remove_from(self.registry)
 
-    def mark_produce_expired(self, _tp: TopicPartition) -> None:
+    def remove_topic(self, name: str) -> None:
+        """Forgets a topic that is gone from this broker, with all that bears its name."""
+        self._topics.pop(name, None)
+        self.registry.remove_tagged("topic", name)
+
+    def mark_produce_expired(self, tp: TopicPartition) -> None:
         self._produce_expired.mark()
+        self._delayed_produce.meter(
+            "ExpiresPerSec", topic=tp.topic, partition=str(tp.partition)
+        ).mark()
 
     def mark_fetch_expired(self, is_from_follower: bool) -> None:
         meter = self._follower_fetch_expired if is_from_follower else self._consumer_fetch_expired

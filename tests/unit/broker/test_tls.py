@@ -1,7 +1,6 @@
 """TLS of a listener: which settings fit together, and that a handshake comes of them."""
 
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from tests.support.network import make_certificate
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
-    yield make_certificate(tmp_path_factory.mktemp("tls"))
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def handshake(server: ssl.SSLContext, certificate: Path) -> str | None:

@@ -35,9 +35,7 @@ def ms_of(*stamps_ms: int) -> tuple[float, ...]:
         pytest.param((5, 4, 6, 6, 6, 6, 6), (0, 2, 0, 0, 0, 0, 1), id="negative-is-0"),
     ],
 )
-def test_times_follow_from_stamps(
-    stamps_ms: tuple[int, ...], times_ms: tuple[float, ...]
-) -> None:
+def test_times_follow_from_stamps(stamps_ms: tuple[int, ...], times_ms: tuple[float, ...]) -> None:
     assert ms_of(*stamps_ms) == times_ms
 
 

@@ -35,7 +35,7 @@ def test_a_frame_is_its_length_and_its_parts(step: int) -> None:
     queue.append_frame([])
 
     assert queue.queued_bytes == 7 + 9 + 4
-    assert drain(queue, step) == b"\0\0\0\3abc" b"\0\0\0\5defgh" b"\0\0\0\0"
+    assert drain(queue, step) == b"\0\0\0\3abc\0\0\0\5defgh\0\0\0\0"
     assert not queue
     assert queue.queued_bytes == 0
 

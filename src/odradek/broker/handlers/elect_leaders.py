@@ -43,13 +43,6 @@ async def handle_elect_leaders(request: Request, context: BrokerContext) -> Resp
         outcomes = dict(await context.controller.elect_leaders(wanted, election_type))
     except ApiError as error:
         return reply_throttled(request, _refusal(wanted or (), error, version), context)
-    if wanted is None:
-        # Who asks for all partitions wants to hear of those that changed.
-        outcomes = {
-            tp: outcome
-            for tp, outcome in outcomes.items()
-            if outcome.error is not ErrorCode.ELECTION_NOT_NEEDED
-        }
     elected = [tp for tp, outcome in outcomes.items() if outcome.error is ErrorCode.NONE]
 
     def is_seen(tp: TopicPartition) -> bool:

@@ -1,0 +1,310 @@
+"""`odradek topics`: create, list, describe, change and delete topics."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from odradek.cli.connecting import (
+    CommandError,
+    add_connection_arguments,
+    add_json_argument,
+    parse_pairs,
+    report_errors,
+    run_with_client,
+)
+from odradek.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from odradek.client import Client, TopicView
+    from odradek.client.admin import ConfigEntry
+    from odradek.errors import ApiError
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    create = actions.add_parser("create", help="create topics")
+    create.add_argument("names", nargs="+", metavar="TOPIC")
+    create.add_argument(
+        "--partitions", type=_positive, default=-1, metavar="N", help="default: the broker's"
+    )
+    create.add_argument(
+        "--replication-factor", type=_positive, default=-1, metavar="N", help="default: the broker's"
+    )
+    create.add_argument(
+        "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topic"
+    )
+    create.add_argument(
+        "--if-not-exists", action="store_true", help="a topic that exists is no error"
+    )
+    create.add_argument(
+        "--validate-only", action="store_true", help="only say whether it could be done"
+    )
+
+    list_ = actions.add_parser("list", help="list topics")
+    list_.add_argument("--internal", action="store_true", help="internal topics, too")
+
+    describe = actions.add_parser("describe", help="show partitions, replicas and settings")
+    describe.add_argument("names", nargs="*", metavar="TOPIC", help="default: all topics")
+
+    alter = actions.add_parser("alter", help="add partitions, change settings")
+    alter.add_argument("names", nargs="+", metavar="TOPIC")
+    alter.add_argument(
+        "--partitions", type=_positive, metavar="N", help="new total, larger than now"
+    )
+    alter.add_argument(
+        "--config", action="append", default=[], metavar="KEY=VALUE", help="set a setting"
+    )
+    alter.add_argument(
+        "--delete-config", action="append", default=[], metavar="KEY", help="back to the default"
+    )
+
+    delete = actions.add_parser("delete", help="delete topics and all they hold")
+    delete.add_argument("names", nargs="+", metavar="TOPIC")
+    delete.add_argument("--if-exists", action="store_true", help="a missing topic is no error")
+
+    for action in (create, list_, describe, alter, delete):
+        add_json_argument(action)
+        add_connection_arguments(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Does what was asked; returns 1 if any topic failed."""
+    action = {
+        "create": _create,
+        "list": _list,
+        "describe": _describe,
+        "alter": _alter,
+        "delete": _delete,
+    }[arguments.action]
+    return run_with_client(
+        f"topics {arguments.action}", arguments, lambda client: action(client, arguments)
+    )
+
+
+async def _create(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin import NewTopic, create_topics
+    from odradek.errors import ApiError, ErrorCode
+    from odradek.model import uuid_text
+
+    configs = parse_pairs("--config", arguments.config)
+    topics = [
+        NewTopic(
+            name=name,
+            partition_count=arguments.partitions,
+            replication_factor=arguments.replication_factor,
+            configs=configs,
+        )
+        for name in arguments.names
+    ]
+    results = await create_topics(client, topics, validate_only=arguments.validate_only)
+    errors, created = [], []
+    for name, result in results.items():
+        if not isinstance(result, ApiError):
+            created.append((name, result))
+        elif not (
+            arguments.if_not_exists and result.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        ):
+            errors.append(result)
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "topic": name,
+                    "topic_id": uuid_text(result.topic_id),
+                    "partitions": result.partition_count,
+                    "replication_factor": result.replication_factor,
+                }
+                for name, result in created
+            ]
+        )
+    else:
+        verb = "could create" if arguments.validate_only else "created"
+        for name, result in created:
+            print(f"{verb} {name} with {_count(result.partition_count, 'partition')}")
+    return report_errors("topics create", errors)
+
+
+async def _list(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.errors import ApiError
+
+    topics = [
+        topic
+        for topic in (await client.topics()).values()
+        if not isinstance(topic, ApiError) and (arguments.internal or not topic.is_internal)
+    ]
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "topic": topic.name,
+                    "partitions": len(topic.partitions),
+                    "replication_factor": topic.replication_factor,
+                    "internal": topic.is_internal,
+                }
+                for topic in topics
+            ]
+        )
+    else:
+        print_table(
+            ("TOPIC", "PARTITIONS", "REPLICAS"),
+            [(topic.name, len(topic.partitions), topic.replication_factor) for topic in topics],
+        )
+    return 0
+
+
+async def _describe(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin import ConfigResource, ResourceType, describe_configs
+    from odradek.errors import ApiError
+
+    found = await client.topics(arguments.names or None)
+    topics = [topic for topic in found.values() if not isinstance(topic, ApiError)]
+    resources = {topic.name: ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics}
+    configs = await describe_configs(client, list(resources.values())) if topics else {}
+    errors = [topic for topic in found.values() if isinstance(topic, ApiError)]
+    described = []
+    for topic in topics:
+        entries = configs[resources[topic.name]]
+        if isinstance(entries, ApiError):
+            errors.append(entries)
+        else:
+            described.append((topic, _own_settings(entries)))
+    if arguments.json:
+        print_json([_topic_json(topic, settings) for topic, settings in described])
+    else:
+        for number, (topic, settings) in enumerate(described):
+            if number:
+                print()
+            _print_topic(topic, settings)
+    return report_errors("topics describe", errors)
+
+
+async def _alter(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin import (
+        ConfigOperation,
+        ConfigResource,
+        ResourceType,
+        alter_configs,
+        create_partitions,
+    )
+    from odradek.errors import ApiError
+
+    changes = [
+        ConfigOperation.set(key, value)
+        for key, value in parse_pairs("--config", arguments.config).items()
+    ]
+    changes += [ConfigOperation.delete(key) for key in arguments.delete_config]
+    if not changes and arguments.partitions is None:
+        raise CommandError("nothing to change; give --partitions, --config or --delete-config")
+    failed: dict[str, ApiError] = {}
+    if changes:
+        resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in arguments.names}
+        altered = await alter_configs(client, dict.fromkeys(resources.values(), changes))
+        failed = {
+            name: error for name in arguments.names if (error := altered[resources[name]])
+        }
+    growing = [name for name in arguments.names if name not in failed]
+    if arguments.partitions is not None and growing:
+        grown = await create_partitions(client, dict.fromkeys(growing, arguments.partitions))
+        failed |= {name: told for name, told in grown.items() if isinstance(told, ApiError)}
+    return _print_done("altered", "topics alter", arguments, failed)
+
+
+async def _delete(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin import delete_topics
+    from odradek.errors import ErrorCode
+
+    results = await delete_topics(client, arguments.names)
+    failed = {name: error for name, error in results.items() if error is not None}
+    missing = [
+        name
+        for name, error in failed.items()
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
+    if arguments.if_exists:
+        for name in missing:
+            del failed[name]
+        arguments.names = [name for name in arguments.names if name not in missing]
+    return _print_done("deleted", "topics delete", arguments, failed)
+
+
+def _print_done(
+    verb: str, command: str, arguments: argparse.Namespace, failed: "dict[str, ApiError]"
+) -> int:
+    done = [name for name in dict.fromkeys(arguments.names) if name not in failed]
+    if arguments.json:
+        print_json({verb: done})
+    else:
+        for name in done:
+            print(f"{verb} {name}")
+    return report_errors(command, failed.values())
+
+
+def _own_settings(entries: "list[ConfigEntry]") -> dict[str, str | None]:
+    """What was set for the topic itself."""
+    from odradek.client.admin import ConfigSource
+
+    return {
+        entry.name: entry.value for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC
+    }
+
+
+def _topic_json(topic: "TopicView", settings: dict[str, str | None]) -> dict[str, object]:
+    from odradek.model import uuid_text
+
+    return {
+        "topic": topic.name,
+        "topic_id": uuid_text(topic.topic_id),
+        "internal": topic.is_internal,
+        "replication_factor": topic.replication_factor,
+        "configs": settings,
+        "partitions": [
+            {
+                "partition": one.partition,
+                "leader": one.leader,
+                "leader_epoch": one.leader_epoch,
+                "replicas": one.replicas,
+                "isr": one.isr,
+                "offline_replicas": one.offline_replicas,
+            }
+            for one in topic.partitions
+        ],
+    }
+
+
+def _print_topic(topic: "TopicView", settings: dict[str, str | None]) -> None:
+    from odradek.model import uuid_text
+
+    print(
+        f"{topic.name}: {_count(len(topic.partitions), 'partition')}, "
+        f"{_count(topic.replication_factor, 'replica')}, id {uuid_text(topic.topic_id)}"
+    )
+    for key, value in settings.items():
+        print(f"{key}={value}")
+    print_table(
+        ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE"),
+        [
+            (
+                one.partition,
+                one.leader if one.leader >= 0 else "none",
+                one.leader_epoch,
+                ",".join(map(str, one.replicas)),
+                ",".join(map(str, one.isr)),
+                ",".join(map(str, one.offline_replicas)),
+            )
+            for one in topic.partitions
+        ],
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number

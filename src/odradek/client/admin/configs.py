@@ -1,0 +1,259 @@
+"""Settings of topics, brokers and loggers: reading them with their sources, changing them."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from odradek.client.client import Client
+from odradek.client.leaders import api_error
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError, ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from odradek.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from odradek.protocol.schema import Message
+
+__all__ = [
+    "ConfigEntry",
+    "ConfigOperation",
+    "ConfigResource",
+    "ConfigSource",
+    "Operation",
+    "ResourceType",
+    "alter_configs",
+    "describe_configs",
+]
+
+
+R = TypeVar("R")
+M = TypeVar("M", bound=Message)
+
+
+class ResourceType(IntEnum):
+    """What has settings; the number is wire contract."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the number is wire contract."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class Operation(IntEnum):
+    """What to do to a setting; the number is wire contract."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigResource(NamedTuple):
+    """A topic by name, a broker or its loggers by number; an empty broker is all of them."""
+
+    type: ResourceType
+    name: str
+
+    def __str__(self) -> str:
+        kind = self.type.name.lower().replace("_", " ")
+        return f"{kind} {self.name!r}" if self.name else f"every {kind}"
+
+
+class ConfigEntry(NamedTuple):
+    """One setting."""
+
+    name: str
+    value: str | None  # None if it is sensitive, or not set.
+    source: ConfigSource
+    is_read_only: bool
+    is_sensitive: bool
+
+
+class ConfigOperation(NamedTuple):
+    """One change."""
+
+    name: str
+    operation: Operation
+    value: str | None = None
+
+    @classmethod
+    def set(cls, name: str, value: str) -> "ConfigOperation":
+        return cls(name, Operation.SET, value)
+
+    @classmethod
+    def delete(cls, name: str) -> "ConfigOperation":
+        """Back to the default."""
+        return cls(name, Operation.DELETE)
+
+    @classmethod
+    def append(cls, name: str, value: str) -> "ConfigOperation":
+        """Add to a list."""
+        return cls(name, Operation.APPEND, value)
+
+    @classmethod
+    def subtract(cls, name: str, value: str) -> "ConfigOperation":
+        """Take out of a list."""
+        return cls(name, Operation.SUBTRACT, value)
+
+
+async def describe_configs(
+    client: Client, resources: Sequence[ConfigResource], *, deadline: Deadline | None = None
+) -> dict[ConfigResource, list[ConfigEntry] | ApiError]:
+    """Every setting of each resource, by name."""
+    deadline = deadline or client.deadline()
+
+    async def ask(
+        node_id: int | None, asked: Sequence[ConfigResource]
+    ) -> Iterator[tuple[_Outcome, list[ConfigEntry]]]:
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=one.type, resource_name=one.name, configuration_keys=None
+                )
+                for one in asked
+            ]
+        )
+        response = await _ask(
+            client, node_id, ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, deadline
+        )
+        return ((result, sorted(map(_entry, result.configs))) for result in response.results)
+
+    return await _per_broker(resources, ask)
+
+
+async def alter_configs(
+    client: Client,
+    changes: Mapping[ConfigResource, Sequence[ConfigOperation]],
+    *,
+    validate_only: bool = False,
+    deadline: Deadline | None = None,
+) -> dict[ConfigResource, ApiError | None]:
+    """Change single settings, all of a resource or none; None for each that was changed."""
+    deadline = deadline or client.deadline()
+
+    async def ask(
+        node_id: int | None, asked: Sequence[ConfigResource]
+    ) -> Iterator[tuple[_Outcome, None]]:
+        request = IncrementalAlterConfigsRequest(
+            resources=[_alteration(one, changes[one]) for one in asked],
+            validate_only=validate_only,
+        )
+        response = await _ask(
+            client,
+            node_id,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            request,
+            IncrementalAlterConfigsResponse,
+            deadline,
+        )
+        return ((result, None) for result in response.responses)
+
+    return await _per_broker(list(changes), ask)
+
+
+# What the answers to both requests have in common.
+_Outcome: TypeAlias = DescribeConfigsResult | AlterConfigsResourceResponse
+
+
+async def _per_broker(
+    resources: Sequence[ConfigResource],
+    ask: Callable[[int | None, Sequence[ConfigResource]], Awaitable[Iterator[tuple[_Outcome, R]]]],
+) -> dict[ConfigResource, R | ApiError]:
+    """Ask each broker for what only it can answer, and any broker for the rest."""
+    by_broker: dict[int | None, list[ConfigResource]] = {}
+    for resource in resources:
+        by_broker.setdefault(_broker_of(resource), []).append(resource)
+    results: dict[ConfigResource, R | ApiError] = {}
+    for node_id, asked in by_broker.items():
+        try:
+            outcomes = await ask(node_id, asked)
+        except ApiError as error:
+            results |= dict.fromkeys(asked, error)
+            continue
+        told = {
+            (outcome.resource_type, outcome.resource_name): (outcome, value)
+            for outcome, value in outcomes
+        }
+        for resource in asked:
+            results[resource] = _result_of(resource, told.get((resource.type, resource.name)))
+    return {resource: results[resource] for resource in resources}
+
+
+def _broker_of(resource: ConfigResource) -> int | None:
+    """The broker to ask; None if any will do."""
+    if resource.type is ResourceType.TOPIC or not resource.name:
+        return None
+    return int(resource.name) if resource.name.isascii() and resource.name.isdecimal() else None
+
+
+def _result_of(resource: ConfigResource, told: tuple[_Outcome, R] | None) -> R | ApiError:
+    if told is None:
+        return ApiError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"{resource}: the broker left it out of its answer"
+        )
+    outcome, value = told
+    if outcome.error_code != ErrorCode.NONE:
+        return api_error(outcome.error_code, outcome.error_message, resource)
+    return value
+
+
+async def _ask(
+    client: Client,
+    node_id: int | None,
+    api_key: ApiKey,
+    request: Message,
+    answer_type: type[M],
+    deadline: Deadline,
+) -> M:
+    # Setting the same value twice is harmless; so is asking twice.
+    if node_id is None:
+        return await client.ask_any(api_key, request, answer_type, deadline)
+    return await client.ask_broker(node_id, api_key, request, answer_type, deadline)
+
+
+def _alteration(
+    resource: ConfigResource, changes: Sequence[ConfigOperation]
+) -> AlterConfigsResource:
+    return AlterConfigsResource(
+        resource_type=resource.type,
+        resource_name=resource.name,
+        configs=[
+            AlterableConfig(name=one.name, config_operation=one.operation, value=one.value)
+            for one in changes
+        ],
+    )
+
+
+def _entry(told: DescribeConfigsResourceResult) -> ConfigEntry:
+    known = told.config_source in ConfigSource._value2member_map_
+    return ConfigEntry(
+        name=told.name,
+        value=told.value,
+        source=ConfigSource(told.config_source) if known else ConfigSource.UNKNOWN,
+        is_read_only=told.read_only,
+        is_sensitive=told.is_sensitive,
+    )

@@ -1,0 +1,172 @@
+"""Topics are created, grown and deleted by the controller.
+
+A controller that has just resigned says so per topic; those topics are asked for once more at the
+new one.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from odradek.client.client import Client
+from odradek.client.leaders import api_error
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError, ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from odradek.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from odradek.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+__all__ = ["CreatedTopic", "NewTopic", "create_partitions", "create_topics", "delete_topics"]
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to create; -1 is the broker's default."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class CreatedTopic(NamedTuple):
+    """What was created; -1 from brokers that do not tell."""
+
+    topic_id: bytes
+    partition_count: int
+    replication_factor: int
+
+
+async def create_topics(
+    client: Client,
+    topics: Sequence[NewTopic],
+    *,
+    validate_only: bool = False,
+    deadline: Deadline | None = None,
+) -> dict[str, CreatedTopic | ApiError]:
+    """Create topics; with `validate_only`, only say whether it could be done."""
+    deadline = deadline or client.deadline()
+    by_name = {topic.name: topic for topic in topics}
+
+    async def attempt(names: Iterable[str]) -> dict[str, CreatedTopic | ApiError]:
+        request = CreateTopicsRequest(
+            topics=[_creatable(by_name[name]) for name in names],
+            timeout_ms=deadline.left_ms(),
+            validate_only=validate_only,
+        )
+        response = await client.ask_controller(
+            ApiKey.CREATE_TOPICS, request, CreateTopicsResponse, deadline
+        )
+        return {
+            result.name: api_error(result.error_code, result.error_message, _topic(result.name))
+            if result.error_code != ErrorCode.NONE
+            else CreatedTopic(
+                bytes(result.topic_id), result.num_partitions, result.replication_factor
+            )
+            for result in response.topics
+        }
+
+    return await _again_at_new_controller(client, by_name, attempt, deadline)
+
+
+async def create_partitions(
+    client: Client, totals: Mapping[str, int], *, deadline: Deadline | None = None
+) -> dict[str, int | ApiError]:
+    """Grow topics to new totals of partitions; the result is the total."""
+    deadline = deadline or client.deadline()
+
+    async def attempt(names: Iterable[str]) -> dict[str, int | ApiError]:
+        request = CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsTopic(name=name, count=totals[name], assignments=None)
+                for name in names
+            ],
+            timeout_ms=deadline.left_ms(),
+        )
+        response = await client.ask_controller(
+            ApiKey.CREATE_PARTITIONS, request, CreatePartitionsResponse, deadline
+        )
+        return {
+            result.name: api_error(result.error_code, result.error_message, _topic(result.name))
+            if result.error_code != ErrorCode.NONE
+            else totals[result.name]
+            for result in response.results
+        }
+
+    return await _again_at_new_controller(client, totals, attempt, deadline)
+
+
+async def delete_topics(
+    client: Client, names: Sequence[str], *, deadline: Deadline | None = None
+) -> dict[str, ApiError | None]:
+    """Delete topics; None for each that is gone."""
+    deadline = deadline or client.deadline()
+
+    async def attempt(names: Iterable[str]) -> dict[str, ApiError | None]:
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name) for name in names],
+            timeout_ms=deadline.left_ms(),
+        )
+        response = await client.ask_controller(
+            ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse, deadline
+        )
+        return {
+            result.name: api_error(result.error_code, result.error_message, _topic(result.name))
+            if result.error_code != ErrorCode.NONE
+            else None
+            for result in response.responses
+            if result.name is not None
+        }
+
+    return await _again_at_new_controller(client, names, attempt, deadline)
+
+
+async def _again_at_new_controller(
+    client: Client,
+    names: Iterable[str],
+    attempt: Callable[[Iterable[str]], Awaitable[dict[str, R | ApiError]]],
+    deadline: Deadline,
+) -> dict[str, R | ApiError]:
+    wanted = list(dict.fromkeys(names))
+    results = await attempt(wanted)
+    moved = [
+        name
+        for name, result in results.items()
+        if isinstance(result, ApiError) and result.code is ErrorCode.NOT_CONTROLLER
+    ]
+    if moved:
+        await client.refresh((), deadline)
+        results |= await attempt(moved)
+    missing = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the controller left it out of its answer")
+    return {name: results.get(name, missing) for name in wanted}
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partition_count,
+        replication_factor=topic.replication_factor,
+        configs=[
+            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+        ],
+    )
+
+
+def _topic(name: str | None) -> str:
+    return f"topic {name!r}"

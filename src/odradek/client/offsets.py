@@ -1,0 +1,73 @@
+"""Offsets by time, and the two ends of a partition."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from odradek.client.client import Client
+from odradek.client.cluster import Cluster
+from odradek.client.leaders import LeaderCall, api_error, ask_leaders, by_topic
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from odradek.protocol.schema import Message
+
+__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset", "list_offsets"]
+
+# Timestamps that name a place.
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+
+
+class FoundOffset(NamedTuple):
+    """The answer for one partition; -1 and -1 if no record is that late."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+async def list_offsets(
+    client: Client, timestamps: Mapping[TopicPartition, int], deadline: Deadline | None = None
+) -> dict[TopicPartition, FoundOffset | ApiError]:
+    """The first offset at or after a time, or the place that a negative one names."""
+    call = LeaderCall(
+        api_key=ApiKey.LIST_OFFSETS, answer_type=ListOffsetsResponse, build=_build, read=_read
+    )
+    return await ask_leaders(client, call, timestamps, deadline or client.deadline())
+
+
+def _build(timestamps: Mapping[TopicPartition, int], _cluster: Cluster) -> Message:
+    return ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                    for index, timestamp in partitions.items()
+                ],
+            )
+            for name, partitions in by_topic(timestamps).items()
+        ],
+    )
+
+
+def _read(
+    response: Message, _cluster: Cluster
+) -> Iterator[tuple[TopicPartition, FoundOffset | ApiError]]:
+    assert isinstance(response, ListOffsetsResponse)
+    for topic in response.topics:
+        for answer in topic.partitions:
+            tp = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code != ErrorCode.NONE:
+                yield tp, api_error(answer.error_code, None, tp)
+            else:
+                yield tp, FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)

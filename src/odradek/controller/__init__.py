@@ -1,0 +1,32 @@
+"""The controller: who leads what, and how the brokers get to know it."""
+
+from odradek.controller.channels import ControlChannel, ControlRequestHandler, LocalChannel
+from odradek.controller.config import ControllerConfig, LeaderBalanceConfig
+from odradek.controller.driver import Controller
+from odradek.controller.events import ElectionType
+from odradek.controller.results import (
+    CreatePartitionsResult,
+    DeletedTopic,
+    ElectionOutcome,
+    NewPartitions,
+    NewTopic,
+    TopicResult,
+)
+from odradek.controller.store_persistence import StorePersistence
+
+__all__ = [
+    "ControlChannel",
+    "ControlRequestHandler",
+    "Controller",
+    "ControllerConfig",
+    "CreatePartitionsResult",
+    "DeletedTopic",
+    "ElectionOutcome",
+    "ElectionType",
+    "LeaderBalanceConfig",
+    "LocalChannel",
+    "NewPartitions",
+    "NewTopic",
+    "StorePersistence",
+    "TopicResult",
+]

@@ -1,0 +1,182 @@
+"""The config feed of store mode: dynamic configuration on its way into this broker's image.
+
+Everything below /config is read once; then a notification names each entity that was altered, and
+that entity is read again. The order of notifications means nothing, what the entity says when it
+is read counts. The creation of a topic is not notified: whoever makes its log asks `read_topic`.
+
+Notifications are purged 15 minutes after this broker has seen them. After a lost session, whose
+watches are gone with it, everything is read anew, and what has vanished meanwhile is taken out.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterable
+
+from odradek.clock import Clock
+from odradek.controller.config_nodes import CONFIG_ROOTS, ParsedEntity, parse_entity
+from odradek.coordination.nodes import parse_config, parse_config_change
+from odradek.coordination.paths import (
+    CONFIG_CHANGES,
+    ConfigType,
+    config_change_path,
+    config_entity,
+)
+from odradek.coordination.store import ANY_VERSION, CoordinationStore, SessionState, WatchEvent
+from odradek.errors import BadNodeData, ConnectionLost, NoNode, SessionExpired
+from odradek.metadata.delta import ClusterDelta
+from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
+
+__all__ = ["PURGE_AFTER_MS", "ConfigFeed"]
+
+_logger = logging.getLogger(__name__)
+
+PURGE_AFTER_MS = 15 * 60 * 1000
+
+
+class ConfigFeed:
+    """Configs, quotas and SCRAM credentials of the store as cluster deltas.
+
+    Args:
+        store: This broker's session.
+        clock: For the age of notifications.
+    """
+
+    def __init__(self, store: CoordinationStore, *, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._is_complete = False  # Whether all was read in this session.
+        self._seen: dict[str, int] = {}  # Notification → monotonic time of its discovery.
+        # What the deltas so far have put into the image, to take out what vanishes.
+        self._entities: dict[str, ParsedEntity] = {}
+        store.session.on_state(self._on_state)
+
+    async def deltas(self) -> AsyncIterator[ClusterDelta]:
+        """All there is as one delta, then one for each round of notifications."""
+        while True:
+            try:
+                delta = await self._next()
+            except (SessionExpired, ConnectionLost) as error:
+                _logger.info("the config feed waits for the store: %s", error)
+                self._is_complete = False
+                delta = None
+            if delta is not None:
+                yield delta
+            await self._wake.wait()
+            self._wake.clear()
+
+    async def read_topic(self, topic: str) -> dict[str, str]:
+        """The overrides of a topic; none if there is no node.
+
+        Raises:
+            BadNodeData: the node is malformed.
+        """
+        entity = config_entity(ConfigType.TOPIC, topic)
+        try:
+            data, _ = await self._store.get(config_change_path(entity))
+        except NoNode:
+            return {}
+        return parse_config(data)
+
+    # -- Reading.
+
+    async def _next(self) -> ClusterDelta | None:
+        """What changed since the last call; None: nothing."""
+        # The watch is armed before anything is read, so that nothing is missed in between.
+        names, _ = await self._store.children(CONFIG_CHANGES, self._on_change)
+        new = [name for name in names if name not in self._seen]
+        now_ms = self._clock.monotonic_ms()
+        if not self._is_complete:
+            entities = dict.fromkeys(await self._all_entities())
+            entities.update(dict.fromkeys(self._entities))
+        else:
+            entities = dict.fromkeys(await self._notified(new))
+        delta = await self._delta(entities)
+        is_first, self._is_complete = not self._is_complete, True
+        self._seen.update(dict.fromkeys(new, now_ms))
+        await self._purge(names, now_ms)
+        return delta if is_first or entities else None
+
+    async def _all_entities(self) -> list[str]:
+        entities: list[str] = []
+        for root in CONFIG_ROOTS:
+            for name in await self._children(root):
+                entities.append(f"{root}/{name}")
+                if root == "users":
+                    clients = f"{root}/{name}/clients"
+                    entities += [f"{clients}/{c}" for c in await self._children(clients)]
+        return entities
+
+    async def _children(self, entity: str) -> list[str]:
+        try:
+            names, _ = await self._store.children(config_change_path(entity))
+        except NoNode:
+            return []
+        return names
+
+    async def _notified(self, names: Iterable[str]) -> list[str]:
+        entities = []
+        for name in names:
+            path = f"{CONFIG_CHANGES}/{name}"
+            try:
+                data, _ = await self._store.get(path)
+                entities.append(parse_config_change(data))
+            except NoNode:
+                continue  # Purged by another broker, long after it was written.
+            except BadNodeData as error:
+                _logger.warning("%s is ignored: %s", path, error)
+        return entities
+
+    async def _delta(self, entities: Iterable[str]) -> ClusterDelta:
+        configs: dict[ConfigResource, dict[str, str]] = {}
+        quotas: dict[QuotaEntity, dict[str, float]] = {}
+        scram: dict[ScramKey, ScramCredential | None] = {}
+        for entity in entities:
+            try:
+                parsed = await self._parse(entity)
+            except BadNodeData as error:
+                _logger.warning("config entity %s keeps its old values: %s", entity, error)
+                continue
+            if parsed.resource is not None:
+                configs[parsed.resource] = dict(parsed.configs)
+            if parsed.quota_entity is not None:
+                quotas[parsed.quota_entity] = dict(parsed.quotas)
+            before = self._entities.get(entity)
+            scram.update(dict.fromkeys(before.scram if before else ()))
+            scram.update(parsed.scram)
+            if parsed.configs or parsed.quotas or parsed.scram:
+                self._entities[entity] = parsed
+            else:
+                self._entities.pop(entity, None)
+        return ClusterDelta(configs=configs, quotas=quotas, scram=scram)
+
+    async def _parse(self, entity: str) -> ParsedEntity:
+        """What an entity's node says; one without a node says nothing."""
+        path = config_change_path(entity)
+        try:
+            data, _ = await self._store.get(path)
+        except NoNode:
+            data = None
+        return parse_entity(entity, parse_config(data))
+
+    # -- Notifications.
+
+    async def _purge(self, names: Iterable[str], now_ms: int) -> None:
+        present = set(names)
+        for name, seen_ms in list(self._seen.items()):
+            if name not in present:
+                del self._seen[name]
+            elif now_ms - seen_ms >= PURGE_AFTER_MS:
+                with contextlib.suppress(NoNode):  # Another broker was faster.
+                    await self._store.delete(f"{CONFIG_CHANGES}/{name}", ANY_VERSION)
+                del self._seen[name]
+
+    def _on_change(self, _event: WatchEvent) -> None:
+        self._wake.set()
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._is_complete = False
+        elif state is SessionState.CONNECTED and not self._is_complete:
+            self._wake.set()

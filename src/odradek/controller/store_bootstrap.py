@@ -1,0 +1,40 @@
+"""What a broker does to a store before anything else: parents, and the cluster's id."""
+
+from collections.abc import Callable
+
+from odradek.coordination.nodes import encode_cluster_id, parse_cluster_id
+from odradek.coordination.paths import CLUSTER_ID, INITIAL_PATHS, ancestors
+from odradek.coordination.store import CoordinationStore, Create
+from odradek.errors import ConnectionLost, NodeExists, NoNode
+
+__all__ = ["claim_cluster_id", "create_parents"]
+
+
+async def create_parents(store: CoordinationStore) -> None:
+    """Makes the nodes that everything else stands below; those that exist are left alone."""
+    while True:
+        missing = [Create(path) for path in INITIAL_PATHS if await store.exists(path) is None]
+        if not missing:
+            return
+        try:
+            await store.multi(missing)
+        except (NodeExists, ConnectionLost):
+            continue  # Another broker starts at the same time: see what is left.
+
+
+async def claim_cluster_id(store: CoordinationStore, new_id: Callable[[], str]) -> str:
+    """The id of the cluster; the first broker gives it one.
+
+    Raises:
+        BadNodeData: the stored id cannot be read.
+    """
+    while True:
+        try:
+            data, _ = await store.get(CLUSTER_ID)
+            return parse_cluster_id(data)
+        except NoNode:
+            parents = [Create(p) for p in ancestors(CLUSTER_ID) if await store.exists(p) is None]
+            try:
+                await store.multi([*parents, Create(CLUSTER_ID, encode_cluster_id(new_id()))])
+            except (NodeExists, ConnectionLost):
+                continue

@@ -1,0 +1,251 @@
+"""`ControllerPort` over a coordination store: what a broker itself writes.
+
+These writes are guarded by the version of their own node, not by the controller's fence: any broker
+makes them, whoever is controller.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from odradek.clock import Clock
+from odradek.controller.store_changes import read_partition, write_entity
+from odradek.coordination.nodes import (
+    BrokerNode,
+    PartitionStateNode,
+    ProducerIdBlock,
+    encode_log_dir_event,
+    encode_partitions,
+)
+from odradek.coordination.paths import (
+    ISR_CHANGE_PREFIX,
+    LOG_DIR_EVENT_PREFIX,
+    PRODUCER_ID_BLOCK,
+    broker_path,
+    partition_state_path,
+)
+from odradek.coordination.store import CoordinationStore, WatchEvent
+from odradek.errors import (
+    ApiError,
+    BadVersion,
+    ConnectionLost,
+    ErrorCode,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    StoreError,
+)
+from odradek.metadata.changes import AclAdded, AclRemoved, ConfigSet, QuotaSet
+from odradek.metadata.image import Broker
+from odradek.metadata.ports import (
+    AlterIsrOutcome,
+    IsrAltered,
+    IsrConflict,
+    IsrOutcomeUnknown,
+    ProducerIds,
+)
+from odradek.model import LeaderAndIsr, TopicPartition
+
+__all__ = ["PRODUCER_ID_BLOCK_SIZE", "StoreControllerPort"]
+
+_logger = logging.getLogger(__name__)
+
+PRODUCER_ID_BLOCK_SIZE = 1000
+_LAST_PRODUCER_ID = (1 << 63) - 1
+# ZooKeeper's default session timeout and a second: so long a node of our own former life may stay.
+REGISTRATION_TIMEOUT_S = 19.0
+MAX_ATTEMPTS = 100  # Of a compare-and-set that others win: more than there are brokers.
+
+ControlledShutdownCall = Callable[[int, int], Awaitable[frozenset[TopicPartition]]]
+
+
+class StoreControllerPort:
+    """What one broker asks of its cluster, in store mode.
+
+    Args:
+        store: This broker's session.
+        broker_id: This broker.
+        clock: For the timestamp of its registration.
+        controlled_shutdown: Asks the active controller (broker id, broker epoch).
+        registration_timeout_s: How long a former life of this broker may keep its node.
+    """
+
+    def __init__(
+        self,
+        store: CoordinationStore,
+        broker_id: int,
+        *,
+        clock: Clock,
+        controlled_shutdown: ControlledShutdownCall,
+        registration_timeout_s: float = REGISTRATION_TIMEOUT_S,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._clock = clock
+        self._controlled_shutdown = controlled_shutdown
+        self._registration_timeout_s = registration_timeout_s
+        self._broker: Broker | None = None
+        self._broker_epoch = -1
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of the last registration; -1 before the first."""
+        return self._broker_epoch
+
+    # -- Registration.
+
+    async def register(self, broker: Broker) -> int:
+        """Announces the broker; returns its epoch.
+
+        Raises:
+            NodeExists: another process is registered under this id and stays.
+        """
+        assert broker.id == self._broker_id
+        self._broker = broker
+        node = BrokerNode(
+            endpoints=broker.endpoints, timestamp_ms=self._clock.now_ms(), rack=broker.rack
+        )
+        path, data = broker_path(self._broker_id), node.encode()
+        try:
+            async with asyncio.timeout(self._registration_timeout_s):
+                while (epoch := await self._try_register(path, data)) is None:
+                    await self._wait_for_end(path)
+        except TimeoutError:
+            raise NodeExists(
+                f"{path}: a broker with id {self._broker_id} is registered and does not go away",
+                path=path,
+            ) from None
+        self._broker_epoch = epoch
+        return epoch
+
+    async def register_again(self) -> int:
+        """Announces the broker after its session was replaced; its epoch grows.
+
+        Before the first registration there is nothing to announce.
+        """
+        return -1 if self._broker is None else await self.register(self._broker)
+
+    async def _try_register(self, path: str, data: bytes) -> int | None:
+        """The epoch, or None while somebody else's node is there."""
+        try:
+            return (await self._store.create(path, data, ephemeral=True)).stat.czxid
+        except (NodeExists, ConnectionLost):
+            stat = await self._store.exists(path)
+        if stat is not None and stat.ephemeral_owner == self._store.session.id:
+            return stat.czxid  # Ours: only the answer was lost, or it was registered before.
+        return None
+
+    async def _wait_for_end(self, path: str) -> None:
+        changed = asyncio.Event()
+
+        def fired(_event: WatchEvent) -> None:
+            changed.set()
+
+        if await self._store.exists(path, fired) is not None:
+            _logger.info("%s belongs to another session, waiting for its end", path)
+            await changed.wait()
+
+    # -- Partitions.
+
+    async def alter_isr(
+        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+    ) -> AlterIsrOutcome:
+        """Stores a new ISR if the partition still has `state.partition_version`."""
+        path = partition_state_path(tp)
+        data = PartitionStateNode(state, controller_epoch).encode()
+        try:
+            stat = await self._store.set(path, data, state.partition_version)
+        except (BadVersion, NoNode):
+            return await self._compare_isr(tp, state)
+        except ConnectionLost:
+            return await self._find_out_isr(tp, state)
+        except SessionExpired:
+            return IsrOutcomeUnknown()
+        return IsrAltered(stat.version)
+
+    async def _find_out_isr(self, tp: TopicPartition, state: LeaderAndIsr) -> AlterIsrOutcome:
+        """After a broken link: what stands there now?"""
+        try:
+            await self._store.sync()
+            return await self._compare_isr(tp, state)
+        except (ConnectionLost, SessionExpired):
+            return IsrOutcomeUnknown()
+
+    async def _compare_isr(self, tp: TopicPartition, state: LeaderAndIsr) -> AlterIsrOutcome:
+        """What we wanted to write may be there: then it was us, and the answer got lost."""
+        record = await read_partition(self._store, tp)
+        if record is None:
+            return IsrConflict()
+        found = record.leader_and_isr
+        wanted = (state.leader, state.leader_epoch, state.isr)
+        if (found.leader, found.leader_epoch, found.isr) == wanted:
+            return IsrAltered(found.partition_version)
+        return IsrConflict()
+
+    async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
+        """Tells the controller which partitions' ISR was changed."""
+        changed = sorted(set(partitions))
+        if changed:
+            await self._store.create(ISR_CHANGE_PREFIX, encode_partitions(changed), sequential=True)
+
+    async def report_log_dir_failure(self) -> None:
+        """Tells the controller that replicas of this broker went offline."""
+        await self._store.create(
+            LOG_DIR_EVENT_PREFIX, encode_log_dir_event(self._broker_id), sequential=True
+        )
+
+    async def controlled_shutdown(self, broker_epoch: int) -> frozenset[TopicPartition]:
+        """Asks to move leadership away; returns the partitions this broker still leads."""
+        return await self._controlled_shutdown(self._broker_id, broker_epoch)
+
+    # -- Producer ids.
+
+    async def allocate_producer_ids(self) -> ProducerIds:
+        """Takes the next block of producer ids; one whose answer is lost is never used.
+
+        Raises:
+            ApiError: all ids are used up, or the block node cannot be written.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            data, stat = await self._store.get(PRODUCER_ID_BLOCK)
+            last = ProducerIdBlock.parse(data)
+            first_id = 0 if last is None else last.last_id + 1
+            if first_id > _LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
+                raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
+            block = ProducerIdBlock(
+                broker_id=self._broker_id,
+                first_id=first_id,
+                last_id=first_id + PRODUCER_ID_BLOCK_SIZE - 1,
+            )
+            try:
+                await self._store.set(PRODUCER_ID_BLOCK, block.encode(), stat.version)
+            except (BadVersion, ConnectionLost):
+                continue  # Another broker was faster, or we skip a block: both do no harm.
+            return ProducerIds(block.first_id, block.last_id)
+        raise ApiError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"no producer ids after {MAX_ATTEMPTS} attempts"
+        )
+
+    # -- Configuration.
+
+    async def alter_configs(self, changes: Sequence[ConfigSet]) -> list[ErrorCode]:
+        """Writes overrides and notifies all brokers; one result per change."""
+        return [await self._alter(change) for change in changes]
+
+    async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ErrorCode]:
+        """Writes client quotas and notifies all brokers; one result per change."""
+        return [await self._alter(change) for change in changes]
+
+    async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:
+        """Without an authorizer there is nobody who would obey access rules."""
+        return [ErrorCode.SECURITY_DISABLED for _ in changes]
+
+    async def _alter(self, change: ConfigSet | QuotaSet) -> ErrorCode:
+        try:
+            await write_entity(self._store, change)
+        except ApiError as error:
+            return error.code
+        except StoreError as error:
+            _logger.warning("%s could not be stored: %s", change, error)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        return ErrorCode.NONE

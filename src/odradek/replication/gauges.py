@@ -1,0 +1,34 @@
+"""What operators watch of the replicas of a broker: `kafka.server:type=ReplicaManager`."""
+
+from collections.abc import Callable
+
+from odradek.metrics import MetricRegistry
+from odradek.replication.fetch_session import FetchSessionCache
+from odradek.replication.hosted import HostedPartitions
+from odradek.replication.partition import Partition
+
+__all__ = ["register_fetch_session_metrics", "register_replica_gauges"]
+
+
+def register_replica_gauges(hosted: HostedPartitions, registry: MetricRegistry) -> None:
+    """Registers the gauges; each walks the partitions when it is read."""
+
+    def counting(is_counted: Callable[[Partition], bool]) -> Callable[[], float]:
+        return lambda: sum(map(is_counted, hosted.online()))
+
+    group = registry.group("kafka.server", "ReplicaManager")
+    group.gauge("PartitionCount", lambda: len(hosted))
+    group.gauge("OfflineReplicaCount", lambda: hosted.offline_count)
+    group.gauge("LeaderCount", counting(lambda partition: partition.is_leader))
+    group.gauge("UnderReplicatedPartitions", counting(lambda p: p.is_under_replicated))
+    group.gauge("UnderMinIsrPartitionCount", counting(lambda p: p.is_under_min_isr))
+    group.gauge("AtMinIsrPartitionCount", counting(lambda p: p.is_at_min_isr))
+    group.gauge("ReassigningPartitions", counting(lambda p: p.is_being_reassigned))
+
+
+def register_fetch_session_metrics(cache: FetchSessionCache, registry: MetricRegistry) -> None:
+    """Registers what the cache of fetch sessions holds."""
+    group = registry.group("kafka.server", "FetchSessionCache")
+    group.gauge("NumIncrementalFetchSessions", lambda: len(cache))
+    group.gauge("NumIncrementalFetchPartitionsCached", lambda: cache.partition_count)
+    cache.on_eviction = group.meter("IncrementalFetchSessionEvictionsPerSec").mark

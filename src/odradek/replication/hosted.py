@@ -1,0 +1,103 @@
+"""The partitions that this broker hosts.
+
+| state   | meaning                                                      | asking for it gives     |
+|---------|--------------------------------------------------------------|-------------------------|
+| none    | it has no replica here                                       | 6, 9 or 3, by metadata  |
+| online  | metadata gave it a role                                      | the partition           |
+| offline | its log directory failed; only a restart mends that          | 56                      |
+"""
+
+from collections.abc import Callable
+
+from odradek.errors import ApiError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.replication.partition import Partition
+from odradek.storage.log_directory import LogDirectory
+
+__all__ = ["HostedPartitions"]
+
+
+class HostedPartitions:
+    """Partitions by name; whoever looks one up learns why it cannot have it."""
+
+    __slots__ = ("_broker_id", "_partitions", "is_known")
+
+    def __init__(self, broker_id: int) -> None:
+        self._broker_id = broker_id
+        # None stands for a partition that is offline.
+        self._partitions: dict[TopicPartition, Partition | None] = {}
+        # Whether metadata knows a partition, wherever it lives.
+        self.is_known: Callable[[TopicPartition], bool] = lambda _tp: False
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def online(self) -> list[Partition]:
+        """The partitions that are served."""
+        return [partition for partition in self._partitions.values() if partition is not None]
+
+    @property
+    def offline_count(self) -> int:
+        return sum(partition is None for partition in self._partitions.values())
+
+    def get(self, tp: TopicPartition) -> Partition | None:
+        """The partition, if it is online."""
+        return self._partitions.get(tp)
+
+    def is_offline(self, tp: TopicPartition) -> bool:
+        return tp in self._partitions and self._partitions[tp] is None
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether any partition of a topic is hosted, offline ones included."""
+        return any(tp.topic == topic for tp in self._partitions)
+
+    def leads_topic(self, topic: str) -> bool:
+        """Whether any partition of a topic is led here."""
+        return any(
+            tp.topic == topic and partition is not None and partition.is_leader
+            for tp, partition in self._partitions.items()
+        )
+
+    def add(self, partition: Partition) -> None:
+        self._partitions[partition.tp] = partition
+
+    def remove(self, tp: TopicPartition) -> None:
+        self._partitions.pop(tp, None)
+
+    def mark_offline(self, tp: TopicPartition) -> None:
+        self._partitions[tp] = None
+
+    def mark_directory_offline(self, directory: LogDirectory) -> list[TopicPartition]:
+        """Marks the partitions whose logs are in a directory; returns them."""
+        lost = [
+            partition.tp
+            for partition in self.online()
+            if partition.log is not None and partition.log.log_directory is directory
+        ]
+        for tp in lost:
+            self._partitions[tp] = None
+        return lost
+
+    def find(self, tp: TopicPartition, *, expect_leader: bool = False) -> Partition:
+        """The partition.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR if its directory failed, otherwise by what is known.
+        """
+        partition = self._partitions.get(tp)
+        if partition is not None:
+            return partition
+        if tp in self._partitions:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: its log directory is offline")
+        if self.is_known(tp):
+            code = (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if expect_leader
+                else ErrorCode.REPLICA_NOT_AVAILABLE
+            )
+            raise ApiError(code, f"{tp} is not hosted by broker {self._broker_id}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} does not exist here")
+
+    def find_leader(self, tp: TopicPartition) -> Partition:
+        """The partition that a writer wants; whether it leads is found on use."""
+        return self.find(tp, expect_leader=True)

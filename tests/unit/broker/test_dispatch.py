@@ -1,0 +1,160 @@
+"""Requests to their handlers, and the gate before the first metadata."""
+
+import logging
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+
+from odradek.broker.dispatch import HANDLERS, StartGate, dispatch
+from odradek.metrics import MetricRegistry
+from odradek.network.request import CloseConnectionResponse, Request, Response
+from odradek.network.request_channel import RequestChannel
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from odradek.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from odradek.purgatory import ManualTimer
+from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeConnection, parsed, run
+
+
+class Processor:
+    """Takes the answers of a channel."""
+
+    id = 0
+    response_queue_size = 0
+
+    def __init__(self) -> None:
+        self.answers: list[Response] = []
+
+    def enqueue_response(self, response: Response) -> None:
+        self.answers.append(response)
+
+    def throttle(self, request: Request, throttle_ms: int) -> None: ...
+
+
+class Served:
+    """A broker behind a request channel with one slot."""
+
+    def __init__(self) -> None:
+        self.broker = BrokerFixture()
+        self.gate = StartGate()
+        self.tasks: list[Coroutine[Any, Any, None]] = []
+        self.processor = Processor()
+        self.channel = RequestChannel(
+            dispatch(self.broker.context, self.gate),
+            queue_size=1,
+            slots=1,
+            clock=self.broker.clock,
+            timer=ManualTimer("network"),
+            metrics=MetricRegistry(self.broker.clock, Random(1)),
+            spawn=self.tasks.append,
+            request_turn=lambda: None,
+        )
+        self.channel.add_processor(self.processor)
+
+    def describe_cluster(self) -> Request:
+        return self.broker.request(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), 1)
+
+    def api_versions(self) -> Request:
+        return self.broker.request(ApiKey.API_VERSIONS, ApiVersionsRequest(), 2)
+
+
+def test_a_request_goes_to_its_handler() -> None:
+    served = Served()
+    served.gate.open(served.channel)
+    response = served.channel.submit(served.describe_cluster())
+    assert response is not None
+    assert parsed(response, DescribeClusterResponse).error_code == 0
+
+
+def test_api_versions_names_exactly_what_is_served() -> None:
+    """11:PS-12, as a client sees it."""
+    served = Served()
+    response = served.channel.submit(served.api_versions())
+    assert response is not None
+    rows = parsed(response, ApiVersionsResponse).api_keys
+    assert [row.api_key for row in rows] == sorted(HANDLERS)
+    assert all(row.min_version <= row.max_version for row in rows)
+
+
+def test_a_request_nobody_serves_ends_its_connection() -> None:
+    served = Served()
+    served.gate.open(served.channel)
+    request = served.broker.request(ApiKey.HEARTBEAT, HeartbeatRequest(), 0)
+    response = served.channel.submit(request)
+    assert isinstance(response, CloseConnectionResponse)
+    assert "HEARTBEAT" in response.reason
+
+
+def test_before_the_first_metadata_requests_are_kept_without_a_slot() -> None:
+    """14:SM-8, the part of the gate: nothing is answered, nothing is created."""
+    served = Served()
+    topics = [MetadataRequestTopic(name="t")]
+    wants_topic = served.broker.request(ApiKey.METADATA, MetadataRequest(topics=topics), 4)
+    wants_all = served.broker.request(ApiKey.METADATA, MetadataRequest(topics=None), 4)
+    for request in (wants_topic, wants_all, served.describe_cluster()):
+        assert served.channel.submit(request) is None
+    assert served.gate.parked_count == 3
+    assert served.channel.suspended_count == 0
+    assert served.channel.submit(served.api_versions()) is not None
+
+    served.broker.publish_topic("t")
+    served.gate.open(served.channel)
+
+    answers = served.processor.answers
+    assert [answer.request for answer in answers[:2]] == [wants_topic, wants_all]
+    for answer in answers[:2]:
+        assert [topic.name for topic in parsed(answer, MetadataResponse).topics] == ["t"]
+    assert parsed(answers[2], DescribeClusterResponse).error_code == 0
+    assert served.gate.parked_count == 0
+
+
+def test_a_kept_request_whose_handler_waits_gets_its_answer_too() -> None:
+    served = Served()
+    served.broker.controller.is_active = False
+    message = CreateTopicsRequest()
+    assert served.channel.submit(served.broker.request(ApiKey.CREATE_TOPICS, message, 7)) is None
+    served.gate.open(served.channel)
+    assert served.processor.answers == []
+    run(served.tasks.pop())
+    [answer] = served.processor.answers
+    assert parsed(answer, CreateTopicsResponse).topics == ()
+
+
+def test_a_client_that_left_meanwhile_is_forgotten() -> None:
+    served = Served()
+    request = served.describe_cluster()
+    served.channel.submit(request)
+    assert isinstance(request.connection, FakeConnection)
+    request.connection.is_closed = True
+    served.gate.open(served.channel)
+    assert served.processor.answers == []
+
+
+def test_the_gate_opens_once() -> None:
+    served = Served()
+    served.channel.submit(served.describe_cluster())
+    served.gate.open(served.channel)
+    served.gate.open(served.channel)
+    assert len(served.processor.answers) == 1
+    assert served.channel.submit(served.describe_cluster()) is not None
+
+
+def test_requests_can_be_traced(caplog: pytest.LogCaptureFixture) -> None:
+    served = Served()
+    served.gate.open(served.channel)
+    caplog.set_level(5, logger="odradek.broker.dispatch")
+    served.channel.submit(served.describe_cluster())
+    assert "DESCRIBE_CLUSTER v1" in caplog.text
+    assert caplog.records[-1].levelno < logging.DEBUG

@@ -1,0 +1,76 @@
+"""Topics that are made because somebody asks for them."""
+
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from odradek.broker.topic_creation import MAX_CREATIONS, AutoTopicCreator
+from odradek.errors import ErrorCode
+from tests.unit.broker.handlers.handler_fakes import FakeController, run
+
+
+class Creation:
+    def __init__(self) -> None:
+        self.controller = FakeController()
+        self.tasks: list[Coroutine[Any, Any, None]] = []
+        self.creator = AutoTopicCreator(self.controller, self.tasks.append)
+
+    def run_all(self) -> None:
+        while self.tasks:
+            run(self.tasks.pop(0))
+
+
+def test_a_topic_is_made_with_the_brokers_defaults() -> None:
+    creation = Creation()
+    creation.creator.start_creation("a")
+    creation.run_all()
+    [(call, [topic])] = creation.controller.calls
+    assert (call, topic.name) == ("create", "a")
+    assert (topic.partition_count, topic.replication_factor) == (-1, -1)
+
+
+def test_a_creation_under_way_is_not_started_again() -> None:
+    creation = Creation()
+    for name in ("a", "a", "b"):
+        creation.creator.start_creation(name)
+    assert len(creation.tasks) == 2
+    creation.run_all()
+    creation.creator.start_creation("a")
+    assert len(creation.tasks) == 1
+    creation.run_all()
+
+
+def test_creations_under_way_are_limited() -> None:
+    creation = Creation()
+    for number in range(MAX_CREATIONS + 1):
+        creation.creator.start_creation(str(number))
+    assert len(creation.tasks) == MAX_CREATIONS
+    creation.run_all()
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [(ErrorCode.TOPIC_ALREADY_EXISTS, 0), (ErrorCode.INVALID_REPLICATION_FACTOR, 1)],
+)
+def test_failures_are_logged_and_may_be_tried_again(
+    code: ErrorCode, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    creation = Creation()
+    creation.controller.refusals = {"a": code}
+    creation.creator.start_creation("a")
+    creation.run_all()
+    assert len(caplog.records) == lines
+    creation.creator.start_creation("a")
+    assert len(creation.tasks) == 1
+    creation.run_all()
+
+
+def test_a_broker_that_is_not_the_controller_leaves_it(caplog: pytest.LogCaptureFixture) -> None:
+    creation = Creation()
+    creation.controller.error = ErrorCode.NOT_CONTROLLER
+    creation.creator.start_creation("a")
+    creation.run_all()
+    assert "cannot be created" in caplog.text
