@@ -10,7 +10,16 @@ import pytest
 from odradek.clock import SystemClock
 from odradek.errors import ConfigError, InvariantViolation
 from odradek.metrics import Gauge, MetricName, MetricRegistry
-from odradek.network import EndPoint, NetworkConfig, Request, Response, SecurityProtocol
+from odradek.network import (
+    Authenticator,
+    ConnectionContext,
+    EndPoint,
+    ListenerSecurity,
+    NetworkConfig,
+    Request,
+    Response,
+    SecurityProtocol,
+)
 from odradek.network.socket_server import SocketServer
 from odradek.protocol.api_keys import ApiKey
 from odradek.purgatory import SystemTimer
@@ -361,6 +370,53 @@ def test_a_stop_does_not_wait_for_ever() -> None:
             server.socket_server.data_channel.send_response(answer(parked[0], b"late"))
 
     asyncio.run(scenario())
+
+
+def test_leaving_ends_handlers_that_wait_and_lets_errors_through() -> None:
+    cancelled: list[bool] = []
+
+    async def wait(request: Request) -> Response:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            cancelled.append(True)
+        raise AssertionError("never")
+
+    async def scenario() -> None:
+        async with serving(wait) as server, await Client.connect(server.port()) as client:
+            client.send(request_frame(1))
+            await eventually(lambda: server.socket_server.data_channel.suspended_count == 1)
+            await asyncio.sleep(0)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(scenario())
+    assert cancelled == [True]
+
+
+def test_a_connection_that_cannot_be_set_up_hurts_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls: list[int] = []
+
+    def authenticator(context: ConnectionContext) -> Authenticator:
+        calls.append(1)
+        raise RuntimeError("no mechanism")
+
+    async def scenario() -> None:
+        security = {"PLAINTEXT": ListenerSecurity(authenticator=authenticator)}
+        async with serving(echo, security=security) as server:
+            async with (
+                await Client.connect(server.port()) as one,
+                await Client.connect(server.port()) as two,
+            ):
+                assert await one.is_closed_by_peer()
+                assert await two.is_closed_by_peer()
+            assert server.socket_server.connection_count == 0
+        assert len(calls) == 2
+
+    asyncio.run(scenario())
+    assert caplog.text.count("RuntimeError: no mechanism") == 2
 
 
 def test_all_interfaces_means_both_families() -> None:

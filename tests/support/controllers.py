@@ -134,7 +134,9 @@ class Member:
         store: CoordinationStore,
         *,
         config: ControllerConfig | None = None,
-        wrap: Callable[[MetadataPersistence], MetadataPersistence] = lambda persistence: persistence,
+        wrap: Callable[[MetadataPersistence], MetadataPersistence] = lambda persistence: (
+            persistence
+        ),
         unclean_default: bool = False,
     ) -> None:
         self.broker_id = broker_id

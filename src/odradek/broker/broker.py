@@ -16,10 +16,12 @@ clean, the store last.
 import asyncio
 import contextlib
 import logging
+import os
+import socket
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Any
 
 from odradek.broker.background import LoopTasks
@@ -27,7 +29,7 @@ from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.context import BrokerContext
 from odradek.broker.dispatch import StartGate, dispatch
 from odradek.broker.edge import MetadataEdge
-from odradek.broker.identity import check_directories, load_cluster_id
+from odradek.broker.identity import check_directories
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.observability import ObservabilityServer
 from odradek.broker.producer_ids import ProducerIdAllocator
@@ -36,25 +38,456 @@ from odradek.broker.quotas import ClientQuotas
 from odradek.broker.tls import server_context
 from odradek.broker.topic_creation import AutoTopicCreator
 from odradek.clock import SystemClock
-from odradek.controller import Controller, LocalChannel, StorePersistence
+from odradek.config import Source
+from odradek.controller import Controller, ControllerConfig, LocalChannel, StorePersistence
+from odradek.controller.config_feed import ConfigFeed
+from odradek.controller.store_bootstrap import claim_cluster_id, create_parents
+from odradek.controller.store_port import StoreControllerPort
 from odradek.coordination.embedded import EmbeddedEngine
+from odradek.errors import ConfigError, StorageError
 from odradek.files import Disk
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.delta import ClusterDelta, ImageDelta, LocalDelta
+from odradek.metadata.delta import ClusterDelta, ImageDelta
 from odradek.metadata.image import Broker as BrokerImage
 from odradek.metadata.image import ClusterImage, ConfigResourceType
 from odradek.metrics import MetricRegistry
-from odradek.model import Endpoint, SecurityProtocol
+from odradek.model import Endpoint, SecurityProtocol, TopicPartition, uuid_text
 from odradek.network.authentication import ListenerSecurity
 from odradek.network.endpoint import EndPoint, published_endpoints
+from odradek.network.request import Request, Response
+from odradek.network.request_channel import RequestChannel
 from odradek.network.socket_server import SocketServer
 from odradek.purgatory import DelayedOperationPurgatory, SystemTimer
 from odradek.replication import Purgatories, ReplicaManager, ReplicaManagerConfig, ReplicationStats
 from odradek.replication.fetch_session import FetchSessionCache
+from odradek.replication.isr import IsrChange
+from odradek.replication.partition import Partition
 from odradek.storage.log import LogServices
+from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
 from odradek.storage.open_files import raise_open_file_limit
 
 __all__ = ["Broker"]
 
 logger = logging.getLogger(__name__)
+
+_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+_STOP_GRACE_MS = 5_000  # For answers that are under way when the broker stops.
+_QUOTA_EXPIRY_MS = 60_000  # How often measurements of clients that went away are dropped.
+_STORAGE_THREADS = 4  # Syncing, mostly: they wait for the disk, not for the interpreter.
+
+
+class Broker:
+    """One broker. `start` and `stop` belong to the same task.
+
+    Args:
+        settings: All of them.
+        disk: Where its files live.
+    """
+
+    def __init__(self, settings: BrokerSettings, *, disk: Disk | None = None) -> None:
+        self._settings = settings
+        self._disk = disk or Disk()
+        self._clock = SystemClock()
+        self._random = SystemRandom()
+        self.broker_id = settings.node.id
+        self.metrics = MetricRegistry(self._clock, self._random)
+        self._stack = contextlib.AsyncExitStack()
+        self._running: set[asyncio.Task[None]] = set()
+        self._unhealthy: str | None = "the broker has not started yet"
+        # Set when the broker cannot go on, with the reason.
+        self.failed: asyncio.Future[str] | None = None
+        # What clients are told to connect to; known once started.
+        self.endpoints: tuple[EndPoint, ...] = ()
+        self.metrics_address: tuple[str, int] | None = None
+
+    @property
+    def bootstrap_server(self) -> str:
+        """The first advertised `host:port`."""
+        endpoint = self.endpoints[0]
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        return f"{host}:{endpoint.port}"
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """What counts now, dynamic changes included."""
+        return self._settings
+
+    # Starting
+
+    async def start(self) -> None:
+        """Starts everything; returns when clients are served.
+
+        Raises:
+            ConfigError: The settings and the machine do not go together.
+            LogDirLockedError: A data directory is in use.
+            StorageError: No data directory can be used.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.failed = loop.create_future()
+        settings = self._settings
+        raise_open_file_limit()
+        executor = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="storage")
+        self._stack.callback(executor.shutdown)
+        directories = settings.log.log_dirs
+        await loop.run_in_executor(executor, _make_directory, directories[0])
+        engine = await self._stack.enter_async_context(
+            EmbeddedEngine(directories[0], disk=self._disk, executor=executor)
+        )
+        store = engine.connect()
+        self._stack.push_async_callback(store.session.close)
+        await create_parents(store)
+        cluster_id = await claim_cluster_id(store, lambda: uuid_text(_random_uuid(self._random)))
+        self._port = port = StoreControllerPort(
+            store,
+            self.broker_id,
+            clock=self._clock,
+            controlled_shutdown=self._controlled_shutdown,
+        )
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._stack.callback(self._cancel_tasks)
+        self._build_state(loop, executor)
+        feed = ConfigFeed(store, clock=self._clock)
+        await self._start_config_feed(feed)
+        self._log_manager.startup()
+        self._stack.callback(self._shutdown_logs)
+        self._stack.push_async_callback(self._background.stop)
+        check_directories(
+            [directory.path for directory in self._log_manager.online_directories],
+            broker_id=self.broker_id,
+            cluster_id=cluster_id,
+            disk=self._disk,
+        )
+        edge = MetadataEdge(
+            self._publisher,
+            read_topic_configs=feed.read_topic,
+            broker_epoch=lambda: port.broker_epoch,
+        )
+        self._controller = Controller(
+            self.broker_id,
+            StorePersistence(
+                store, self.broker_id, clock=self._clock, reregister=port.register_again
+            ),
+            lambda _broker: LocalChannel(edge.handle),
+            clock=self._clock,
+            metrics=self.metrics,
+            random=self._random,
+            config=ControllerConfig(
+                delete_topic_enable=settings.topics.delete_enabled,
+                default_partition_count=settings.topics.num_partitions,
+                default_replication_factor=settings.topics.default_replication_factor,
+                inter_broker_listener=settings.network.inter_broker_listener,
+            ),
+            check_configs=self._check_topic_configs,
+        )
+        server = await self._start_server(loop, cluster_id)
+        await port.register(self._registration())
+        await self._controller.start()
+        self._stack.push_async_callback(self._controller.stop)
+        await self._first_publish.wait()
+        self._gate.open(server.data_channel)
+        self._start_periodic_work()
+        await self._start_observability()
+        self._unhealthy = None
+
+    def _build_state(self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor) -> None:
+        """What requests work on, still empty."""
+        settings = self._settings
+        clock = self._clock
+        self._background = LoopTasks(loop, executor)
+        self._topic_configs = TopicConfigs(settings)
+        self._quotas = ClientQuotas(settings.quotas, clock=clock, metrics=self.metrics)
+        self._log_manager = LogManager(
+            settings.log.log_dirs,
+            services=LogServices(
+                disk=self._disk,
+                clock=clock,
+                random=self._random,
+                tasks=self._background,
+                producer_id_expiration_ms=settings.log.producer_id_expiration_ms,
+            ),
+            config=settings.log.log_manager_config(),
+            default_log_config=self._topic_configs.default.log,
+            topic_config=self._topic_configs.log_config,
+            on_directory_failed=self._handle_directory_failure,
+            on_all_directories_failed=lambda: self._fail("no data directory is left"),
+        )
+        self._cache = MetadataCache(self.broker_id)
+        requests = settings.requests
+
+        def purgatory(name: str, purge_interval: int) -> DelayedOperationPurgatory[Any]:
+            made: DelayedOperationPurgatory[Any] = DelayedOperationPurgatory(
+                name,
+                SystemTimer(name, loop=loop, clock=clock),
+                broker_id=self.broker_id,
+                purge_interval=purge_interval,
+                metrics=self.metrics,
+            )
+            self._stack.callback(made.shutdown)
+            return made
+
+        self._replicas = ReplicaManager(
+            ReplicaManagerConfig(
+                broker_id=self.broker_id,
+                max_lag_ms=settings.replication.lag_time_max_ms,
+                internal_topics=_INTERNAL_TOPICS,
+            ),
+            log_manager=self._log_manager,
+            purgatories=Purgatories(
+                purgatory("Produce", requests.produce_purge_interval),
+                purgatory("Fetch", requests.fetch_purge_interval),
+                purgatory("DeleteRecords", requests.delete_records_purge_interval),
+            ),
+            clock=clock,
+            stats=ReplicationStats(self.metrics),
+            min_insync_replicas=self._topic_configs.min_insync_replicas,
+        )
+        self._replicas.use_metadata(self._cache.contains)
+        self._replicas.use_isr_updates(self._submit_isr_change)
+        self._waiter = MetadataWaiter(purgatory("topic", 1000), clock)
+        self._first_publish = asyncio.Event()
+        self._publisher = Publisher(
+            self._cache,
+            self._replicas,
+            on_settings=self._apply_settings,
+            on_roles=lambda _delta: None,
+            on_published=self._on_published,
+        )
+        self._gate = StartGate()
+
+    async def _start_config_feed(self, feed: ConfigFeed) -> None:
+        """Publishes what the store holds now; the rest follows in the background."""
+        first = asyncio.Event()
+
+        async def follow() -> None:
+            async for delta in feed.deltas():
+                self._publisher.publish(ImageDelta(cluster=delta))
+                first.set()
+
+        self._spawn(follow())
+        await first.wait()
+
+    async def _start_server(self, loop: asyncio.AbstractEventLoop, cluster_id: str) -> SocketServer:
+        settings = self._settings
+        network = settings.network
+        context = self._context(cluster_id)
+        timer = SystemTimer("network", loop=loop, clock=self._clock)
+        timer.drive_with(lambda: timer.advance_clock(0))
+        self._stack.callback(timer.shutdown)
+        server = SocketServer(
+            network,
+            dispatch(context, self._gate),
+            broker_id=self.broker_id,
+            loop=loop,
+            timer=timer,
+            clock=self._clock,
+            metrics=self.metrics,
+            security={
+                endpoint.listener: ListenerSecurity(
+                    tls=server_context(settings.tls(endpoint.listener))
+                )
+                for endpoint in network.endpoints
+                if endpoint.protocol.uses_tls
+            },
+            limits={
+                endpoint.listener: settings.listener_limits(endpoint.listener)
+                for endpoint in network.endpoints
+            },
+        )
+        await self._stack.enter_async_context(server)
+        self._server = server
+        server.bind()
+        self.endpoints = published_endpoints(
+            network.advertised_endpoints,
+            {name: listener.bound_port for name, listener in server.listeners.items()},
+            socket.getfqdn(),
+        )
+        server.start_processing()
+        self._stack.push_async_callback(server.shut_down, _STOP_GRACE_MS)
+        return server
+
+    def _context(self, cluster_id: str) -> BrokerContext:
+        settings = self._settings
+        return BrokerContext(
+            broker_id=self.broker_id,
+            cluster_id=cluster_id,
+            clock=self._clock,
+            cache=self._cache,
+            replicas=self._replicas,
+            fetch_sessions=FetchSessionCache(
+                settings.requests.fetch_session_slots, random=self._random
+            ),
+            producer_ids=ProducerIdAllocator(self._port.allocate_producer_ids, spawn=self._spawn),
+            quotas=self._quotas,
+            topic_creator=AutoTopicCreator(self._controller, self._spawn),
+            auto_create_topics=settings.topics.auto_create,
+            internal_topics=_INTERNAL_TOPICS,
+            compression_type=lambda topic: self._topic_configs.get(topic).compression_type,
+            send=self._send,
+            throttle=self._throttle,
+            controller=self._controller,
+            controller_port=self._port,
+            metadata_waiter=self._waiter,
+            topic_configs=self._topic_configs,
+            broker_settings=lambda: self._settings,
+            delete_topics_enabled=settings.topics.delete_enabled,
+            max_described_partitions=settings.requests.max_described_partitions,
+        )
+
+    def _channel_of(self, request: Request) -> RequestChannel:
+        control = self._server.control_channel
+        if control is not None and request.context.is_control_plane:
+            return control
+        return self._server.data_channel
+
+    def _send(self, response: Response) -> None:
+        self._channel_of(response.request).send_response(response)
+
+    def _throttle(self, request: Request, throttle_ms: int) -> None:
+        self._channel_of(request).throttle(request, throttle_ms)
+
+    def _registration(self) -> BrokerImage:
+        return BrokerImage(
+            self.broker_id,
+            tuple(
+                Endpoint(e.host, e.port, e.listener, SecurityProtocol(e.protocol))
+                for e in self.endpoints
+            ),
+            self._settings.node.rack,
+        )
+
+    def _start_periodic_work(self) -> None:
+        settings = self._settings
+        self._log_manager.start()
+        self._every(
+            settings.replication.high_watermark_checkpoint_interval_ms,
+            lambda: self._replicas.checkpoint_high_watermarks(self._background),
+        )
+        self._every(settings.replication.lag_time_max_ms // 2, self._shrink_isrs)
+        self._every(_QUOTA_EXPIRY_MS, self._quotas.expire)
+
+    async def _start_observability(self) -> None:
+        observability = self._settings.observability
+        if observability.port < 0:
+            return
+        http = ObservabilityServer(
+            self.metrics,
+            lambda: self._unhealthy,
+            host=observability.host,
+            port=observability.port,
+        )
+        self.metrics_address = await http.start()
+        self._stack.push_async_callback(http.stop)
+
+    # Running
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._running.add(task := self._tasks.create_task(work))
+        task.add_done_callback(self._running.discard)
+
+    def _cancel_tasks(self) -> None:
+        for task in self._running:
+            task.cancel()
+
+    def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
+        """Runs an action again and again; one that fails is logged and runs again."""
+
+        def run() -> None:
+            try:
+                action()
+            except StorageError as error:
+                logger.warning("%s", error)
+            self._background.call_later(interval_ms, run)
+
+        self._background.call_later(interval_ms, run)
+
+    def _on_published(self) -> None:
+        self._waiter.notify()
+        if self._cache.is_published:
+            self._first_publish.set()
+
+    def _apply_settings(self, delta: ClusterDelta, image: ClusterImage) -> None:
+        for resource in delta.configs:
+            overrides = image.configs.get(resource, {})
+            if resource.type is ConfigResourceType.TOPIC:
+                effective = self._topic_configs.apply(resource.name, overrides)
+                self._log_manager.update_config(resource.name, effective.log)
+                self._replicas.update_topic_settings(resource.name)
+            elif resource.type is ConfigResourceType.BROKER:
+                self._apply_broker_settings(resource.name, overrides)
+        if delta.quotas:
+            self._quotas.update(image.quotas)
+
+    def _apply_broker_settings(self, name: str, overrides: Mapping[str, str]) -> None:
+        if name not in ("", str(self.broker_id)):
+            return
+        source = Source.DYNAMIC_BROKER if name else Source.DYNAMIC_DEFAULT
+        try:
+            self._settings = self._settings.with_dynamic(source, overrides)
+        except ConfigError as error:
+            logger.error("dynamic configuration is not applied: %s", error)  # noqa: TRY400
+            return
+        self._topic_configs.use_broker(self._settings)
+        for log in self._log_manager.all_logs():
+            topic = log.topic_partition.topic
+            self._log_manager.update_config(topic, self._topic_configs.log_config(topic))
+
+    def _check_topic_configs(
+        self, _topic: str, configs: Mapping[str, str | None]
+    ) -> Mapping[str, str]:
+        self._topic_configs.check(configs)
+        return {name: value for name, value in configs.items() if value is not None}
+
+    def _shrink_isrs(self) -> None:
+        for partition, change in self._replicas.propose_isr_shrinks():
+            self._submit_isr_change(partition, change)
+
+    def _submit_isr_change(self, partition: Partition, change: IsrChange) -> None:
+        self._spawn(self._alter_isr(partition, change))
+
+    async def _alter_isr(self, partition: Partition, change: IsrChange) -> None:
+        outcome = await self._port.alter_isr(
+            partition.tp, change.state, controller_epoch=change.controller_epoch
+        )
+        self._replicas.settle_isr(partition, change, outcome)
+
+    async def _controlled_shutdown(
+        self, broker_id: int, broker_epoch: int
+    ) -> frozenset[TopicPartition]:
+        return await self._controller.controlled_shutdown(broker_id, broker_epoch)
+
+    def _handle_directory_failure(self, directory: LogDirectory) -> None:
+        self._replicas.handle_directory_failure(directory)
+        self._spawn(self._port.report_log_dir_failure())
+
+    def _fail(self, reason: str) -> None:
+        self._unhealthy = reason
+        if self.failed is not None and not self.failed.done():
+            self.failed.set_result(reason)
+
+    # Stopping
+
+    async def stop(self) -> None:
+        """Stops everything, in the opposite order; stopping twice is fine."""
+        self._unhealthy = "the broker stops"
+        await self._stack.aclose()
+
+    def _shutdown_logs(self) -> None:
+        with contextlib.suppress(StorageError):
+            self._replicas.checkpoint_high_watermarks()
+        self._log_manager.shutdown(self._port.broker_epoch)
+
+
+def _make_directory(path: str) -> None:
+    os.makedirs(path, exist_ok=True)
+
+
+def _random_uuid(random: Random) -> uuid.UUID:
+    return uuid.UUID(bytes=random.randbytes(16), version=4)

@@ -3,9 +3,10 @@
 Steps of a publish; the later see what the earlier made:
 
 1. the next image is made (an older controller's delta is refused here);
-2. replicas take their roles, with brokers and topic configs of the *next* image;
-3. coordinators of internal partitions follow (`on_roles`);
-4. changed configs, quotas and access rules take effect (`on_settings`);
+2. changed configs and quotas take effect (`on_settings`): a log that is made in the next step
+   must have its topic's own;
+3. replicas take their roles, with brokers and topic configs of the *next* image;
+4. coordinators of internal partitions follow (`on_roles`);
 5. the request-side cache shows the image, and whoever waits for metadata looks again.
 
 Nothing here awaits, so a publish is one step for everybody else on the loop.
@@ -65,11 +66,11 @@ class Publisher:
         applied = apply_delta(self.image, delta)
         self.image = applied.image
         results: Mapping[TopicPartition, ErrorCode] = {}
+        if delta.cluster is not None and (delta.cluster.configs or delta.cluster.quotas):
+            self._on_settings(delta.cluster, applied.image)
         if delta.local is not None:
             results = self._replicas.apply_local(delta.local)
             self._on_roles(delta.local)
-        if delta.cluster is not None and (delta.cluster.configs or delta.cluster.quotas):
-            self._on_settings(delta.cluster, applied.image)
         self._cache.publish(applied, delta.cluster or ClusterDelta(), correlation_id)
         self._on_published()
         return results

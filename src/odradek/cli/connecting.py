@@ -4,7 +4,6 @@ Nothing of the client is imported before a command runs: `--help` must not wait 
 """
 
 import argparse
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ _ADVICE = {
     "UNKNOWN_TOPIC_OR_PARTITION": "`odradek topics list` shows what there is",
     "INVALID_REPLICATION_FACTOR": "lower --replication-factor or start more brokers",
     "MESSAGE_TOO_LARGE": "raise max.message.bytes of the topic (`odradek configs alter`)",
+    "OFFSET_OUT_OF_RANGE": "`odradek consume --offset -1 --json` shows where a partition ends",
     "NOT_ENOUGH_REPLICAS": "bring brokers back or lower min.insync.replicas",
     "UNSUPPORTED_VERSION": "`odradek api-versions` shows what the brokers serve",
     "TOPIC_DELETION_DISABLED": "set delete.topic.enable=true on the brokers",
@@ -76,6 +76,8 @@ def run_with_client(
     work: "Callable[[Client], Awaitable[int]]",
 ) -> int:
     """Connects, does the work, turns errors into one line and exit code 1."""
+    import asyncio
+
     from odradek.client import Client
     from odradek.errors import ApiError, ConfigError
 

@@ -17,6 +17,13 @@ __all__ = ["main"]
 
 # Command -> (module with `add_arguments(parser)` and `run(arguments) -> int`, one line of help).
 COMMANDS = {
+    "serve": ("odradek.cli.serve", "run a broker"),
+    "topics": ("odradek.cli.topics", "create, list, describe, alter and delete topics"),
+    "produce": ("odradek.cli.produce", "send lines of standard input as messages"),
+    "consume": ("odradek.cli.consume", "print the messages of a topic"),
+    "configs": ("odradek.cli.configs", "show and change settings of topics and brokers"),
+    "delete-records": ("odradek.cli.delete_records", "delete the oldest messages of partitions"),
+    "api-versions": ("odradek.cli.api_versions", "show which requests the brokers serve"),
     "log": ("odradek.cli.log", "look into the files of a log"),
 }
 

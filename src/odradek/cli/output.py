@@ -4,7 +4,6 @@ On a terminal a table has headings and aligned columns. Into a pipe go the same 
 tabs and without headings, so that `cut -f1` and `while read` work on them.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 
@@ -36,6 +35,8 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 def print_json(value: object) -> None:
     """Prints one JSON document: indented on a terminal, else on one line."""
+    import json
+
     print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
 
 

@@ -31,7 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--partitions", type=_positive, default=-1, metavar="N", help="default: the broker's"
     )
     create.add_argument(
-        "--replication-factor", type=_positive, default=-1, metavar="N", help="default: the broker's"
+        "--replication-factor",
+        type=_positive,
+        default=-1,
+        metavar="N",
+        help="default: the broker's",
     )
     create.add_argument(
         "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topic"
@@ -87,7 +91,6 @@ def run(arguments: argparse.Namespace) -> int:
 async def _create(client: "Client", arguments: argparse.Namespace) -> int:
     from odradek.client.admin import NewTopic, create_topics
     from odradek.errors import ApiError, ErrorCode
-    from odradek.model import uuid_text
 
     configs = parse_pairs("--config", arguments.config)
     topics = [
@@ -104,16 +107,14 @@ async def _create(client: "Client", arguments: argparse.Namespace) -> int:
     for name, result in results.items():
         if not isinstance(result, ApiError):
             created.append((name, result))
-        elif not (
-            arguments.if_not_exists and result.code is ErrorCode.TOPIC_ALREADY_EXISTS
-        ):
+        elif not (arguments.if_not_exists and result.code is ErrorCode.TOPIC_ALREADY_EXISTS):
             errors.append(result)
     if arguments.json:
         print_json(
             [
                 {
                     "topic": name,
-                    "topic_id": uuid_text(result.topic_id),
+                    "topic_id": _id_text(result.topic_id),
                     "partitions": result.partition_count,
                     "replication_factor": result.replication_factor,
                 }
@@ -202,9 +203,7 @@ async def _alter(client: "Client", arguments: argparse.Namespace) -> int:
     if changes:
         resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in arguments.names}
         altered = await alter_configs(client, dict.fromkeys(resources.values(), changes))
-        failed = {
-            name: error for name in arguments.names if (error := altered[resources[name]])
-        }
+        failed = {name: error for name in arguments.names if (error := altered[resources[name]])}
     growing = [name for name in arguments.names if name not in failed]
     if arguments.partitions is not None and growing:
         grown = await create_partitions(client, dict.fromkeys(growing, arguments.partitions))
@@ -219,9 +218,7 @@ async def _delete(client: "Client", arguments: argparse.Namespace) -> int:
     results = await delete_topics(client, arguments.names)
     failed = {name: error for name, error in results.items() if error is not None}
     missing = [
-        name
-        for name, error in failed.items()
-        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        name for name, error in failed.items() if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ]
     if arguments.if_exists:
         for name in missing:
@@ -252,11 +249,9 @@ def _own_settings(entries: "list[ConfigEntry]") -> dict[str, str | None]:
 
 
 def _topic_json(topic: "TopicView", settings: dict[str, str | None]) -> dict[str, object]:
-    from odradek.model import uuid_text
-
     return {
         "topic": topic.name,
-        "topic_id": uuid_text(topic.topic_id),
+        "topic_id": _id_text(topic.topic_id),
         "internal": topic.is_internal,
         "replication_factor": topic.replication_factor,
         "configs": settings,
@@ -275,11 +270,9 @@ def _topic_json(topic: "TopicView", settings: dict[str, str | None]) -> dict[str
 
 
 def _print_topic(topic: "TopicView", settings: dict[str, str | None]) -> None:
-    from odradek.model import uuid_text
-
     print(
         f"{topic.name}: {_count(len(topic.partitions), 'partition')}, "
-        f"{_count(topic.replication_factor, 'replica')}, id {uuid_text(topic.topic_id)}"
+        f"{_count(topic.replication_factor, 'replica')}, id {_id_text(topic.topic_id)}"
     )
     for key, value in settings.items():
         print(f"{key}={value}")
@@ -297,6 +290,14 @@ def _print_topic(topic: "TopicView", settings: dict[str, str | None]) -> None:
             for one in topic.partitions
         ],
     )
+
+
+def _id_text(topic_id: bytes) -> str:
+    from uuid import UUID
+
+    from odradek.model import uuid_text
+
+    return uuid_text(UUID(bytes=topic_id))
 
 
 def _count(number: int, noun: str) -> str:

@@ -16,6 +16,8 @@ Only the way to ONLINE needs something durable. It goes in rounds:
 2. The driver commits.
 3. `apply_online` takes over what was committed; `learn_conflict` takes over what the store holds
    instead, and says whether the partition goes into the next round.
+4. Where nobody can be elected there is nothing to commit, so nothing shows whether we knew the ISR
+   as it is: the driver reads the partition once and, if it differs, decides again.
 
 A NEW partition is initialized, never elected for: it has no ISR to choose from.
 """

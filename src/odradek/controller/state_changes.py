@@ -11,6 +11,7 @@ Duties towards the machines, in order:
 `ControllerMoved` goes through: whoever handles the event resigns.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
@@ -41,6 +42,7 @@ PartitionResult: TypeAlias = LeaderAndIsr | Exception
 # Rounds of decide and commit in one call. Every further one means that a partition's leader wrote
 # its ISR just in between; nobody does that a hundred times in a row.
 MAX_ROUNDS = 100
+MAX_PIPELINED = 200  # Reads on their way at a time.
 
 _UNCLEAN_KEY = "unclean.leader.election.enable"
 
@@ -124,7 +126,7 @@ class StateChanges:
         initialized = {
             tp for tp in partitions if context.partition_state(tp) is PartitionStatus.NEW
         }
-        remaining = partitions
+        remaining, unread = partitions, set(partitions) - initialized
         for _ in range(MAX_ROUNDS):
             decision = partition_machine.decide_online(
                 context,
@@ -141,6 +143,10 @@ class StateChanges:
             )
             self._count_unclean(decision, outcome)
             remaining = self._learn(outcome, results)
+            # A leader may have widened its ISR without our knowing it yet.
+            doubtful = [tp for tp in decision.failures if tp in unread]
+            remaining += await self._refresh(doubtful, results)
+            unread.difference_update(doubtful)
             if not remaining:
                 break
         results.update((tp, StateChangeFailed(f"{tp}: changes all the time")) for tp in remaining)
@@ -164,6 +170,32 @@ class StateChanges:
                 again.append(conflict.change.tp)
             else:
                 results[conflict.change.tp] = failure
+        return again
+
+    async def _refresh(
+        self, partitions: list[TopicPartition], results: dict[TopicPartition, PartitionResult]
+    ) -> list[TopicPartition]:
+        """Reads partitions nobody could be elected for; returns those that are decided again."""
+        again: list[TopicPartition] = []
+        for start in range(0, len(partitions), MAX_PIPELINED):
+            portion = partitions[start : start + MAX_PIPELINED]
+            states = await asyncio.gather(
+                *(
+                    self.persistence.load(Hint(HintKind.PARTITION, None, tp.topic, tp.partition))
+                    for tp in portion
+                )
+            )
+            for tp, state in zip(portion, states, strict=True):
+                found = state.partitions.get(tp)
+                if found is None or found == self.context.partition_leadership.get(tp):
+                    continue
+                if found.controller_epoch > self.context.epoch:
+                    results[tp] = StateChangeFailed(
+                        f"{tp}: written by a controller of epoch {found.controller_epoch}"
+                    )
+                    continue
+                self.context.partition_leadership[tp] = found
+                again.append(tp)
         return again
 
     def _count_unclean(

@@ -88,6 +88,7 @@ class CloseCause(Enum):
 
     PEER = logging.DEBUG, "the peer hung up"
     BROKEN = logging.DEBUG, "the connection broke"
+    SYSTEM = logging.WARNING, "the system refused"
     IDLE = logging.INFO, "it was idle"
     EXCESS = logging.INFO, "the broker has too many connections"
     SHUTDOWN = logging.DEBUG, "the broker stops"
@@ -343,9 +344,7 @@ class Connection:
                 self._handle_frames(self._host.now_ns())
             if self._mute_state is _NOT_MUTED and not self._is_eof:
                 self._watch_reads()
-                if self._transport.has_pending:
-                    self._read()
-                    return
+                pass
             self._flush()
         except Exception as error:  # noqa: BLE001 - the border of a connection
             self._fail(error)
@@ -485,8 +484,10 @@ class Connection:
                 self.close(CloseCause.TLS, _tls_reason(error))
             case TruncatedFileError():
                 self.close(CloseCause.TRUNCATED, str(error))
-            case OSError():
+            case ConnectionError() | TimeoutError():
                 self.close(CloseCause.BROKEN, str(error))
+            case OSError():
+                self.close(CloseCause.SYSTEM, str(error))
             case _:
                 self.close(CloseCause.BUG, repr(error), error)
 

@@ -228,6 +228,10 @@ class Processor:
                 _log.info("A connection of %s broke before it began: %s", address, error)
                 self._drop(sock, address)
                 continue
+            except Exception:  # noqa: BLE001 - the border between connections
+                _log.exception("A connection of %s could not be set up", address)
+                self._drop(sock, address)
+                continue
             self._connections[connection] = None
             connection.start()
         self._schedule_sweep(self._sweep_ms)

@@ -105,6 +105,7 @@ class SocketServer:
         self._is_processing = False
         self._is_turn_requested = False
         self._tasks: asyncio.TaskGroup | None = None
+        self._suspended: set[asyncio.Task[None]] = set()  # Handlers that wait, by their task.
         planes = config.planes
         self._inter_broker_listener = config.inter_broker_listener
         self.quotas = ConnectionQuotas(
@@ -139,13 +140,16 @@ class SocketServer:
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
     ) -> None:
         assert self._tasks is not None, "left without having been entered"
         self.close()
-        await self._tasks.__aexit__(kind, error, traceback)
+        for task in self._suspended:
+            task.cancel()
+        # The handlers' tasks never fail; an error of the body goes on as it is.
+        await self._tasks.__aexit__(None, None, None)
 
     @property
     def data_channel(self) -> RequestChannel:
@@ -374,7 +378,9 @@ class SocketServer:
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         assert self._tasks is not None, "enter the server before it processes requests"
-        self._tasks.create_task(coroutine)
+        task = self._tasks.create_task(coroutine)
+        self._suspended.add(task)
+        task.add_done_callback(self._suspended.discard)
 
     def _request_turn(self) -> None:
         if not self._is_turn_requested:
@@ -385,8 +391,9 @@ class SocketServer:
         self._is_turn_requested = False
         for plane in self._planes:
             plane.channel.run_queued()
-            for listener in plane.listeners.values():
-                for processor in listener.processors:
+            # What runs here may add or remove either.
+            for listener in tuple(plane.listeners.values()):
+                for processor in tuple(listener.processors):
                     processor.run_turn()
 
 

@@ -3,7 +3,15 @@
 from odradek.replication.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsResult
 from odradek.replication.delayed_fetch import DelayedFetch
 from odradek.replication.delayed_produce import DelayedProduce, ProduceResult
-from odradek.replication.fetching import CONSUMER_ID, FetchParams, FetchPartition, FetchResult
+from odradek.replication.fetching import (
+    CONSUMER_ID,
+    FetchParams,
+    FetchPartition,
+    FetchResult,
+    FetchResults,
+)
+from odradek.replication.gauges import register_fetch_session_metrics
+from odradek.replication.isr_updates import IsrUpdates
 from odradek.replication.partition import Partition
 from odradek.replication.replica_manager import Purgatories, ReplicaManager, ReplicaManagerConfig
 from odradek.replication.stats import ReplicationStats
@@ -17,10 +25,13 @@ __all__ = [
     "FetchParams",
     "FetchPartition",
     "FetchResult",
+    "FetchResults",
+    "IsrUpdates",
     "Partition",
     "ProduceResult",
     "Purgatories",
     "ReplicaManager",
     "ReplicaManagerConfig",
     "ReplicationStats",
+    "register_fetch_session_metrics",
 ]

@@ -2,11 +2,11 @@
 
 It ends when waiting cannot help or has paid, for any of its partitions:
 
-| case                                                                    | why                     |
-|-------------------------------------------------------------------------|-------------------------|
-| it cannot be read any more: gone, not led here, offline, another epoch  | the answer is an error  |
-| the readable end lies on another segment than the fetch offset          | bytes cannot be counted |
-| the reader is a follower and was told a lower high watermark            | it is waited for        |
+| case                                                                   | why                     |
+|------------------------------------------------------------------------|-------------------------|
+| it cannot be read any more: gone, not led here, offline, another epoch | the answer is an error  |
+| the readable end lies on another segment than the fetch offset         | bytes cannot be counted |
+| the reader is a follower and was told a lower high watermark           | it is waited for        |
 
 or when the bytes between fetch offsets and readable ends add up to `min_bytes`. A reader ahead of
 the readable end, as after a change of leader, waits until the end has come. The answer is whatever

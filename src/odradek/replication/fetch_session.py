@@ -13,14 +13,15 @@ request names only what changed since; its answer names only partitions with new
 
 Another n is INVALID_FETCH_SESSION_EPOCH, an unknown id FETCH_SESSION_ID_NOT_FOUND. A session has
 names or ids for its topics, never both: a request of the other kind is
-FETCH_SESSION_TOPIC_ID_ERROR. After epoch 2147483647 comes 1.
+FETCH_SESSION_TOPIC_ID_ERROR. After epoch 2147483647 comes 1. A session that is left without
+partitions ends, and the answer says id 0.
 
 The cache has a fixed number of slots. A newcomer takes the place of a session that was not used
 for a while, or of one with fewer partitions that is not a follower's; otherwise it gets none.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -36,12 +37,18 @@ __all__ = [
     "FetchSessionCache",
     "PartitionKey",
     "SessionPartition",
+    "next_epoch",
 ]
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000  # A session unused for longer may be evicted by anyone.
+
+
+def next_epoch(epoch: int) -> int:
+    """What the request after the one with `epoch` has to say."""
+    return 1 if epoch == _MAX_EPOCH else epoch + 1
 
 
 class PartitionKey(NamedTuple):
@@ -63,7 +70,6 @@ class SessionPartition:
     max_bytes: int
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
-    was_told_error: bool = False
 
     def update(self, other: "SessionPartition") -> None:
         """Takes over what the client wants now."""
@@ -75,19 +81,21 @@ class SessionPartition:
 
     def take_note(self, result: FetchResult) -> bool:
         """Remembers what the answer says; returns whether that is news."""
-        is_news = bool(result.records)
+        is_news = (
+            bool(result.records)
+            or result.preferred_read_replica >= 0
+            or result.diverging_epoch is not None
+        )
         if self.told_high_watermark != result.high_watermark:
             is_news = True
             self.told_high_watermark = result.high_watermark
         if self.told_log_start_offset != result.log_start_offset:
             is_news = True
             self.told_log_start_offset = result.log_start_offset
-        is_error = result.error is not ErrorCode.NONE
-        if is_error:
-            # Said every time, and good news after it must be said, too.
+        if result.error is not ErrorCode.NONE:
+            # An error is news every time, and so is what comes after the last one.
+            is_news = True
             self.told_high_watermark = -1
-        is_news = is_news or is_error or self.was_told_error
-        self.was_told_error = is_error
         return is_news
 
 
@@ -100,21 +108,29 @@ class _Session:
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1  # What the next request has to say.
         self.last_used_ms = 0
-        # In the order of service; one that got records moves to the end.
+        # In the order of service; those that were told of move to the end.
         self.partitions: OrderedDict[PartitionKey, SessionPartition] = OrderedDict()
 
 
 class FetchContext:
-    """One fetch: which partitions to read, and which results to tell."""
+    """One fetch: which partitions to read, and which results to tell.
 
-    __slots__ = ("_session", "is_incremental", "partitions")
+    `partitions` are the client's wishes as of this request. An answer may come late; if the session
+    has moved on by then, because the client asked again on another connection, it is an error and
+    leaves the session as it is.
+    """
+
+    __slots__ = ("_epoch", "_session", "error", "is_incremental", "partitions")
 
     def __init__(
         self, partitions: list[SessionPartition], session: _Session | None, *, is_incremental: bool
     ) -> None:
         self.partitions = partitions
         self.is_incremental = is_incremental
+        # For the answer as a whole; known once the results were selected.
+        self.error = ErrorCode.NONE
         self._session = session
+        self._epoch = 0 if session is None else session.epoch
 
     @property
     def session_id(self) -> int:
@@ -125,16 +141,21 @@ class FetchContext:
         self, results: Sequence[tuple[SessionPartition, FetchResult]]
     ) -> list[tuple[SessionPartition, FetchResult]]:
         """The results to tell, in order; what they say is remembered."""
-        if self._session is None:
+        session = self._session
+        if session is None:
             return list(results)
+        if session.epoch != self._epoch:
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return []
         told = []
         for partition, result in results:
             is_news = partition.take_note(result)
-            if not self.is_incremental or is_news:
+            if not self.is_incremental:
                 told.append((partition, result))
-            if result.records and partition.key in self._session.partitions:
-                # Whoever got something goes to the end, so that a size limit starves nobody.
-                self._session.partitions.move_to_end(partition.key)
+            elif is_news:
+                told.append((partition, result))
+                # Behind those that got nothing, so that a size limit starves nobody.
+                session.partitions.move_to_end(partition.key)
         return told
 
 
@@ -150,7 +171,8 @@ class FetchSessionCache:
         self._slots = slots
         self._random = random
         self._sessions: dict[int, _Session] = {}
-        self.evictions = 0
+        # Told of each session that had to make room.
+        self.on_eviction: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -185,15 +207,19 @@ class FetchSessionCache:
                 session.partitions.update((partition.key, partition) for partition in wanted)
             return FetchContext(list(wanted), session, is_incremental=False)
         session = self._find(session_id, epoch, uses_topic_ids=uses_topic_ids)
-        for key in forgotten:
-            session.partitions.pop(key, None)
         for partition in wanted:
             known = session.partitions.get(partition.key)
             if known is None:
                 session.partitions[partition.key] = partition
             else:
                 known.update(partition)
-        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        # Also when it ends now: an answer that is still to come must see that it did.
+        session.epoch = next_epoch(session.epoch)
+        if not session.partitions:
+            del self._sessions[session_id]
+            return FetchContext([], None, is_incremental=False)
         session.last_used_ms = now_ms
         return FetchContext(list(session.partitions.values()), session, is_incremental=True)
 
@@ -248,5 +274,5 @@ class FetchSessionCache:
 
     def _evict(self, session: _Session) -> bool:
         del self._sessions[session.id]
-        self.evictions += 1
+        self.on_eviction()
         return True

@@ -47,16 +47,14 @@ class HostedPartitions:
     def is_offline(self, tp: TopicPartition) -> bool:
         return tp in self._partitions and self._partitions[tp] is None
 
-    def has_topic(self, topic: str) -> bool:
-        """Whether any partition of a topic is hosted, offline ones included."""
-        return any(tp.topic == topic for tp in self._partitions)
-
-    def leads_topic(self, topic: str) -> bool:
-        """Whether any partition of a topic is led here."""
-        return any(
-            tp.topic == topic and partition is not None and partition.is_leader
+    def topics(self) -> tuple[set[str], set[str]]:
+        """Topics with a partition here, offline ones included; those with one that leads."""
+        led = {
+            tp.topic
             for tp, partition in self._partitions.items()
-        )
+            if partition is not None and partition.is_leader
+        }
+        return {tp.topic for tp in self._partitions}, led
 
     def add(self, partition: Partition) -> None:
         self._partitions[partition.tp] = partition

@@ -8,6 +8,7 @@ no batch. Read again with the first one drained: 80 bytes of the second.
 """
 
 import logging
+from collections.abc import Sequence
 
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.replication.fetching import FetchParams, FetchPartition, FetchResult, FetchResults
@@ -43,7 +44,7 @@ def find_wanted(
 def read_partitions(
     hosted: HostedPartitions,
     params: FetchParams,
-    partitions: list[FetchPartition] | tuple[FetchPartition, ...],
+    partitions: Sequence[FetchPartition],
     all_topics: TopicStats,
 ) -> FetchResults:
     """Reads what there is now; the result of each partition, in order."""
@@ -70,7 +71,7 @@ def read_partitions(
             result = FetchResult(error.code)
         except StorageError:
             result = FetchResult(ErrorCode.KAFKA_STORAGE_ERROR)
-        except Exception:  # noqa: BLE001 - one partition never fails its neighbours; logged
+        except Exception:  # One partition never fails its neighbours.
             logger.exception("%s: read at offset %d failed", wanted.tp, wanted.fetch_offset)
             stats.count_failed_fetch()
             result = FetchResult(ErrorCode.UNKNOWN_SERVER_ERROR)

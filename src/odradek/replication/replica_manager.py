@@ -1,45 +1,41 @@
 """All replicas of this broker: roles in, appends and reads through, parked requests released.
 
-A partition is *hosted* once metadata gave it a role, *offline* once its directory failed, which
-only a restart mends. One bad partition never stops the others of a request: its error is its
-result.
+One bad partition never stops the others of a request: its error is its result.
 
 Answers may come later. `append_records`, `fetch_messages` and `delete_records` call `respond`
-exactly once, before they return or when the purgatory lets go. What an append makes readable is
-checked after its own answer has been given (`_release`), which bounds the stack: an answer that
-appends again only adds keys to the list being worked off.
+exactly once, before they return or when the purgatory lets go. What they changed is noted while
+they run, and the requests that wait for it are checked once they have given their own answer
+(`_release`). An answer that asks for more, as a pipelined client's does, only adds to the notes of
+the call below it: the stack stays flat, and no partition is touched in the middle of its append.
 """
 
 import logging
-import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.clock import Clock
-from odradek.errors import (
-    ApiError,
-    CorruptCheckpointError,
-    ErrorCode,
-    RecordsError,
-    StorageError,
-)
-from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
+from odradek.errors import ApiError, ErrorCode, RecordsError, StorageError
+from odradek.metadata.delta import LocalDelta
 from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown
-from odradek.model import AppendOrigin, LeaderAndIsr, TopicPartition
+from odradek.model import AppendOrigin, TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
+from odradek.records.batch import Buffer
 from odradek.replication.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsResult
 from odradek.replication.delayed_fetch import DelayedFetch
 from odradek.replication.delayed_produce import DelayedProduce, ProduceResult
-from odradek.replication.fetching import FetchParams, FetchPartition, FetchResult
+from odradek.replication.fetching import FetchParams, FetchPartition, FetchResults
+from odradek.replication.gauges import register_replica_gauges
+from odradek.replication.high_watermarks import HighWatermarkCheckpoints
+from odradek.replication.hosted import HostedPartitions
+from odradek.replication.isr import IsrChange
+from odradek.replication.local_reads import find_wanted, read_partitions
 from odradek.replication.partition import Partition
+from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
-from odradek.storage.checkpoints import OffsetCheckpointFile
-from odradek.storage.log import Log
+from odradek.storage.background import BackgroundTasks
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
-from odradek.storage.partition_metadata import read_topic_id, write_topic_id
 from odradek.storage.timestamp_search import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -51,7 +47,7 @@ __all__ = ["Purgatories", "ReplicaManager", "ReplicaManagerConfig"]
 
 logger = logging.getLogger(__name__)
 
-HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+_NONE = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +75,7 @@ class ReplicaManager:
         log_manager: Where logs are.
         purgatories: Where requests wait.
         clock: For lag and intervals.
-        stats: Meters of the topics.
+        stats: Meters of the topics; the gauges of the replicas join them.
         min_insync_replicas: The setting of a topic.
     """
 
@@ -97,29 +93,58 @@ class ReplicaManager:
         self.log_manager = log_manager
         self.purgatories = purgatories
         self.stats = stats
-        self._clock = clock
         self._min_insync_replicas = min_insync_replicas
-        # None stands for a partition whose directory failed.
-        self._partitions: dict[TopicPartition, Partition | None] = {}
-        self._known: Callable[[TopicPartition], bool] = lambda _tp: False
-        self._loaded_high_watermarks: dict[TopicPartition, int] | None = None
-        # Partitions whose state changed while an answer was being given, each once.
-        self._changed: deque[tuple[TopicPartition, bool]] = deque()
-        self._is_releasing = False
+        self._is_broker_alive: Callable[[int], bool] = lambda _broker_id: True
+        self._hosted = HostedPartitions(config.broker_id)
+        self._high_watermarks = HighWatermarkCheckpoints()
+        self._roles = RoleChanges(
+            broker_id=config.broker_id,
+            max_lag_ms=config.max_lag_ms,
+            hosted=self._hosted,
+            log_manager=log_manager,
+            high_watermarks=self._high_watermarks,
+            stats=stats,
+            clock=clock,
+            min_insync_replicas=min_insync_replicas,
+            is_broker_alive=lambda broker_id: self._is_broker_alive(broker_id),
+        )
+        # None: ISRs are not changed from here.
+        self._submit_isr_change: Callable[[Partition, IsrChange], None] | None = None
+        # Partitions whose waiting requests have to be checked, in order, and whether a watermark
+        # of theirs moved.
+        self._changed: dict[TopicPartition, bool] = {}
+        # Whether a call is under way that will look through `_changed` at its end.
+        self._is_busy = False
+        register_replica_gauges(self._hosted, stats.registry)
 
     # Looking up
 
-    def use_metadata(self, is_known: Callable[[TopicPartition], bool]) -> None:
-        """How to tell a partition that lives elsewhere from one that does not exist."""
-        self._known = is_known
+    def use_metadata(
+        self,
+        is_known: Callable[[TopicPartition], bool],
+        is_broker_alive: Callable[[int], bool] | None = None,
+    ) -> None:
+        """How to tell what exists, and who is alive.
 
-    def partitions(self) -> Iterable[Partition]:
+        Args:
+            is_known: Tells a partition that lives elsewhere from one that does not exist.
+            is_broker_alive: Whether a broker is alive and not shutting down.
+        """
+        self._hosted.is_known = is_known
+        if is_broker_alive is not None:
+            self._is_broker_alive = is_broker_alive
+
+    def use_isr_updates(self, submit: Callable[[Partition, IsrChange], None]) -> None:
+        """Who carries out the ISR changes that follow from followers' fetches."""
+        self._submit_isr_change = submit
+
+    def partitions(self) -> list[Partition]:
         """Hosted partitions that are online."""
-        return [partition for partition in self._partitions.values() if partition is not None]
+        return self._hosted.online()
 
     @property
     def offline_count(self) -> int:
-        return sum(partition is None for partition in self._partitions.values())
+        return self._hosted.offline_count
 
     def find_partition(self, tp: TopicPartition, *, expect_leader: bool = False) -> Partition:
         """The hosted partition.
@@ -127,150 +152,42 @@ class ReplicaManager:
         Raises:
             ApiError: KAFKA_STORAGE_ERROR if its directory failed, otherwise by what is known.
         """
-        partition = self._partitions.get(tp)
-        if partition is not None:
-            return partition
-        if tp in self._partitions:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: its log directory is offline")
-        if self._known(tp):
-            code = (
-                ErrorCode.NOT_LEADER_OR_FOLLOWER
-                if expect_leader
-                else ErrorCode.REPLICA_NOT_AVAILABLE
-            )
-            raise ApiError(code, f"{tp} is not hosted by broker {self.config.broker_id}")
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} does not exist here")
-
-    def find_leader(self, tp: TopicPartition) -> Partition:
-        """The hosted partition that a writer wants; whether it leads is found on use."""
-        return self.find_partition(tp, expect_leader=True)
+        return self._hosted.find(tp, expect_leader=expect_leader)
 
     # Roles
 
     def apply_local(self, delta: LocalDelta) -> dict[TopicPartition, ErrorCode]:
         """Takes the roles a controller gave; returns the result of each partition."""
-        results: dict[TopicPartition, ErrorCode] = {}
-        released: list[TopicPartition] = []
-        for hosted in delta.hosted:
-            tp = hosted.state.tp
-            try:
-                results[tp] = self._take_role(hosted)
-                released.append(tp)
-            except ApiError as error:
-                logger.warning("%s: role refused: %s", tp, error)
-                results[tp] = error.code
-            except StorageError as error:
-                logger.error("%s: %s", tp, error)  # noqa: TRY400 - the message says it all
-                self._partitions[tp] = None
-                results[tp] = ErrorCode.KAFKA_STORAGE_ERROR
+        results = {hosted.state.tp: self._roles.take(hosted) for hosted in delta.hosted}
         for stopped in delta.stopped:
-            results[stopped.tp] = self._stop(stopped)
-            released.append(stopped.tp)
-        self._release((tp, True) for tp in released)
+            results[stopped.tp] = self._roles.stop(stopped)
+        self._remove_meters(dict.fromkeys(tp.topic for tp in results))
+        self._release((tp, True) for tp in results)
         return results
 
-    def _take_role(self, hosted: HostedPartition) -> ErrorCode:
-        state = hosted.state
-        tp = state.tp
-        if tp in self._partitions and self._partitions[tp] is None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
-        if self.config.broker_id not in state.replicas:
-            raise ApiError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"broker {self.config.broker_id} is not among the replicas {state.replicas}",
-            )
-        partition = self._partitions.get(tp)
-        self._check_topic_id(hosted, partition)
-        partition = self._partitions.get(tp)
-        if partition is not None and state.leader_epoch <= partition.leader_epoch:
-            raise ApiError(
-                ErrorCode.STALE_CONTROLLER_EPOCH,
-                f"leader epoch {state.leader_epoch} does not exceed {partition.leader_epoch}",
-            )
-        log = self._open_log(hosted)
-        if partition is None:
-            partition = Partition(
-                tp,
-                local_id=self.config.broker_id,
-                clock=self._clock,
-                max_lag_ms=self.config.max_lag_ms,
-            )
-            self._partitions[tp] = partition
-        partition.topic_id = hosted.topic_id or partition.topic_id
-        partition.min_insync_replicas = self._min_insync_replicas(tp.topic)
-        if state.leader == self.config.broker_id:
-            partition.make_leader(state, log)
-            partition.maybe_increment_high_watermark()
-        else:
-            partition.make_follower(state, log)
-        return ErrorCode.NONE
+    def _remove_meters(self, topics: Iterable[str]) -> None:
+        """Forgets the meters of topics that are gone, or have no leader here any more."""
+        hosted, led = self._hosted.topics()
+        for topic in topics:
+            if topic not in hosted:
+                self.stats.remove_topic(topic)
+            elif topic not in led:
+                self.stats.remove_leader_meters(topic)
 
-    def _check_topic_id(self, hosted: HostedPartition, partition: Partition | None) -> None:
-        """A log of another topic of the same name is set aside, or nothing is touched."""
-        tp, wanted = hosted.state.tp, hosted.topic_id
-        log = self.log_manager.get_log(tp)
-        if wanted is None or log is None:
-            return
-        found = partition.topic_id if partition is not None else self._topic_id_of(log)
-        if found is None or found == wanted:
-            return
-        if not hosted.is_new:
-            raise ApiError(
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"the local log belongs to topic id {found}, the controller says {wanted}",
-            )
-        logger.warning("%s: the log of topic id %s is set aside for %s", tp, found, wanted)
-        self._partitions.pop(tp, None)
-        if self._loaded_high_watermarks is not None:
-            self._loaded_high_watermarks.pop(tp, None)
-        self.log_manager.mark_stray(tp)
+    def update_topic_settings(self, topic: str) -> None:
+        """A topic's settings have changed: its partitions take over those that are kept here."""
+        for partition in self._hosted.online():
+            if partition.tp.topic == topic:
+                partition.min_insync_replicas = self._min_insync_replicas(topic)
 
-    def _topic_id_of(self, log: Log) -> uuid.UUID | None:
-        return read_topic_id(log.services.disk, log.directory)
+    def handle_directory_failure(self, directory: LogDirectory) -> list[TopicPartition]:
+        """Partitions whose directory failed answer KAFKA_STORAGE_ERROR until a restart.
 
-    def _open_log(self, hosted: HostedPartition) -> Log:
-        tp = hosted.state.tp
-        log = self.log_manager.get_log(tp)
-        is_fresh = log is None
-        if log is None:
-            log = self.log_manager.get_or_create_log(tp, is_new=hosted.is_new)
-        partition = self._partitions.get(tp)
-        if partition is None:
-            checkpointed = self._checkpointed_high_watermarks().get(tp, log.log_start_offset)
-            log.update_high_watermark(checkpointed)
-            if hosted.topic_id is not None and (is_fresh or self._topic_id_of(log) is None):
-                with log.log_directory.guard("write partition.metadata"):
-                    write_topic_id(log.services.disk, log.directory, hosted.topic_id)
-        return log
-
-    def _stop(self, stopped: StoppedPartition) -> ErrorCode:
-        tp = stopped.tp
-        if tp in self._partitions and self._partitions[tp] is None:
-            return ErrorCode.KAFKA_STORAGE_ERROR if stopped.deletes_log else ErrorCode.NONE
-        partition = self._partitions.get(tp)
-        if (
-            partition is not None
-            and stopped.leader_epoch >= 0
-            and stopped.leader_epoch < partition.leader_epoch
-        ):
-            return ErrorCode.FENCED_LEADER_EPOCH
-        if not stopped.deletes_log:
-            return ErrorCode.NONE
-        self._partitions.pop(tp, None)
-        try:
-            if self.log_manager.get_log(tp) is not None:
-                self.log_manager.delete_log(tp)
-        except StorageError as error:
-            logger.error("%s: %s", tp, error)  # noqa: TRY400 - the message says it all
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        return ErrorCode.NONE
-
-    def handle_directory_failure(self, lost: Iterable[TopicPartition]) -> None:
-        """Partitions whose directory failed answer KAFKA_STORAGE_ERROR until a restart."""
-        gone = [tp for tp in lost if tp in self._partitions]
-        for tp in gone:
-            self._partitions[tp] = None
-        self._release((tp, True) for tp in gone)
+        May be called in the middle of an append, where failures are found. Returns them.
+        """
+        lost = self._hosted.mark_directory_offline(directory)
+        self._release((tp, True) for tp in lost)
+        return lost
 
     # Appending
 
@@ -281,7 +198,7 @@ class ReplicaManager:
         required_acks: int,
         internal_topics_allowed: bool,
         origin: AppendOrigin,
-        entries: Mapping[TopicPartition, bytes | bytearray | memoryview],
+        entries: Mapping[TopicPartition, Buffer],
         respond: Callable[[Mapping[TopicPartition, ProduceResult]], None],
     ) -> None:
         """Appends to leaders here; answers when `required_acks` is satisfied.
@@ -291,67 +208,74 @@ class ReplicaManager:
         if required_acks not in (-1, 0, 1):
             respond(dict.fromkeys(entries, ProduceResult(error=ErrorCode.INVALID_REQUIRED_ACKS)))
             return
-        results: dict[TopicPartition, ProduceResult] = {}
-        required: dict[TopicPartition, int] = {}
-        changed: list[tuple[TopicPartition, bool]] = []
-        for tp, records in entries.items():
-            if not internal_topics_allowed and tp.topic in self.config.internal_topics:
-                results[tp] = ProduceResult(
-                    error=ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    error_message=f"clients must not write to the internal topic {tp.topic}",
+        is_outermost, self._is_busy = not self._is_busy, True
+        try:
+            results: dict[TopicPartition, ProduceResult] = {}
+            pending: dict[TopicPartition, int] = {}
+            for tp, records in entries.items():
+                if not internal_topics_allowed and tp.topic in self.config.internal_topics:
+                    results[tp] = self._refuse_internal(tp)
+                else:
+                    results[tp] = self._append(tp, records, origin, required_acks, pending)
+            if pending:
+                operation = DelayedProduce(
+                    timeout_ms,
+                    required_offsets=pending,
+                    results=results,
+                    find_leader=self._hosted.find_leader,
+                    respond=respond,
+                    on_expired=self.stats.mark_produce_expired,
                 )
-                continue
-            results[tp] = self._append(tp, records, origin, required_acks, required, changed)
-        if required_acks == -1 and required:
-            operation = DelayedProduce(
-                timeout_ms,
-                required_offsets=required,
-                results=results,
-                find_leader=self.find_leader,
-                respond=respond,
-                on_expired=self.stats.mark_produce_expired,
-            )
-            self.purgatories.produce.try_complete_else_watch(operation, list(required))
-        else:
-            respond(results)
-        self._release(changed)
+                self.purgatories.produce.try_complete_else_watch(operation, list(pending))
+            else:
+                respond(results)
+        finally:
+            if is_outermost:
+                self._check_waiting()
+
+    def _refuse_internal(self, tp: TopicPartition) -> ProduceResult:
+        partition = self._hosted.get(tp)
+        (self.stats.all_topics if partition is None else partition.stats).count_produce()
+        return ProduceResult(
+            error=ErrorCode.INVALID_TOPIC_EXCEPTION,
+            error_message=f"clients must not write to the internal topic {tp.topic}",
+        )
 
     def _append(
         self,
         tp: TopicPartition,
-        records: bytes | bytearray | memoryview,
+        records: Buffer,
         origin: AppendOrigin,
         required_acks: int,
-        required: dict[TopicPartition, int],
-        changed: list[tuple[TopicPartition, bool]],
+        pending: dict[TopicPartition, int],
     ) -> ProduceResult:
-        """Appends to one partition; notes what to wait for and what it changed."""
-        stats = self.stats.topic(tp.topic)
-        stats.total_produce_requests.mark()
+        """Appends to one partition; notes what it changed, and what has yet to be waited for."""
+        stats = self.stats.all_topics
         try:
-            partition = self.find_leader(tp)
+            partition = self._hosted.get(tp) or self._hosted.find_leader(tp)
+            stats = partition.stats
             info, moved = partition.append_as_leader(
                 records, origin=origin, required_acks=required_acks
             )
-        except ApiError as error:
-            stats.count_refusal(error.code)
-            return ProduceResult(
-                error=error.code,
-                record_errors=error.record_errors if isinstance(error, RecordsError) else (),
-                error_message=str(error),
-            )
-        except StorageError as error:
-            stats.failed_produce_requests.mark()
-            return ProduceResult(error=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
-        first_offset = -1 if info.first_offset is None else info.first_offset
+        except Exception as error:  # noqa: BLE001 - one partition never fails its neighbours
+            stats.count_produce()
+            stats.count_refusal(error, records)
+            return _refusal(tp, error)
+        stats.count_produce()
         if not info.is_duplicate:
             stats.count_append(info.valid_bytes, info.message_count)
-            changed.append((tp, moved))
-        required[tp] = info.last_offset + 1
+            if moved or tp not in self._changed:
+                self._changed[tp] = moved
+        error_code = _NONE
+        if required_acks == -1:
+            is_enough, error_code = partition.has_enough_replicas(info.last_offset + 1)
+            if not is_enough:
+                pending[tp] = info.last_offset + 1
         return ProduceResult(
-            base_offset=first_offset,
-            log_append_time_ms=info.log_append_time,
-            log_start_offset=info.log_start_offset,
+            error_code,
+            -1 if info.first_offset is None else info.first_offset,
+            info.log_append_time,
+            info.log_start_offset,
         )
 
     # Fetching
@@ -360,7 +284,7 @@ class ReplicaManager:
         self,
         params: FetchParams,
         partitions: Sequence[FetchPartition],
-        respond: Callable[[list[tuple[FetchPartition, FetchResult]]], None],
+        respond: Callable[[FetchResults], None],
         *,
         on_parked: Callable[[DelayedFetch], None] | None = None,
     ) -> None:
@@ -368,114 +292,110 @@ class ReplicaManager:
 
         `on_parked` gets the operation that has to be ended if the asker goes away.
         """
-        results = self._read_all(params, partitions)
-        if params.is_from_follower:
-            self._note_follower(params.replica_id, results)
-        readable = sum(len(r.records) for _, r in results if r.records is not None)
-        if (
-            params.max_wait_ms <= 0
-            or not partitions
-            or readable >= params.min_bytes
-            or any(result.error is not ErrorCode.NONE for _, result in results)
-        ):
-            respond(results)
-            return
-        places = [(w, r.offset_metadata) for w, r in results if r.offset_metadata is not None]
+        is_outermost, self._is_busy = not self._is_busy, True
+        try:
+            results = read_partitions(self._hosted, params, partitions, self.stats.all_topics)
+            if params.replica_id >= 0:
+                self._note_follower(params.replica_id, results)
+            if not partitions or self._is_enough(params, results):
+                self._answer_fetch(params, results, respond)
+            else:
+                self._park_fetch(params, results, respond, on_parked)
+        finally:
+            if is_outermost:
+                self._check_waiting()
+
+    def _is_enough(self, params: FetchParams, results: FetchResults) -> bool:
+        """Whether a fetch is answered at once."""
+        if params.max_wait_ms <= 0:
+            return True
+        readable = 0
+        for wanted, result in results:
+            if result.error is not _NONE or result.diverging_epoch is not None:
+                return True
+            if result.records is not None:
+                readable += result.records.length
+            if params.replica_id >= 0:
+                partition = self._hosted.get(wanted.tp)
+                if partition is not None and partition.is_high_watermark_news_to(params.replica_id):
+                    return True
+        return readable >= params.min_bytes
+
+    def _park_fetch(
+        self,
+        params: FetchParams,
+        results: FetchResults,
+        respond: Callable[[FetchResults], None],
+        on_parked: Callable[[DelayedFetch], None] | None,
+    ) -> None:
+        partitions = [wanted for wanted, _ in results]
+        only_leader = params.only_from_leader
+
+        def read_and_respond() -> None:
+            found = read_partitions(self._hosted, params, partitions, self.stats.all_topics)
+            self._answer_fetch(params, found, respond)
+
         operation = DelayedFetch(
             params,
-            places,
-            find_partition=self.find_partition,
-            read_and_respond=lambda: respond(self._read_all(params, partitions)),
+            [(w, r.offset_metadata) for w, r in results if r.offset_metadata is not None],
+            find_partition=lambda wanted: find_wanted(
+                self._hosted, wanted, only_leader=only_leader
+            ),
+            read_and_respond=read_and_respond,
             on_expired=lambda: self.stats.mark_fetch_expired(params.is_from_follower),
         )
-        parked = not self.purgatories.fetch.try_complete_else_watch(
-            operation, [wanted.tp for wanted in partitions]
-        )
-        if parked and on_parked is not None and not operation.is_completed:
+        self.purgatories.fetch.try_complete_else_watch(operation, [w.tp for w in partitions])
+        if on_parked is not None and not operation.is_completed:
             on_parked(operation)
 
-    def _read_all(
-        self, params: FetchParams, partitions: Sequence[FetchPartition]
-    ) -> list[tuple[FetchPartition, FetchResult]]:
-        """Reads in order under one byte budget; the first batch found may exceed it."""
-        results: list[tuple[FetchPartition, FetchResult]] = []
-        budget = params.max_bytes
-        min_one_message = not params.is_hard_limit
-        isolation, only_leader = params.isolation, params.only_from_leader
-        for wanted in partitions:
-            self.stats.topic(wanted.tp.topic).total_fetch_requests.mark()
-            try:
-                partition = self.find_partition(wanted.tp, expect_leader=only_leader)
-                self._check_fetch_id(wanted, partition)
-                data, offsets = partition.read(
-                    wanted.fetch_offset,
-                    max(0, min(wanted.max_bytes, budget)),
-                    isolation,
-                    current_leader_epoch=wanted.current_leader_epoch,
-                    only_leader=only_leader,
-                    min_one_message=min_one_message,
-                )
-            except ApiError as error:
-                results.append((wanted, FetchResult(error.code)))
-                continue
-            except StorageError:
-                results.append((wanted, FetchResult(ErrorCode.KAFKA_STORAGE_ERROR)))
-                continue
-            records = data.records
-            if records is not None and records.length:
-                budget -= records.length
-                min_one_message = False
-            else:
-                records = None
-            aborted = data.aborted_transactions
-            results.append(
-                (
-                    wanted,
-                    FetchResult(
-                        ErrorCode.NONE,
-                        offsets.high_watermark,
-                        offsets.last_stable_offset,
-                        offsets.log_start_offset,
-                        records,
-                        None
-                        if aborted is None
-                        else [(a.producer_id, a.first_offset) for a in aborted],
-                        -1,
-                        data.offset_metadata,
-                    ),
-                )
-            )
-        return results
-
-    @staticmethod
-    def _check_fetch_id(wanted: FetchPartition, partition: Partition) -> None:
-        if (
-            wanted.topic_id is not None
-            and partition.topic_id is not None
-            and wanted.topic_id != partition.topic_id
-        ):
-            raise ApiError(
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{wanted.tp} has topic id {partition.topic_id}, asked for {wanted.topic_id}",
-            )
-
-    def _note_follower(
-        self, replica_id: int, results: list[tuple[FetchPartition, FetchResult]]
+    def _answer_fetch(
+        self,
+        params: FetchParams,
+        results: FetchResults,
+        respond: Callable[[FetchResults], None],
     ) -> None:
-        changed: list[tuple[TopicPartition, bool]] = []
+        """Gives an answer, and takes note of what it tells."""
         for wanted, result in results:
-            partition = self._partitions.get(wanted.tp)
-            if partition is None or result.error is not ErrorCode.NONE:
+            partition = self._hosted.get(wanted.tp)
+            if partition is None or result.error is not _NONE:
                 continue
-            moved = partition.apply_follower_fetch(
-                replica_id,
-                fetch_offset=wanted.fetch_offset,
-                log_start_offset=wanted.log_start_offset,
-                leader_epoch=wanted.current_leader_epoch,
-            )
-            if moved:
-                changed.append((wanted.tp, True))
-        self._release(changed)
+            size = 0 if result.records is None else result.records.length
+            if params.replica_id < 0:
+                partition.stats.count_bytes_out(size)
+                continue
+            self.stats.replication_bytes_out.mark(size)
+            if params.replica_id in partition.adding_replicas:
+                self.stats.reassignment_bytes_out.mark(size)
+            follower = partition.followers.get(params.replica_id)
+            if follower is not None:
+                follower.told_high_watermark = result.high_watermark
+        respond(results)
+
+    def _note_follower(self, replica_id: int, results: FetchResults) -> None:
+        """Moves watermarks, and perhaps the ISR, by what a follower's fetch says it has."""
+        for wanted, result in results:
+            partition = self._hosted.get(wanted.tp)
+            if (
+                partition is None
+                or result.error is not _NONE
+                or result.diverging_epoch is not None
+                or wanted.current_leader_epoch != partition.leader_epoch
+            ):
+                continue
+            try:
+                if partition.apply_follower_fetch(
+                    replica_id,
+                    fetch_offset=wanted.fetch_offset,
+                    log_start_offset=wanted.log_start_offset,
+                    leader_epoch=wanted.current_leader_epoch,
+                ):
+                    self._changed[wanted.tp] = True
+                if self._submit_isr_change is not None:
+                    change = partition.propose_isr_expansion(replica_id)
+                    if change is not None:
+                        self._submit_isr_change(partition, change)
+            except StorageError as error:
+                logger.warning("%s: %s", wanted.tp, error)
 
     # Offsets
 
@@ -491,19 +411,31 @@ class ReplicaManager:
         """The offset at a time, or an end of what the asker may see.
 
         Raises:
-            ApiError: By partition and epoch.
+            ApiError: By partition and epoch; OFFSET_NOT_AVAILABLE while a new leader does not know
+                yet how far its log is committed, for an older answer could be lower than the last.
             StorageError: The disk failed.
         """
-        partition = self.find_partition(tp, expect_leader=True)
+        partition = self._hosted.find_leader(tp)
         log = partition.log_for(current_leader_epoch, only_leader=True)
         limit = log.log_end_offset
+        is_late = False
         if is_from_consumer:
             limit = log.last_stable_offset if read_committed else log.high_watermark
+            is_late = partition.epoch_start_offset > log.high_watermark
+        if timestamp == EARLIEST_TIMESTAMP:
+            return fetch_offset_by_timestamp(log, timestamp)
+        if timestamp != LATEST_TIMESTAMP:
+            found = fetch_offset_by_timestamp(log, timestamp)
+            if found is not None and found.offset < limit:
+                return found
+        if is_late:
+            raise ApiError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"{tp}: the high watermark {log.high_watermark} has not reached the start"
+                f" {partition.epoch_start_offset} of epoch {partition.leader_epoch}",
+            )
         if timestamp == LATEST_TIMESTAMP:
             return TimestampedOffset(-1, limit, partition.leader_epoch)
-        found = fetch_offset_by_timestamp(log, timestamp)
-        if timestamp == EARLIEST_TIMESTAMP or found is None or found.offset < limit:
-            return found
         return None
 
     def end_offset_for_epoch(
@@ -514,9 +446,7 @@ class ReplicaManager:
         Raises:
             ApiError: By partition and epoch.
         """
-        log = self.find_partition(tp, expect_leader=True).log_for(
-            current_leader_epoch, only_leader=True
-        )
+        log = self._hosted.find_leader(tp).log_for(current_leader_epoch, only_leader=True)
         found = log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset)
         return found.epoch, found.end_offset
 
@@ -536,13 +466,13 @@ class ReplicaManager:
                     raise ApiError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp.topic} is an internal topic"
                     )
-                requested, low_watermark = self.find_leader(tp).delete_records(offset)
+                requested, low_watermark = self._hosted.find_leader(tp).delete_records(offset)
             except ApiError as error:
                 results[tp] = DeleteRecordsResult(error.code)
             except StorageError:
                 results[tp] = DeleteRecordsResult(ErrorCode.KAFKA_STORAGE_ERROR)
             else:
-                results[tp] = DeleteRecordsResult(ErrorCode.NONE, low_watermark)
+                results[tp] = DeleteRecordsResult(_NONE, low_watermark)
                 if low_watermark < requested:
                     pending[tp] = requested
         if not pending:
@@ -552,80 +482,92 @@ class ReplicaManager:
             timeout_ms,
             requested=pending,
             results=results,
-            find_leader=self.find_leader,
+            find_leader=self._hosted.find_leader,
             respond=respond,
         )
         self.purgatories.delete_records.try_complete_else_watch(operation, list(pending))
 
     # In-sync replicas
 
-    def propose_isr_shrinks(self) -> list[tuple[Partition, LeaderAndIsr]]:
+    def propose_isr_shrinks(self) -> list[tuple[Partition, IsrChange]]:
         """What the periodic check wants to store; each is settled by `settle_isr`."""
         return [
-            (partition, proposal)
-            for partition in self.partitions()
-            if (proposal := partition.propose_isr_shrink()) is not None
+            (partition, change)
+            for partition in self._hosted.online()
+            if (change := partition.propose_isr_shrink()) is not None
         ]
 
-    def settle_isr(self, partition: Partition, outcome: AlterIsrOutcome) -> None:
-        """An ISR change was stored or refused; an unknown outcome stays in flight."""
-        change = partition.isr_change
-        if change is None or isinstance(outcome, IsrOutcomeUnknown):
-            return
-        version = outcome.partition_version if isinstance(outcome, IsrAltered) else None
-        if version is None:
+    def settle_isr(self, partition: Partition, change: IsrChange, outcome: AlterIsrOutcome) -> bool:
+        """An ISR change was stored or refused; returns whether the partition has it now.
+
+        Whose outcome is unknown stays in flight. An answer that comes after a newer state from the
+        controller is dropped: its version belongs to another time.
+        """
+        if partition.isr_change is not change or isinstance(outcome, IsrOutcomeUnknown):
+            return False
+        if not isinstance(outcome, IsrAltered):
+            logger.info("%s: ISR %s refused, waiting for the controller", partition.tp, change.isr)
             self.stats.failed_isr_updates.mark()
-        if partition.settle_isr_change(change, version):
-            self._release([(partition.tp, True)])
+            return False
+        is_expansion = len(change.isr) > len(partition.isr)
+        (self.stats.isr_expands if is_expansion else self.stats.isr_shrinks).mark()
+        try:
+            if partition.settle_isr_change(change, outcome.partition_version):
+                self._release([(partition.tp, True)])
+        except StorageError as error:
+            logger.warning("%s: %s", partition.tp, error)
+        return True
 
     # High watermark checkpoints
 
-    def _checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
-        if self._loaded_high_watermarks is None:
-            self._loaded_high_watermarks = {}
-            for directory in self.log_manager.online_directories:
-                checkpoint = _high_watermark_file(directory)
-                try:
-                    self._loaded_high_watermarks.update(checkpoint.read())
-                except CorruptCheckpointError as error:
-                    logger.warning("%s; high watermarks begin at the log starts", error)
-        return self._loaded_high_watermarks
-
-    def checkpoint_high_watermarks(self) -> None:
+    def checkpoint_high_watermarks(self, tasks: BackgroundTasks | None = None) -> None:
         """Writes the high watermarks of all partitions, each to its directory.
 
-        Nothing is written before the first role was taken: a half-filled map would forget the
-        partitions that are still to come.
+        Args:
+            tasks: Where to write; without it the files are durable on return.
         """
-        if self._loaded_high_watermarks is None:
-            return
-        for directory in self.log_manager.online_directories:
-            offsets = {
-                partition.tp: partition.log.high_watermark
-                for partition in self.partitions()
-                if partition.log is not None and partition.log.log_directory is directory
-            }
-            with directory.guard("checkpoint high watermarks"):
-                _high_watermark_file(directory).write(offsets)
+        logs = [p.log for p in self._hosted.online() if p.log is not None]
+        self._high_watermarks.write(logs, tasks)
 
     # Parked requests
 
     def _release(self, changed: Iterable[tuple[TopicPartition, bool]]) -> None:
-        """Checks the requests that wait for these partitions; (partition, watermark moved)."""
-        self._changed.extend(changed)
-        if self._is_releasing:
-            return
-        self._is_releasing = True
+        """Has the requests checked that wait for these partitions; (partition, watermark moved)."""
+        for tp, moved in changed:
+            self._changed[tp] = moved or self._changed.get(tp, False)
+        if not self._is_busy:
+            self._is_busy = True
+            self._check_waiting()
+
+    def _check_waiting(self) -> None:
+        """Works off what was noted; a call that is made meanwhile adds to it."""
+        fetch, produce, delete_records = (
+            self.purgatories.fetch,
+            self.purgatories.produce,
+            self.purgatories.delete_records,
+        )
+        changed = self._changed
         try:
-            while self._changed:
-                tp, moved = self._changed.popleft()
-                self.purgatories.fetch.check_and_complete(tp)
+            while changed:
+                tp = next(iter(changed))
+                moved = changed.pop(tp)
+                fetch.check_and_complete(tp)
                 if moved:
-                    self.purgatories.produce.check_and_complete(tp)
-                    self.purgatories.delete_records.check_and_complete(tp)
+                    produce.check_and_complete(tp)
+                    delete_records.check_and_complete(tp)
         finally:
-            self._is_releasing = False
+            self._is_busy = False
 
 
-def _high_watermark_file(directory: LogDirectory) -> OffsetCheckpointFile:
-    return OffsetCheckpointFile(f"{directory.path}/{HIGH_WATERMARK_FILE}", directory.disk)
+def _refusal(tp: TopicPartition, error: Exception) -> ProduceResult:
+    """What a client is told of an append that was refused, or failed."""
+    if isinstance(error, ApiError):
+        return ProduceResult(
+            error=error.code,
+            record_errors=error.record_errors if isinstance(error, RecordsError) else (),
+            error_message=str(error),
+        )
+    if isinstance(error, StorageError):
+        return ProduceResult(error=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
+    logger.error("%s: append failed", tp, exc_info=error)
+    return ProduceResult(error=ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,7 +1,8 @@
-"""Public helpers for tests: a clock that stands still, a disk that forgets and fails."""
+"""Public helpers for tests: a broker in one line, a clock that stands still, a disk that fails."""
 
+from odradek.testing.broker import AsyncEmbeddedBroker, EmbeddedBroker
 from odradek.testing.clock import ManualClock
 from odradek.testing.disk import SimDisk
 from odradek.testing.faults import SimulatedCrash
 
-__all__ = ["ManualClock", "SimDisk", "SimulatedCrash"]
+__all__ = ["AsyncEmbeddedBroker", "EmbeddedBroker", "ManualClock", "SimDisk", "SimulatedCrash"]

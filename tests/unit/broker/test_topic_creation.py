@@ -1,14 +1,22 @@
 """Topics that are made because somebody asks for them."""
 
+import dataclasses
 import logging
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
+from odradek.broker.handlers.metadata import handle_metadata
 from odradek.broker.topic_creation import MAX_CREATIONS, AutoTopicCreator
 from odradek.errors import ErrorCode
-from tests.unit.broker.handlers.handler_fakes import FakeController, run
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeController, run
 
 
 class Creation:
@@ -74,3 +82,24 @@ def test_a_broker_that_is_not_the_controller_leaves_it(caplog: pytest.LogCapture
     creation.creator.start_creation("a")
     creation.run_all()
     assert "cannot be created" in caplog.text
+
+
+def test_metadata_for_a_missing_topic_makes_it() -> None:
+    """02:N-22."""
+    creation = Creation()
+    broker = BrokerFixture()
+    broker.context = dataclasses.replace(broker.context, topic_creator=creation.creator)
+
+    def ask() -> list[tuple[str | None, int, list[int]]]:
+        message = MetadataRequest(topics=[MetadataRequestTopic(name="test-topic")])
+        answer = broker.ask(handle_metadata, ApiKey.METADATA, message, 5, MetadataResponse)
+        return [
+            (topic.name, topic.error_code, [p.leader_id for p in topic.partitions])
+            for topic in answer.topics
+        ]
+
+    assert ask() == [("test-topic", ErrorCode.LEADER_NOT_AVAILABLE, [])]
+    creation.run_all()
+    assert [call for call, _ in creation.controller.calls] == ["create"]
+    broker.publish_topic("test-topic")
+    assert ask() == [("test-topic", ErrorCode.NONE, [0])]

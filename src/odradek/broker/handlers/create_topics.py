@@ -24,6 +24,7 @@ from odradek.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.schema import replace
 
 __all__ = ["handle_create_topics"]
 
@@ -150,29 +151,20 @@ def _timed_out(result: TopicResult) -> TopicResult:
 
 
 def _row(result: TopicResult, request: Request, context: BrokerContext) -> CreatableTopicResult:
-    topic_id = ZERO_UUID if result.topic_id is None else result.topic_id.bytes
+    row = CreatableTopicResult(
+        name=result.name,
+        topic_id=ZERO_UUID if result.topic_id is None else result.topic_id.bytes,
+        error_code=result.error,
+        error_message=result.message,
+    )
     if result.error is not ErrorCode.NONE or request.header.api_version < _FIRST_CONFIGS_VERSION:
-        return CreatableTopicResult(
-            name=result.name,
-            topic_id=topic_id,
-            error_code=result.error,
-            error_message=result.message,
-        )
+        return row
     if not context.authorizer.is_allowed(
         request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name
     ):
-        return CreatableTopicResult(
-            name=result.name,
-            topic_id=topic_id,
-            error_code=ErrorCode.NONE,
-            error_message=None,
-            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        )
-    return CreatableTopicResult(
-        name=result.name,
-        topic_id=topic_id,
-        error_code=ErrorCode.NONE,
-        error_message=None,
+        return replace(row, topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return replace(
+        row,
         num_partitions=result.partition_count,
         replication_factor=result.replication_factor,
         configs=_configs(result, context),

@@ -94,8 +94,6 @@ class FakeConnection:
 
     def complete(self, response: Response) -> None: ...
 
-    def on_close(self, call: Callable[[], object]) -> None: ...
-
 
 class FakeController:
     """Notes what it is asked for and says yes, unless told otherwise.

@@ -1,0 +1,66 @@
+"""`odradek api-versions`: which requests the brokers serve."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from odradek.cli.connecting import add_connection_arguments, add_json_argument, run_with_client
+from odradek.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from odradek.client import Client
+
+__all__ = ["add_arguments", "run"]
+
+_DESCRIPTION = """\
+Shows for every broker which requests it serves in which versions, and the newest version that this
+client speaks, too (USABLE; empty if there is none).
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.description = _DESCRIPTION
+    add_json_argument(parser)
+    add_connection_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Asks every broker."""
+    return run_with_client("api-versions", arguments, lambda client: _show(client, arguments))
+
+
+async def _show(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin import describe_api_versions
+
+    brokers = await describe_api_versions(client)
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "broker": broker.node_id,
+                    "host": broker.host,
+                    "port": broker.port,
+                    "apis": [
+                        {
+                            "key": api.key,
+                            "name": api.name,
+                            "min": api.versions.first,
+                            "max": api.versions.last,
+                            "usable": api.usable,
+                        }
+                        for api in broker.apis
+                    ],
+                }
+                for broker in brokers
+            ]
+        )
+    else:
+        print_table(
+            ("BROKER", "KEY", "API", "VERSIONS", "USABLE"),
+            [
+                (broker.node_id, api.key, api.name, api.versions, api.usable)
+                for broker in brokers
+                for api in broker.apis
+            ],
+        )
+    return 0

@@ -1,0 +1,133 @@
+"""`odradek serve`: runs a broker until it is told to stop."""
+
+import argparse
+import os
+import signal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from odradek.cli.connecting import CommandError, parse_pairs
+from odradek.cli.output import print_error
+
+if TYPE_CHECKING:
+    from odradek.broker.config import BrokerSettings
+
+__all__ = ["add_arguments", "run"]
+
+_DESCRIPTION = """\
+Runs one broker, which is a cluster of its own, and prints a line when it serves clients. Ctrl-C or
+SIGTERM stop it in order; a second one at once.
+
+Settings have Kafka's names. They come from, each stronger than the one before: defaults, the file,
+variables such as ODRADEK_LOG_RETENTION_MS, the command line.
+"""
+
+_EXAMPLES = """\
+examples:
+  odradek serve --data /var/lib/odradek
+  odradek serve --listen 127.0.0.1:0                       # any free port; the line tells which
+  odradek serve --config server.properties --set num.partitions=6
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--config", metavar="FILE", help="a server.properties file")
+    parser.add_argument(
+        "--data", metavar="DIR", help="where data is kept: log.dirs (default: odradek-data)"
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="where clients connect: listeners, in plain text (default: 127.0.0.1:9092)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any setting; may be repeated",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="default: info",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="of the log on standard error (default: text)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the broker; returns 0 after SIGTERM, 130 after Ctrl-C, 1 if it could not start."""
+    import asyncio
+
+    from odradek.broker.config import load_broker_settings
+    from odradek.cli.logging_setup import set_up_logging
+    from odradek.errors import OdradekError
+
+    try:
+        settings = load_broker_settings(arguments.config, _overrides(arguments), os.environ)
+        set_up_logging(arguments.log_level, arguments.log_format)
+        return asyncio.run(_serve(settings))
+    except (CommandError, OdradekError) as error:
+        print_error("serve", str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print_error("serve", f"{where}{error.strerror or error}")
+    return 1
+
+
+def _overrides(arguments: argparse.Namespace) -> Mapping[str, str]:
+    overrides = parse_pairs("--set", arguments.set)
+    for option, key, value in (
+        ("--data", "log.dirs", arguments.data),
+        ("--listen", "listeners", arguments.listen and f"PLAINTEXT://{arguments.listen}"),
+    ):
+        if value is None:
+            continue
+        if key in overrides:
+            raise CommandError(f"{option} and --set {key}=… are the same; give one of them")
+        overrides[key] = value
+    return overrides
+
+
+async def _serve(settings: "BrokerSettings") -> int:
+    import asyncio
+
+    from odradek.broker.broker import Broker
+
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[signal.Signals] = loop.create_future()
+
+    def on_signal(number: signal.Signals) -> None:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(one)  # The next one ends the process.
+        told.set_result(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    broker = Broker(settings)
+    start = asyncio.ensure_future(broker.start())
+    try:
+        await asyncio.wait((start, told), return_when=asyncio.FIRST_COMPLETED)
+        if not start.done():
+            start.cancel()
+            await asyncio.wait((start,))
+        else:
+            await start
+            addresses = ", ".join(
+                f"{endpoint.host}:{endpoint.port}" for endpoint in broker.bound_endpoints
+            )
+            print(f"odradek: broker {settings.node.id} ready on {addresses}", flush=True)
+        reason = await told
+    finally:
+        await broker.stop()
+    return 130 if reason is signal.SIGINT else 0

@@ -1,0 +1,120 @@
+"""ISR changes on their way: sent to the cluster, settled when the answer is there.
+
+Duties towards the partitions, in order, for each change that one of them proposed:
+
+1. send it, with the epoch of the controller that made the partition's leader;
+2. if the outcome is unknown, send the same again after a pause. The port compares versions, so a
+   change that was stored is found to be ours, and one that was not is stored then;
+3. tell the replica manager what became of it. It drops an answer that comes too late.
+
+Where the controller has to be told of changes that a leader stores itself, they are collected in
+`IsrNotifications` and announced from time to time.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from odradek.clock import Clock
+from odradek.errors import OdradekError
+from odradek.metadata.ports import AlterIsrOutcome, ControllerPort, IsrAltered, IsrOutcomeUnknown
+from odradek.model import TopicPartition
+from odradek.replication.isr import IsrChange
+from odradek.replication.isr_notifications import CHECK_INTERVAL_MS, IsrNotifications
+from odradek.replication.partition import Partition
+from odradek.replication.replica_manager import ReplicaManager
+
+__all__ = ["RETRY_PAUSE_S", "IsrUpdates"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 0.1
+
+Announce = Callable[[tuple[TopicPartition, ...]], Awaitable[None]]
+
+
+class IsrUpdates:
+    """Carries out what the partitions of a broker propose.
+
+    Args:
+        replicas: The partitions; from now on it hands every proposal to this.
+        port: The cluster.
+        clock: For the age of what is to be announced.
+        spawn: Runs a coroutine as a task that somebody owns.
+        sleep: Waits for some seconds.
+        announce: Tells the controller of partitions whose ISR was stored; None where it knows.
+    """
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        port: ControllerPort,
+        *,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        sleep: Callable[[float], Awaitable[None]],
+        announce: Announce | None = None,
+    ) -> None:
+        self._replicas = replicas
+        self._port = port
+        self._clock = clock
+        self._spawn = spawn
+        self._sleep = sleep
+        self._announce = announce
+        self.notifications = IsrNotifications(clock.monotonic_ms())
+        replicas.use_isr_updates(self.submit)
+
+    def submit(self, partition: Partition, change: IsrChange) -> None:
+        """Begins to store a change that a partition proposed."""
+        self._spawn(self._store(partition, change))
+
+    async def _store(self, partition: Partition, change: IsrChange) -> None:
+        while partition.isr_change is change:
+            outcome = await self._alter(partition.tp, change)
+            is_new = self._replicas.settle_isr(partition, change, outcome)
+            if isinstance(outcome, IsrAltered) and is_new and self._announce is not None:
+                self.notifications.record(partition.tp, self._clock.monotonic_ms())
+            if not isinstance(outcome, IsrOutcomeUnknown):
+                return
+            await self._sleep(RETRY_PAUSE_S)
+
+    async def _alter(self, tp: TopicPartition, change: IsrChange) -> AlterIsrOutcome:
+        try:
+            return await self._port.alter_isr(
+                tp, change.state, controller_epoch=change.controller_epoch
+            )
+        except OdradekError as error:
+            # Taking it for failed could acknowledge records that a member of the real ISR lacks.
+            logger.warning("%s: whether ISR %s was stored is unknown: %s", tp, change.isr, error)
+            return IsrOutcomeUnknown()
+
+    # Periodic work
+
+    def shrink(self) -> None:
+        """Begins to drop the members that stopped keeping up."""
+        for partition, change in self._replicas.propose_isr_shrinks():
+            self.submit(partition, change)
+
+    async def announce_due(self) -> None:
+        """Tells the controller of what was stored, if it is time."""
+        due = self.notifications.due(self._clock.monotonic_ms())
+        if not due or self._announce is None:
+            return
+        try:
+            await self._announce(due)
+        except OdradekError as error:
+            logger.warning("%d ISR changes are announced later: %s", len(due), error)
+            return
+        self.notifications.mark_propagated(due, self._clock.monotonic_ms())
+
+    async def run_expiration(self) -> None:
+        """Shrinks for ever, twice as often as a member may lag."""
+        while True:
+            await self._sleep(self._replicas.config.max_lag_ms / 2000)
+            self.shrink()
+
+    async def run_announcements(self) -> None:
+        """Announces for ever."""
+        while True:
+            await self._sleep(CHECK_INTERVAL_MS / 1000)
+            await self.announce_due()

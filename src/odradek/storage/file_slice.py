@@ -1,0 +1,36 @@
+"""A piece of a segment file that is read, or sent, when its time comes."""
+
+from odradek.files import Disk
+
+__all__ = ["FileSlice"]
+
+
+class FileSlice:
+    """Bytes [position, position + length) of an open segment file, to be sent or read.
+
+    Its length is that of the bytes, so that it can stand for them in a response.
+    """
+
+    __slots__ = ("disk", "fd", "length", "position")
+
+    def __init__(self, disk: Disk, fd: int, position: int, length: int) -> None:
+        self.disk = disk
+        self.fd = fd
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        return f"FileSlice(fd={self.fd}, position={self.position}, length={self.length})"
+
+    def read(self) -> bytes:
+        """The bytes; fewer if the file was truncated meanwhile."""
+        data: bytes = self.disk.pread(self.fd, self.length, self.position)
+        while len(data) < self.length:
+            more = self.disk.pread(self.fd, self.length - len(data), self.position + len(data))
+            if not more:
+                break
+            data += more
+        return data

@@ -1,0 +1,218 @@
+"""A whole broker for tests: started in one line, gone with its data afterwards.
+
+From ordinary tests, with any client, since the broker runs on a loop in a thread of its own::
+
+    with EmbeddedBroker() as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+From coroutines, on the loop of the test::
+
+    async with AsyncEmbeddedBroker() as broker:
+        ...
+
+Both listen on a free loopback port, keep their data in a temporary directory and read no
+environment variables. Neither the broker nor asyncio is imported before one starts: pytest loads
+this package at every start, wherever Odradek is installed.
+"""
+
+import contextlib
+import os
+import tempfile
+import threading
+from collections.abc import Coroutine, Mapping
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from odradek.broker.broker import Broker
+
+__all__ = ["AsyncEmbeddedBroker", "EmbeddedBroker"]
+
+_DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
+    {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        # One is enough for a test, and quicker to make.
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+    }
+)
+
+
+class AsyncEmbeddedBroker:
+    """A broker on the running loop, from `async with` to its end."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """
+        Args:
+            settings: Kafka's names, e.g. ``{"auto.create.topics.enable": "false"}``.
+            data_dir: Kept afterwards, so that a second broker finds what the first one left;
+                without it a temporary directory, which is removed.
+        """
+        self._settings = dict(settings or {})
+        self._data_dir = data_dir
+        self._broker: Broker | None = None
+        self._cleanup = contextlib.ExitStack()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` for clients.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+        if self._broker is None:
+            raise RuntimeError("the broker is not running: use it inside of `with`")
+        return ",".join(
+            f"{endpoint.host}:{endpoint.port}" for endpoint in self._broker.bound_endpoints
+        )
+
+    async def __aenter__(self) -> Self:
+        """Start.
+
+        Raises:
+            ConfigError: a setting cannot be used.
+        """
+        from odradek.broker.broker import Broker
+        from odradek.broker.config import load_broker_settings
+
+        data_dir = self._data_dir
+        if data_dir is None:
+            # Removal of a directory that a late task of the broker still writes to must not fail.
+            data_dir = self._cleanup.enter_context(
+                tempfile.TemporaryDirectory(prefix="odradek-", ignore_cleanup_errors=True)
+            )
+        try:
+            overrides = {**_DEFAULTS, "log.dirs": os.fspath(data_dir), **self._settings}
+            broker = Broker(load_broker_settings(None, overrides, {}))
+            try:
+                await broker.start()
+            except BaseException:
+                await broker.stop()
+                raise
+        except BaseException:
+            self._cleanup.close()
+            raise
+        self._broker = broker
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        broker, self._broker = self._broker, None
+        try:
+            if broker is not None:
+                await broker.stop()
+        finally:
+            self._cleanup.close()
+
+
+class EmbeddedBroker:
+    """A broker on a thread of its own, from `with` to its end, or from `start` to `stop`."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """
+        Args:
+            settings: Kafka's names, e.g. ``{"auto.create.topics.enable": "false"}``.
+            data_dir: Kept afterwards; without it a temporary directory, which is removed.
+        """
+        self._broker = AsyncEmbeddedBroker(settings, data_dir=data_dir)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` for clients.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+        return self._broker.bootstrap_servers
+
+    def start(self) -> None:
+        """Start; returns when clients are served.
+
+        Raises:
+            RuntimeError: it is running already.
+            ConfigError: a setting cannot be used.
+        """
+        import asyncio
+
+        if self._thread is not None:
+            raise RuntimeError("the broker is running already")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="odradek-broker", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._run(self._broker.__aenter__())
+        except BaseException:
+            self._end_loop()
+            raise
+
+    def stop(self) -> None:
+        """Stop in order; a second call does nothing."""
+        if self._thread is None:
+            return
+        try:
+            self._run(self._broker.__aexit__(None, None, None))
+        finally:
+            self._end_loop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _run(self, work: Coroutine[Any, Any, object]) -> None:
+        import asyncio
+
+        assert self._loop is not None, "the thread is running"
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _end_loop(self) -> None:
+        import asyncio
+
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        assert loop is not None, "the thread is running"
+        assert thread is not None, "the thread is running"
+        asyncio.run_coroutine_threadsafe(_end_tasks(loop), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _end_tasks(loop: "asyncio.AbstractEventLoop") -> None:
+    """Leave nothing behind that would complain when it is collected."""
+    import asyncio
+
+    current = asyncio.current_task()
+    tasks = [task for task in asyncio.all_tasks() if task is not current]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
