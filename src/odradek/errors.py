@@ -321,7 +321,7 @@ class RecordBatchTooLargeError(ApiError):
 
 
 class DisconnectedError(ApiError):
-    """A connection to a broker could not be made or ended; whether a request was done is unknown."""
+    """A connection to a broker failed or ended; whether a request was done is unknown."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)

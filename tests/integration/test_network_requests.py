@@ -105,6 +105,8 @@ def test_the_next_request_is_not_begun_before_the_one_before_is_answered() -> No
                 assert await two.receive() == (3, b"now")
                 await eventually(lambda: bool(parked))
                 one.send(request_frame(4, b"wait") + request_frame(5, b"now"))
+                for _ in range(5):
+                    await asyncio.sleep(0.001)
                 assert len(parked) == 1
                 assert bytes(parked[0].body) == b"wait"  # Untouched as long as it is in process.
                 channel.send_response(answer(parked[0], b"first"))

@@ -34,7 +34,11 @@ class LoopTasks:
 
         def finish(finished: asyncio.Future[None]) -> None:
             self._pending.discard(finished)
-            done(finished.exception())
+            error = asyncio.CancelledError() if finished.cancelled() else finished.exception()
+            if error is not None and not isinstance(error, OSError):
+                # The disk's errors are for `done` to judge; others nobody reckons with.
+                logger.error("background work failed: %r", error, exc_info=error)
+            done(error)
 
         future.add_done_callback(finish)
 
@@ -46,13 +50,16 @@ class LoopTasks:
 
         def run() -> None:
             self._timers.discard(timer)
-            action()
+            try:
+                action()
+            except Exception:
+                logger.exception("postponed work failed")
 
         timer = self._loop.call_later(delay_ms / 1000, run)
         self._timers.add(timer)
 
     async def stop(self) -> None:
-        """Drops what is postponed and waits for what is running."""
+        """Drops what is postponed and waits for what is running, and for what that submits."""
         self._is_stopped = True
         for timer in self._timers:
             timer.cancel()

@@ -56,6 +56,10 @@ class RequestQuotas(Protocol):
 
     def fetch_throttle_ms(self, request: Request, size: int) -> int: ...
 
+    def max_fetch_bytes(self, request: Request) -> int | None:
+        """The most a client may be sent at once; None without a quota."""
+        ...
+
     def request_throttle_ms(self, request: Request, busy_ns: int) -> int:
         """Counts the time a request kept the loop busy."""
         ...

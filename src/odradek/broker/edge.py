@@ -6,9 +6,10 @@
 | StopReplica    | local: stops                              | an error per partition            |
 | UpdateMetadata | cluster: brokers, partitions, ids         | one error                         |
 
-A request of an older controller (11) or for an earlier life of this broker (77) changes nothing.
-Topic creation is not notified, so the configs of a topic that is new here are read before its
-first log is made; otherwise a compacted topic would run with deletion by time.
+A request of an older controller (11), for an earlier life of this broker (77), or one that cannot
+be meant (42) changes nothing. Topic creation is not notified, so the configs of a topic that is new
+here are read before its first log is made; otherwise a compacted topic would run with deletion by
+time. While they are read, others may be served; so every check comes after that.
 """
 
 import logging
@@ -111,6 +112,7 @@ class MetadataEdge:
         try:
             self._check_broker_epoch(request.broker_epoch)
             cluster = await self._configs_of_new_topics(hosted)
+            self._check_broker_epoch(request.broker_epoch)
             results = self._publisher.publish(
                 ImageDelta(
                     cluster=cluster,
@@ -145,21 +147,31 @@ class MetadataEdge:
     async def _configs_of_new_topics(
         self, hosted: Iterable[HostedPartition]
     ) -> ClusterDelta | None:
+        """Reads the overrides of topics whose configs the image does not hold.
+
+        Raises:
+            StoreError: They could not be read; the controller sends its request again.
+        """
         new = {
             h.state.topic: h.topic_id
             for h in hosted
-            if h.topic_id is not None
-            and not self._publisher.image.holds_configs_of(h.state.topic, h.topic_id)
+            if not self._holds_configs_of(h.state.topic, h.topic_id)
         }
-        configs: dict[ConfigResource, Mapping[str, str]] = {}
-        owners: dict[str, uuid.UUID] = {}
-        for topic, topic_id in new.items():
-            read = await self._read_topic_configs(topic)
-            configs[ConfigResource(ConfigResourceType.TOPIC, topic)] = read or {}
-            owners[topic] = topic_id
         if not new:
             return None
+        configs = {
+            ConfigResource(ConfigResourceType.TOPIC, topic): await self._read_topic_configs(topic)
+            or {}
+            for topic in new
+        }
+        owners = {topic: topic_id for topic, topic_id in new.items() if topic_id is not None}
         return ClusterDelta(configs=configs, config_owners=owners)
+
+    def _holds_configs_of(self, topic: str, topic_id: uuid.UUID | None) -> bool:
+        image = self._publisher.image
+        if topic_id is None:  # A controller that sends no ids: all there is to go by is the name.
+            return topic in image.topics
+        return image.holds_configs_of(topic, topic_id)
 
     # StopReplica
 
@@ -200,40 +212,48 @@ class MetadataEdge:
     # UpdateMetadata
 
     def _handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        delta = ClusterDelta(
-            controller_epoch=request.controller_epoch,
-            membership=Membership(
-                request.controller_id if request.controller_id >= 0 else None,
-                tuple(_broker(broker) for broker in request.live_brokers),
-            ),
-            partitions=tuple(
-                PartitionState(
-                    topic=topic.topic_name,
-                    partition=p.partition_index,
-                    leader=p.leader,
-                    leader_epoch=p.leader_epoch,
-                    isr=tuple(p.isr),
-                    replicas=tuple(p.replicas),
-                    partition_version=p.zk_version,
-                    controller_epoch=p.controller_epoch,
-                    offline_replicas=tuple(p.offline_replicas),
-                )
-                for topic in request.topic_states
-                for p in topic.partition_states
-            ),
-            topic_ids={
-                topic.topic_name: topic_id
-                for topic in request.topic_states
-                if (topic_id := _topic_id(topic.topic_id)) is not None
-            },
-        )
         try:
             self._check_broker_epoch(request.broker_epoch)
-            self._publisher.publish(ImageDelta(cluster=delta))
+            self._publisher.publish(ImageDelta(cluster=_cluster_delta(request)))
         except ApiError as error:
             logger.warning("UpdateMetadata refused: %s", error)
             return UpdateMetadataResponse(error_code=error.code)
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+
+def _cluster_delta(request: UpdateMetadataRequest) -> ClusterDelta:
+    """What an UpdateMetadata says.
+
+    Raises:
+        ApiError: INVALID_REQUEST, a broker is described in a way that cannot be meant.
+    """
+    return ClusterDelta(
+        controller_epoch=request.controller_epoch,
+        membership=Membership(
+            request.controller_id if request.controller_id >= 0 else None,
+            tuple(_broker(broker) for broker in request.live_brokers),
+        ),
+        partitions=tuple(
+            PartitionState(
+                topic=topic.topic_name,
+                partition=p.partition_index,
+                leader=p.leader,
+                leader_epoch=p.leader_epoch,
+                isr=tuple(p.isr),
+                replicas=tuple(p.replicas),
+                partition_version=p.zk_version,
+                controller_epoch=p.controller_epoch,
+                offline_replicas=tuple(p.offline_replicas),
+            )
+            for topic in request.topic_states
+            for p in topic.partition_states
+        ),
+        topic_ids={
+            topic.topic_name: topic_id
+            for topic in request.topic_states
+            if (topic_id := _topic_id(topic.topic_id)) is not None
+        },
+    )
 
 
 def _topic_id(data: bytes) -> uuid.UUID | None:
@@ -248,9 +268,19 @@ def _broker(message: UpdateMetadataBroker) -> Broker:
                 endpoint.host,
                 endpoint.port,
                 endpoint.listener,
-                SecurityProtocol(endpoint.security_protocol),
+                _security_protocol(message.id, endpoint.security_protocol),
             )
             for endpoint in message.endpoints
         ),
         message.rack,
     )
+
+
+def _security_protocol(broker_id: int, number: int) -> SecurityProtocol:
+    try:
+        return SecurityProtocol(number)
+    except ValueError:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {broker_id}: expected a security protocol of 0 to 3, found {number}",
+        ) from None

@@ -1,7 +1,8 @@
 """Producer ids: blocks that belong to this broker alone, handed out one by one.
 
 The next block is fetched in the background once nine tenths of the current one are used, so that
-clients rarely wait for the store.
+clients rarely wait for the store. One fetch is under way at a time; whoever runs out of ids waits
+for it. A block is never given back: ids that are lost with a stop are never used.
 """
 
 import asyncio
@@ -38,8 +39,8 @@ class ProducerIdAllocator:
         self._block = ProducerIds(0, -1)
         self._next_id = 0
         self._reserve: ProducerIds | None = None
-        self._is_fetching = False
-        self._lock = asyncio.Lock()
+        self._is_prefetching = False
+        self._fetching = asyncio.Lock()
 
     async def next_id(self) -> int:
         """The next id.
@@ -48,7 +49,7 @@ class ProducerIdAllocator:
             ApiError: COORDINATOR_LOAD_IN_PROGRESS, none can be had now; clients try again.
         """
         if self._next_id > self._block.last_id:
-            async with self._lock:
+            async with self._fetching:
                 if self._next_id > self._block.last_id:
                     self._take(self._reserve or await self._fetch())
         producer_id = self._next_id
@@ -63,7 +64,7 @@ class ProducerIdAllocator:
     async def _fetch(self) -> ProducerIds:
         try:
             return await self._allocate()
-        except StoreError as error:
+        except (StoreError, ApiError) as error:
             raise ApiError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids to be had: {error}"
             ) from error
@@ -71,14 +72,15 @@ class ProducerIdAllocator:
     def _maybe_prefetch(self) -> None:
         size = self._block.last_id - self._block.first_id + 1
         used = self._next_id - self._block.first_id
-        if self._reserve is None and not self._is_fetching and used >= size * _PREFETCH_SHARE:
-            self._is_fetching = True
+        if self._reserve is None and not self._is_prefetching and used >= size * _PREFETCH_SHARE:
+            self._is_prefetching = True
             self._spawn(self._prefetch())
 
     async def _prefetch(self) -> None:
         try:
-            self._reserve = await self._fetch()
+            async with self._fetching:
+                self._reserve = await self._fetch()
         except ApiError as error:
             logger.warning("%s", error)
         finally:
-            self._is_fetching = False
+            self._is_prefetching = False

@@ -3,8 +3,8 @@
 Steps of a publish; the later see what the earlier made:
 
 1. the next image is made (an older controller's delta is refused here);
-2. changed configs and quotas take effect (`on_settings`): a log that is made in the next step
-   must have its topic's own;
+2. changed configs, quotas, access rules and credentials take effect (`on_settings`): a log that is
+   made in the next step must have its topic's own;
 3. replicas take their roles, with brokers and topic configs of the *next* image;
 4. coordinators of internal partitions follow (`on_roles`);
 5. the request-side cache shows the image, and whoever waits for metadata looks again.
@@ -12,8 +12,8 @@ Steps of a publish; the later see what the earlier made:
 Nothing here awaits, so a publish is one step for everybody else on the loop.
 """
 
-import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from odradek.errors import ErrorCode
 from odradek.metadata.cache import MetadataCache
@@ -24,8 +24,6 @@ from odradek.replication import ReplicaManager
 
 __all__ = ["Publisher"]
 
-logger = logging.getLogger(__name__)
-
 
 class Publisher:
     """Applies deltas to the parts of one broker.
@@ -33,8 +31,9 @@ class Publisher:
     Args:
         cache: What clients are told from.
         replicas: Takes roles.
-        on_settings: Called with a delta that changes configs or quotas and the image it gave.
-        on_roles: Called with a delta that changed roles.
+        on_settings: Called with a delta that changes settings and the image it gave.
+        on_roles: Called with what of a delta was obeyed: a role that was refused must not move a
+            coordinator, either.
         on_published: Called after each publish.
     """
 
@@ -66,11 +65,31 @@ class Publisher:
         applied = apply_delta(self.image, delta)
         self.image = applied.image
         results: Mapping[TopicPartition, ErrorCode] = {}
-        if delta.cluster is not None and (delta.cluster.configs or delta.cluster.quotas):
+        if delta.cluster is not None and _changes_settings(delta.cluster):
             self._on_settings(delta.cluster, applied.image)
         if delta.local is not None:
             results = self._replicas.apply_local(delta.local)
-            self._on_roles(delta.local)
+            self._on_roles(_obeyed(delta.local, results))
         self._cache.publish(applied, delta.cluster or ClusterDelta(), correlation_id)
         self._on_published()
         return results
+
+
+def _obeyed(delta: LocalDelta, results: Mapping[TopicPartition, ErrorCode]) -> LocalDelta:
+    """The roles that were taken, and the stops that were not fenced.
+
+    A replica that could not be deleted has been stopped all the same.
+    """
+    return replace(
+        delta,
+        hosted=tuple(h for h in delta.hosted if results[h.state.tp] is ErrorCode.NONE),
+        stopped=tuple(
+            s for s in delta.stopped if results[s.tp] is not ErrorCode.FENCED_LEADER_EPOCH
+        ),
+    )
+
+
+def _changes_settings(delta: ClusterDelta) -> bool:
+    return bool(
+        delta.configs or delta.quotas or delta.acls_added or delta.acls_removed or delta.scram
+    )

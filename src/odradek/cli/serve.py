@@ -105,29 +105,52 @@ async def _serve(settings: "BrokerSettings") -> int:
     from odradek.broker.broker import Broker
 
     loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
     told: asyncio.Future[signal.Signals] = loop.create_future()
+    is_starting = True
 
     def on_signal(number: signal.Signals) -> None:
         for one in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(one)  # The next one ends the process.
         told.set_result(number)
+        if is_starting:
+            task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
+    _log_warnings(settings)
     broker = Broker(settings)
-    start = asyncio.ensure_future(broker.start())
     try:
-        await asyncio.wait((start, told), return_when=asyncio.FIRST_COMPLETED)
-        if not start.done():
-            start.cancel()
-            await asyncio.wait((start,))
-        else:
-            await start
-            addresses = ", ".join(
-                f"{endpoint.host}:{endpoint.port}" for endpoint in broker.bound_endpoints
-            )
-            print(f"odradek: broker {settings.node.id} ready on {addresses}", flush=True)
-        reason = await told
+        await broker.start()
+    except asyncio.CancelledError:
+        if not told.done():
+            raise
+        return _exit_code(told.result())
+    is_starting = False
+    assert broker.failed is not None, "a started broker can fail"
+    try:
+        addresses = ", ".join(_address(one.host, one.port) for one in broker.endpoints)
+        print(f"odradek: broker {broker.broker_id} ready on {addresses}", flush=True)
+        await asyncio.wait((told, broker.failed), return_when=asyncio.FIRST_COMPLETED)
     finally:
         await broker.stop()
-    return 130 if reason is signal.SIGINT else 0
+    if broker.failed.done():
+        raise CommandError(f"broker {broker.broker_id} cannot go on: {broker.failed.result()}")
+    return _exit_code(told.result())
+
+
+def _log_warnings(settings: "BrokerSettings") -> None:
+    import logging
+
+    for warning in settings.warnings:
+        logging.getLogger("odradek.config").warning("%s", warning)
+
+
+def _exit_code(number: signal.Signals) -> int:
+    """As a shell tells of Ctrl-C; a service that was told to stop has done well."""
+    return 130 if number is signal.SIGINT else 0
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

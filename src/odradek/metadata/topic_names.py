@@ -17,9 +17,7 @@ def find_name_problem(name: str) -> str | None:
     if len(name) > MAX_TOPIC_NAME_LENGTH:
         return f"a topic name has {len(name)} characters, {MAX_TOPIC_NAME_LENGTH} are allowed"
     if _LEGAL.fullmatch(name) is None:
-        return (
-            f"topic name {name!r} has characters other than ASCII letters, digits, '.', '_', '-'"
-        )
+        return f"topic name {name!r} has characters other than ASCII letters, digits, '.', '_', '-'"
     return None
 
 

@@ -344,7 +344,9 @@ class Connection:
                 self._handle_frames(self._host.now_ns())
             if self._mute_state is _NOT_MUTED and not self._is_eof:
                 self._watch_reads()
-                pass
+                if self._transport.has_pending:
+                    self._read()
+                    return
             self._flush()
         except Exception as error:  # noqa: BLE001 - the border of a connection
             self._fail(error)

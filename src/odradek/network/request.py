@@ -110,6 +110,7 @@ class Request:
         "header",
         "message_conversions_ns",
         "metrics_name",
+        "on_abandoned",
         "payload",
         "response_complete_ns",
         "response_dequeue_ns",
@@ -140,6 +141,8 @@ class Request:
         self.temporary_memory_bytes = 0
         # A second name to count under, such as FetchFollower; None for none.
         self.metrics_name: str | None = None
+        # Called if the connection closes before the answer: whoever parked the request lets go.
+        self.on_abandoned: Callable[[], object] | None = None
 
     @property
     def body(self) -> memoryview:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
-from odradek.storage.log_directory import LogDirectory
 
 __all__ = ["HostedPartitions"]
 
@@ -64,17 +63,6 @@ class HostedPartitions:
 
     def mark_offline(self, tp: TopicPartition) -> None:
         self._partitions[tp] = None
-
-    def mark_directory_offline(self, directory: LogDirectory) -> list[TopicPartition]:
-        """Marks the partitions whose logs are in a directory; returns them."""
-        lost = [
-            partition.tp
-            for partition in self.online()
-            if partition.log is not None and partition.log.log_directory is directory
-        ]
-        for tp in lost:
-            self._partitions[tp] = None
-        return lost
 
     def find(self, tp: TopicPartition, *, expect_leader: bool = False) -> Partition:
         """The partition.

@@ -34,7 +34,6 @@ from odradek.replication.partition import Partition
 from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
 from odradek.storage.background import BackgroundTasks
-from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
 from odradek.storage.timestamp_search import (
     EARLIEST_TIMESTAMP,
@@ -174,20 +173,21 @@ class ReplicaManager:
             elif topic not in led:
                 self.stats.remove_leader_meters(topic)
 
-    def update_topic_settings(self, topic: str) -> None:
-        """A topic's settings have changed: its partitions take over those that are kept here."""
+    def update_min_insync_replicas(self, topic: str) -> None:
+        """The settings of a topic have changed."""
         for partition in self._hosted.online():
             if partition.tp.topic == topic:
                 partition.min_insync_replicas = self._min_insync_replicas(topic)
 
-    def handle_directory_failure(self, directory: LogDirectory) -> list[TopicPartition]:
+    def handle_directory_failure(self, lost: Iterable[TopicPartition]) -> None:
         """Partitions whose directory failed answer KAFKA_STORAGE_ERROR until a restart.
 
-        May be called in the middle of an append, where failures are found. Returns them.
+        May be called in the middle of an append, where failures are found.
         """
-        lost = self._hosted.mark_directory_offline(directory)
-        self._release((tp, True) for tp in lost)
-        return lost
+        gone = [tp for tp in lost if self._hosted.get(tp) is not None]
+        for tp in gone:
+            self._hosted.mark_offline(tp)
+        self._release((tp, True) for tp in gone)
 
     # Appending
 

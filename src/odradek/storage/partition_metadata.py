@@ -7,6 +7,7 @@ Content, two lines::
 """
 
 import os
+import re
 import uuid
 
 from odradek.errors import CorruptCheckpointError
@@ -16,6 +17,9 @@ from odradek.model import parse_uuid, uuid_text
 __all__ = ["PARTITION_METADATA_FILE", "read_topic_id", "write_topic_id"]
 
 PARTITION_METADATA_FILE = "partition.metadata"
+
+# The last line may end with a line feed, as after an edit by hand.
+_CONTENT = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n?")
 
 
 def read_topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
@@ -29,18 +33,20 @@ def read_topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
         data = read_whole(disk, path)
     except FileNotFoundError:
         return None
-    lines = data.decode("ascii", "replace").splitlines()
-    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
-    if fields.get("version") != "0" or "topic_id" not in fields or len(lines) != len(fields):
+    match = _CONTENT.fullmatch(data)
+    if match is None:
         raise CorruptCheckpointError(
-            path, 1, expected="the lines 'version: 0' and 'topic_id: <id>'", found=repr(data[:80])
+            path, 1, expected="the lines 'version: 0' and 'topic_id: <id>'", found=data[:80]
         )
     try:
-        return parse_uuid(fields["topic_id"])
+        topic_id = parse_uuid(match[1].decode("ascii"))
     except ValueError as error:
         raise CorruptCheckpointError(
             path, 2, expected="an id of 22 characters", found=str(error)
         ) from None
+    if not topic_id.int:
+        raise CorruptCheckpointError(path, 2, expected="an id other than zero", found=match[1])
+    return topic_id
 
 
 def write_topic_id(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:

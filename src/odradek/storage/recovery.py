@@ -74,11 +74,11 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
         SegmentOverflow: An offset does not fit; nothing was cut.
         OSError: The disk refused; not a sign of damage.
     """
-    segment.reset_indexes()
+    indexes = segment.indexes
+    indexes.reset()
     aborted: list[AbortedTransaction] = []
     next_offset = base = segment.base_offset
     max_timestamp = NO_TIMESTAMP
-    segment.note_timestamp(max_timestamp, base)
     last_entry_position = good_end = 0
     damage: Damage | None = None
     is_tail_damaged = False
@@ -108,10 +108,10 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
             raise SegmentOverflow(segment, f"offset {last_offset} in {segment.path}")
         if header.max_timestamp > max_timestamp:
             max_timestamp = header.max_timestamp
-            segment.note_timestamp(max_timestamp, last_offset)
+            indexes.note_timestamp(max_timestamp, last_offset)
         if position - last_entry_position > index_interval_bytes or salvage.is_resumed:
             try:
-                segment.add_scanned_entries(last_offset, position)
+                indexes.add_scanned(last_offset, position)
             except InvalidOffsetError as error:  # Old formats do not promise that offsets grow.
                 if next_offset >= cut_from:
                     damage = Damage(position, str(error))
@@ -145,7 +145,7 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
             before_cut()
         truncated = segment.size - damage.position
         segment.cut(damage.position)
-    segment.finish_scanned_entries()
+    indexes.finish_scanned()
     segment.transaction_index.replace(aborted)
     state.update_map_end_offset(next_offset)
     return RecoveredSegment(next_offset, truncated, damage, is_tail_damaged)

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 if TYPE_CHECKING:
     import asyncio
 
-    from odradek.broker.broker import Broker
 
 __all__ = ["AsyncEmbeddedBroker", "EmbeddedBroker"]
 
@@ -57,8 +56,9 @@ class AsyncEmbeddedBroker:
         """
         self._settings = dict(settings or {})
         self._data_dir = data_dir
-        self._broker: Broker | None = None
-        self._cleanup = contextlib.ExitStack()
+        self._bootstrap_servers: str | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._end: asyncio.Event | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -67,39 +67,35 @@ class AsyncEmbeddedBroker:
         Raises:
             RuntimeError: it is not running.
         """
-        if self._broker is None:
+        if self._bootstrap_servers is None:
             raise RuntimeError("the broker is not running: use it inside of `with`")
-        return ",".join(
-            f"{endpoint.host}:{endpoint.port}" for endpoint in self._broker.bound_endpoints
-        )
+        return self._bootstrap_servers
 
     async def __aenter__(self) -> Self:
         """Start.
 
         Raises:
+            RuntimeError: it is running already.
             ConfigError: a setting cannot be used.
         """
-        from odradek.broker.broker import Broker
-        from odradek.broker.config import load_broker_settings
+        import asyncio
 
-        data_dir = self._data_dir
-        if data_dir is None:
-            # Removal of a directory that a late task of the broker still writes to must not fail.
-            data_dir = self._cleanup.enter_context(
-                tempfile.TemporaryDirectory(prefix="odradek-", ignore_cleanup_errors=True)
-            )
+        if self._life is not None:
+            raise RuntimeError("the broker is running already")
+        self._end = asyncio.Event()
+        ready = asyncio.get_running_loop().create_future()
+        # A task of its own, because a broker is stopped by the task that started it, and test
+        # frameworks run the two halves of a fixture in different ones.
+        self._life = asyncio.create_task(self._live(ready, self._end))
         try:
-            overrides = {**_DEFAULTS, "log.dirs": os.fspath(data_dir), **self._settings}
-            broker = Broker(load_broker_settings(None, overrides, {}))
-            try:
-                await broker.start()
-            except BaseException:
-                await broker.stop()
-                raise
+            await asyncio.wait((self._life, ready), return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                await self._life
         except BaseException:
-            self._cleanup.close()
+            self._life.cancel()
+            await asyncio.wait((self._life,))
+            self._life = None
             raise
-        self._broker = broker
         return self
 
     async def __aexit__(
@@ -108,12 +104,29 @@ class AsyncEmbeddedBroker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        broker, self._broker = self._broker, None
-        try:
-            if broker is not None:
+        life, self._life = self._life, None
+        if life is not None and self._end is not None:
+            self._end.set()
+            await life
+
+    async def _live(self, ready: "asyncio.Future[None]", end: "asyncio.Event") -> None:
+        from odradek.broker.broker import Broker
+        from odradek.broker.config import load_broker_settings
+
+        with contextlib.ExitStack() as cleanup:
+            data_dir = self._data_dir
+            if data_dir is None:
+                data_dir = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="odradek-"))
+            overrides = {**_DEFAULTS, "log.dirs": os.fspath(data_dir), **self._settings}
+            broker = Broker(load_broker_settings(None, overrides, {}))
+            await broker.start()
+            try:
+                self._bootstrap_servers = broker.bootstrap_server
+                ready.set_result(None)
+                await end.wait()
+            finally:
+                self._bootstrap_servers = None
                 await broker.stop()
-        finally:
-            self._cleanup.close()
 
 
 class EmbeddedBroker:

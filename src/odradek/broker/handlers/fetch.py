@@ -2,15 +2,17 @@
 
 import uuid
 from collections.abc import Sequence
+from typing import cast
 
 from odradek.broker.context import BrokerContext
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response, SendResponse
+from odradek.network.send_queue import Chunk
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.fetch_request import FetchPartitionTuple, FetchView, parse_fetch_request
 from odradek.protocol.hot.fetch_response import FetchPartitionResult, encode_fetch_response_chunks
-from odradek.replication import FetchParams, FetchPartition, FetchResult
+from odradek.replication import DelayedFetch, FetchParams, FetchPartition, FetchResult
 from odradek.replication.fetch_session import FetchContext, PartitionKey, SessionPartition
 
 __all__ = ["handle_fetch"]
@@ -67,17 +69,17 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
         replica_id=view.replica_id,
         max_wait_ms=0 if refused else view.max_wait_ms,
         min_bytes=view.min_bytes,
-        max_bytes=view.max_bytes,
+        max_bytes=min(view.max_bytes, context.quotas.max_fetch_bytes(request) or view.max_bytes),
         is_hard_limit=version < _FIRST_SOFT_LIMIT_VERSION,
         read_committed=view.isolation_level == _READ_COMMITTED,
         has_client_metadata=False,
     )
-    context.replicas.fetch_messages(
-        params,
-        readable,
-        respond,
-        on_parked=lambda operation: request.connection.on_close(operation.force_complete),
-    )
+
+    def park(operation: DelayedFetch) -> None:
+        # A peer that asks to wait for weeks and goes away must not be remembered for weeks.
+        request.on_abandoned = operation.force_complete
+
+    context.replicas.fetch_messages(params, readable, respond, on_parked=park)
     return None
 
 
@@ -124,15 +126,15 @@ def _finish(
     context: BrokerContext,
 ) -> Response:
     version = request.header.api_version
-    size = 0
+    size = sum(result.records.length for _, result in told if result.records is not None)
+    throttle_ms = context.quotas.fetch_throttle_ms(request, size)
+    if throttle_ms > 0:
+        context.throttle(request, throttle_ms)
     topics: dict[str | bytes, list[FetchPartitionResult]] = {}
     for partition, result in told:
         error = result.error
         if error is ErrorCode.KAFKA_STORAGE_ERROR and version < _FIRST_STORAGE_ERROR_VERSION:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        records = result.records
-        if records is not None:
-            size += records.length
         topics.setdefault(partition.key.topic, []).append(
             FetchPartitionResult(
                 partition.key.partition,
@@ -140,12 +142,12 @@ def _finish(
                 result.high_watermark,
                 result.last_stable_offset,
                 result.log_start_offset,
-                records,
+                # A client over its quota is told to wait, and gets its bytes then.
+                result.records if throttle_ms == 0 else None,
                 result.aborted_transactions,
                 result.preferred_read_replica,
             )
         )
-    throttle_ms = context.quotas.fetch_throttle_ms(request, size)
     return _answer(request, list(topics.items()), session.session_id, ErrorCode.NONE, throttle_ms)
 
 
@@ -165,7 +167,8 @@ def _answer(
         session_id=session_id,
     )
     start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
-    return SendResponse(request, [start, *chunks])
+    # What is not bytes are slices of segment files, as they came from the log.
+    return SendResponse(request, [start, *cast("list[Chunk]", chunks)])
 
 
 def _refuse_old_version(request: Request, view: FetchView) -> Response:

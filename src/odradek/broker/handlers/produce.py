@@ -44,6 +44,8 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
 
     def respond(results: Mapping[TopicPartition, ProduceResult]) -> None:
         throttle_ms = context.quotas.produce_throttle_ms(request, size)
+        if throttle_ms > 0:
+            context.throttle(request, throttle_ms)
         context.send(_answer(request, view, {**refused, **results}, order, throttle_ms, context))
 
     if not entries:
