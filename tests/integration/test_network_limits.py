@@ -193,6 +193,40 @@ def test_idle_connections_are_closed_and_others_are_not(caplog: pytest.LogCaptur
     asyncio.run(scenario())
 
 
+def test_a_parked_request_of_a_peer_that_left_is_let_go() -> None:
+    clock = ManualClock()
+    parked: list[Request] = []
+    abandoned: list[int] = []
+
+    def handler(request: Request) -> None:
+        number = request.header.correlation_id
+        request.on_abandoned = lambda: abandoned.append(number)
+        parked.append(request)
+
+    async def scenario() -> None:
+        config = NetworkConfig(listeners=(ANY_PORT,), max_idle_ms=10_000)
+        async with (
+            serving(handler, config=config, clock=clock) as server,
+            await Client.connect(server.port()) as patient,
+        ):
+            patient.send(request_frame(1))
+            async with await Client.connect(server.port()) as leaving:
+                leaving.send(request_frame(2) + request_frame(3))
+                await eventually(lambda: len(parked) == 2)
+            for _ in range(4):
+                await asyncio.sleep(0.001)
+                clock.advance(5_000)
+                await server.run_timers()
+            assert abandoned == [2]
+            assert server.socket_server.connection_count == 1
+            for request in sorted(parked, key=lambda request: request.header.correlation_id):
+                server.socket_server.data_channel.send_response(answer(request, b"done"))
+            assert await patient.receive() == (1, b"done")
+        assert abandoned == [2]
+
+    asyncio.run(scenario())
+
+
 def test_a_peer_that_stops_reading_becomes_idle() -> None:
     clock = ManualClock()
 

@@ -68,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the broker; returns 0 after SIGTERM, 130 after Ctrl-C, 1 if it could not start."""
     import asyncio
+    import logging
 
     from odradek.broker.config import load_broker_settings
     from odradek.cli.logging_setup import set_up_logging
@@ -77,12 +78,23 @@ def run(arguments: argparse.Namespace) -> int:
         settings = load_broker_settings(arguments.config, _overrides(arguments), os.environ)
         set_up_logging(arguments.log_level, arguments.log_format)
         return asyncio.run(_serve(settings))
+    except BaseExceptionGroup as errors:
+        logging.getLogger("odradek").critical("the broker failed", exc_info=errors)
+        print_error("serve", f"the broker failed: {_first(errors)!r}; the log has the details")
     except (CommandError, OdradekError) as error:
         print_error("serve", str(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print_error("serve", f"{where}{error.strerror or error}")
     return 1
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first failure inside of nested groups."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _overrides(arguments: argparse.Namespace) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from socket import socket
+from socket import IPPROTO_TCP, TCP_INFO, socket
 from typing import Any, Final, Protocol
 
 from odradek.errors import DecodeError, FramingError
@@ -218,6 +218,11 @@ class Connection:
     def is_busy(self) -> bool:
         """Whether a request is in process: then it is not the peer that keeps us waiting."""
         return self._request is not None
+
+    @property
+    def has_peer_hung_up(self) -> bool:
+        """Whether the peer has closed its side, read or not: a muted connection does not read."""
+        return self._socket.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
     @property
     def has_unsent(self) -> bool:
@@ -518,7 +523,7 @@ class Connection:
         for response in self._unsent:
             self._channel.metrics.request_done(response.request, now_ns)
         self._unsent.clear()
-        self._request = None
+        request, self._request = self._request, None
         self._host.forget(self)
         if _log.isEnabledFor(cause.level) and self._host.may_log(cause.name, now_ns):
             _log.log(
@@ -530,6 +535,8 @@ class Connection:
                 f": {detail}" if detail else "",
                 exc_info=error,
             )
+        if request is not None and request.on_abandoned is not None:
+            request.on_abandoned()
 
     # Watching the socket.
 
@@ -554,6 +561,8 @@ class Connection:
             self._host.loop.remove_writer(self._fd)
 
 
+# The kernel's number of the state, the first byte of TCP_INFO.
+_TCP_ESTABLISHED: Final = 1
 _TLS_HELLO: Final = b"\x16\x03"
 
 

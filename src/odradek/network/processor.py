@@ -181,10 +181,12 @@ class Processor:
         for connection in tuple(self._connections):
             if connection.last_active_ns > quiet_before_ns or closed == _CLOSES_PER_SWEEP:
                 break
-            if connection.is_busy:
-                continue
             idle_ns = now_ns - connection.last_active_ns
-            if self._max_idle_ns is not None and idle_ns > self._max_idle_ns:
+            is_idle = self._max_idle_ns is not None and idle_ns > self._max_idle_ns
+            # While a request is in process it is us who are waited for, if anybody waits.
+            if connection.is_busy and not (is_idle and connection.has_peer_hung_up):
+                continue
+            if is_idle:
                 closed += 1
                 connection.close(CloseCause.IDLE, f"for {idle_ns // _NS_PER_MS} ms")
             elif connection.buffer_bytes:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
+from odradek.storage.log_directory import LogDirectory
 
 __all__ = ["HostedPartitions"]
 
@@ -19,12 +20,14 @@ __all__ = ["HostedPartitions"]
 class HostedPartitions:
     """Partitions by name; whoever looks one up learns why it cannot have it."""
 
-    __slots__ = ("_broker_id", "_partitions", "is_known")
+    __slots__ = ("_broker_id", "_partitions", "get", "is_known")
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         # None stands for a partition that is offline.
         self._partitions: dict[TopicPartition, Partition | None] = {}
+        # The partition, if it is online. The map's own method: every request asks, often twice.
+        self.get: Callable[[TopicPartition], Partition | None] = self._partitions.get
         # Whether metadata knows a partition, wherever it lives.
         self.is_known: Callable[[TopicPartition], bool] = lambda _tp: False
 
@@ -38,10 +41,6 @@ class HostedPartitions:
     @property
     def offline_count(self) -> int:
         return sum(partition is None for partition in self._partitions.values())
-
-    def get(self, tp: TopicPartition) -> Partition | None:
-        """The partition, if it is online."""
-        return self._partitions.get(tp)
 
     def is_offline(self, tp: TopicPartition) -> bool:
         return tp in self._partitions and self._partitions[tp] is None
@@ -63,6 +62,17 @@ class HostedPartitions:
 
     def mark_offline(self, tp: TopicPartition) -> None:
         self._partitions[tp] = None
+
+    def mark_directory_offline(self, directory: LogDirectory) -> list[TopicPartition]:
+        """Marks the partitions whose logs are in a directory; returns them."""
+        lost = [
+            partition.tp
+            for partition in self.online()
+            if partition.log is not None and partition.log.log_directory is directory
+        ]
+        for tp in lost:
+            self._partitions[tp] = None
+        return lost
 
     def find(self, tp: TopicPartition, *, expect_leader: bool = False) -> Partition:
         """The partition.

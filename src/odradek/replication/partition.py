@@ -41,16 +41,9 @@ from odradek.storage.appends import LogAppendInfo
 from odradek.storage.log import FetchDataInfo, FetchIsolation, Log
 from odradek.storage.offsets import LogOffsetMetadata, LogOffsetSnapshot
 
-__all__ = ["AppendOutcome", "Partition", "ReadOutcome"]
+__all__ = ["Partition", "ReadOutcome"]
 
 logger = logging.getLogger(__name__)
-
-
-class AppendOutcome(NamedTuple):
-    """A leader append, and whether the high watermark moved with it."""
-
-    info: LogAppendInfo
-    high_watermark_moved: bool
 
 
 class ReadOutcome(NamedTuple):
@@ -280,14 +273,19 @@ class Partition:
         *,
         origin: AppendOrigin,
         required_acks: int,
-    ) -> AppendOutcome:
+    ) -> tuple[LogAppendInfo, bool]:
         """Appends a client's or coordinator's batches.
+
+        Returns:
+            What became of them, and whether the high watermark moved with it.
 
         Raises:
             ApiError: Not the leader, too few in-sync replicas, or the batches are refused.
             StorageError: The disk failed.
         """
-        log = self.leader_log()
+        log = self.log if self.is_leader else None
+        if log is None:
+            log = self.leader_log()
         if required_acks == -1 and len(self.isr) < self.min_insync_replicas:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -295,7 +293,10 @@ class Partition:
                 f" {self.min_insync_replicas}",
             )
         info = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
-        return AppendOutcome(info, self.maybe_increment_high_watermark())
+        if self._followers:
+            return info, self.maybe_increment_high_watermark()
+        # Alone: what is written is committed.
+        return info, log.maybe_increment_high_watermark(log.log_end_offset_metadata) is not None
 
     def read(
         self,

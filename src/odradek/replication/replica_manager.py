@@ -34,6 +34,7 @@ from odradek.replication.partition import Partition
 from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
 from odradek.storage.background import BackgroundTasks
+from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
 from odradek.storage.timestamp_search import (
     EARLIEST_TIMESTAMP,
@@ -173,21 +174,19 @@ class ReplicaManager:
             elif topic not in led:
                 self.stats.remove_leader_meters(topic)
 
-    def update_min_insync_replicas(self, topic: str) -> None:
-        """The settings of a topic have changed."""
+    def update_topic_settings(self, topic: str) -> None:
+        """A topic's settings have changed: its partitions take over those that are kept here."""
         for partition in self._hosted.online():
             if partition.tp.topic == topic:
                 partition.min_insync_replicas = self._min_insync_replicas(topic)
 
-    def handle_directory_failure(self, lost: Iterable[TopicPartition]) -> None:
+    def handle_directory_failure(self, directory: LogDirectory) -> None:
         """Partitions whose directory failed answer KAFKA_STORAGE_ERROR until a restart.
 
         May be called in the middle of an append, where failures are found.
         """
-        gone = [tp for tp in lost if self._hosted.get(tp) is not None]
-        for tp in gone:
-            self._hosted.mark_offline(tp)
-        self._release((tp, True) for tp in gone)
+        lost = self._hosted.mark_directory_offline(directory)
+        self._release((tp, True) for tp in lost)
 
     # Appending
 
@@ -235,7 +234,7 @@ class ReplicaManager:
 
     def _refuse_internal(self, tp: TopicPartition) -> ProduceResult:
         partition = self._hosted.get(tp)
-        (self.stats.all_topics if partition is None else partition.stats).count_produce()
+        (self.stats.all_topics if partition is None else partition.stats).count_refused()
         return ProduceResult(
             error=ErrorCode.INVALID_TOPIC_EXCEPTION,
             error_message=f"clients must not write to the internal topic {tp.topic}",
@@ -258,19 +257,20 @@ class ReplicaManager:
                 records, origin=origin, required_acks=required_acks
             )
         except Exception as error:  # noqa: BLE001 - one partition never fails its neighbours
-            stats.count_produce()
             stats.count_refusal(error, records)
             return _refusal(tp, error)
-        stats.count_produce()
-        if not info.is_duplicate:
+        if info.is_duplicate:
+            stats.count_refused()
+        else:
             stats.count_append(info.valid_bytes, info.message_count)
             if moved or tp not in self._changed:
                 self._changed[tp] = moved
         error_code = _NONE
         if required_acks == -1:
-            is_enough, error_code = partition.has_enough_replicas(info.last_offset + 1)
+            required_offset = info.last_offset + 1
+            is_enough, error_code = partition.has_enough_replicas(required_offset)
             if not is_enough:
-                pending[tp] = info.last_offset + 1
+                pending[tp] = required_offset
         return ProduceResult(
             error_code,
             -1 if info.first_offset is None else info.first_offset,

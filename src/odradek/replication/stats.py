@@ -90,19 +90,21 @@ class TopicStats:
         if self._all is not self:
             getattr(self._all, attribute).mark(count)
 
-    def count_produce(self) -> None:
-        """A client wants to write."""
+    def count_refused(self) -> None:
+        """Somebody wanted to write, and nothing was stored."""
         self.total_produce_requests.count += 1
         all_ = self._all
         if all_ is not self:
             all_.total_produce_requests.count += 1
 
     def count_append(self, size: int, message_count: int) -> None:
-        """Batches were stored."""
+        """Somebody wanted to write, and batches were stored."""
+        self.total_produce_requests.count += 1
         self.bytes_in.count += size
         self.messages_in.count += message_count
         all_ = self._all
         if all_ is not self:
+            all_.total_produce_requests.count += 1
             all_.bytes_in.count += size
             all_.messages_in.count += message_count
 
@@ -129,7 +131,8 @@ class TopicStats:
         self._mark("failed_fetch_requests")
 
     def count_refusal(self, error: Exception, records: Buffer) -> None:
-        """An append was refused, or failed."""
+        """An append was refused, or failed: what was wrong, and whether that is our failure."""
+        self.count_refused()
         if isinstance(error, CorruptRecordError):
             self._mark("invalid_crc_records")
         elif isinstance(error, InvalidRecordError):

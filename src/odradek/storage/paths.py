@@ -10,6 +10,8 @@
 | `.deleted`   | appended: waits for removal                                   |
 | `.cleaned`   | appended: compaction or split output still being written      |
 | `.swap`      | appended: complete output about to replace live segments      |
+| `.rolled`    | empty; behind a second offset: where the records before the   |
+|              | segment end, until they are synced (`roll_witnesses`)         |
 """
 
 import re
@@ -23,6 +25,7 @@ __all__ = [
     "INDEX_SUFFIXES",
     "LEADER_EPOCH_CHECKPOINT",
     "LOG_SUFFIX",
+    "ROLLED_SUFFIX",
     "SNAPSHOT_SUFFIX",
     "STRAY_DIR_SUFFIX",
     "SWAP_SUFFIX",
@@ -37,6 +40,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
+ROLLED_SUFFIX = ".rolled"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"

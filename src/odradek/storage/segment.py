@@ -352,12 +352,11 @@ class LogSegment:
 
     def _find_max_timestamp(self) -> None:
         """The largest of what the time index still knows and of the batches behind that."""
-        largest, offset = self.time_index.get().last_entry
-        start = floor_position(self, offset)
-        for _, header, _, _ in self.scan(start):
-            if header.max_timestamp > largest:
-                largest, offset = header.max_timestamp, header.last_offset
-        self.indexes.note_timestamp(largest, offset)
+        indexes = self.indexes
+        indexes.note_timestamp(*self.time_index.get().last_entry)
+        for _, header, _, _ in self.scan(floor_position(self, indexes.offset_of_max_timestamp)):
+            if header.max_timestamp > self.max_timestamp:
+                indexes.note_timestamp(header.max_timestamp, header.last_offset)
 
     def cut(self, size: int) -> None:
         """Cuts the log file, durably: a crash must not bring back what readers saw go."""
