@@ -10,10 +10,10 @@ READY := .venv/.ready$(if $(filter 1,$(ODRADEK_PURE)),-pure)
 COMPILED := $(wildcard src/odradek/records/*.pyx)
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test check fmt lint types imports kafka bench docs fuzz clean
+.PHONY: help setup demo test check fmt lint types imports kafka bench bench-kafka docs fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## make .venv with the package, its compiled module and the tools (ODRADEK_PURE=1: no compiled module)
 
@@ -52,6 +52,10 @@ kafka: ## fetch Apache Kafka into a cache outside the tree, for the tests agains
 
 bench: $(READY) ## measure; prints a table, keeps the raw figures in benchmarks/results
 	@$(BIN)/python -m benchmarks
+
+bench-kafka: $(READY) ## measure the broker beside an Apache Kafka, the same loads for both
+	@scripts/kafka
+	@$(BIN)/python -m benchmarks --beside-kafka
 
 docs: $(READY) ## write the reference pages; check the documents: paths, links and commands they name
 	@$(BIN)/python scripts/generate_reference.py

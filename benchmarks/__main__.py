@@ -1,38 +1,61 @@
-"""``python -m benchmarks [--only NAME …] [--json FILE]``: runs the benchmarks, prints a table.
+"""``python -m benchmarks [--beside-kafka] [--only NAME …] [--quick] [--json FILE]``
 
-The raw figures go to `benchmarks/results`. The exit code is 1 if a bar was not reached.
+Runs the benchmarks and prints a table; the raw figures go to `benchmarks/results`. With
+`--beside-kafka` only those of whole servers, each beside an Apache Kafka from `make kafka`. The
+exit code is 1 if a bar was not reached. A quick run shows that everything works, no more: its
+figures are of cold servers.
 """
 
 import argparse
+import itertools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import benchmarks.broker
 import benchmarks.opening
+import benchmarks.starting
 import benchmarks.storage  # noqa: F401 - importing a module registers its benchmarks
-from benchmarks.table import BENCHMARKS, Row, print_row, save
+from benchmarks.servers import KAFKA, ODRADEK, Run, start_odradek, with_kafka
+from benchmarks.table import BENCHMARKS, SERVER_BENCHMARKS, Row, print_row, save
 
 
 def main() -> int:
+    names = [*BENCHMARKS, *SERVER_BENCHMARKS]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "--only", action="append", choices=sorted(BENCHMARKS), metavar="NAME",
-        help=f"run this one, may be repeated: {', '.join(BENCHMARKS)}",
+        "--beside-kafka", action="store_true", help="whole servers only, beside an Apache Kafka"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=sorted(names), metavar="NAME",
+        help=f"run this one, may be repeated: {', '.join(names)}",
     )  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="each load of a server once and small")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the raw figures go")
     options = parser.parse_args()
+    servers = {ODRADEK: start_odradek}
+    if options.beside_kafka:
+        try:
+            servers[KAFKA] = with_kafka()
+        except RuntimeError as error:
+            parser.error(str(error))
+    run = Run(is_quick=options.quick, servers=servers)
     rows: list[Row] = []
     print_row(None)
-    for name, run in BENCHMARKS.items():
-        if options.only and name not in options.only:
-            continue
-        for row in run():
-            print_row(row)
-            rows.append(row)
+    for row in _all_rows(run, options.only or names, is_beside_kafka=options.beside_kafka):
+        print_row(row)
+        rows.append(row)
     failed = [row for row in rows if row.is_passed is False]
     print(
         f"{len(failed)} of {len(rows)} rows miss their bar; figures in {save(rows, options.json)}"
     )
     return 1 if failed else 0
+
+
+def _all_rows(run: Run, names: list[str], *, is_beside_kafka: bool) -> Iterator[Row]:
+    bare = [] if is_beside_kafka else [do() for name, do in BENCHMARKS.items() if name in names]
+    of_servers = [do(run) for name, do in SERVER_BENCHMARKS.items() if name in names]
+    return itertools.chain(*bare, *of_servers)
 
 
 if __name__ == "__main__":

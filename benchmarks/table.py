@@ -1,7 +1,8 @@
 """What a benchmark yields, and how a run is printed and kept.
 
-A benchmark is a function that yields rows; `@benchmark("name")` registers it for the run. A row
-with a bar passes or fails, one without is there to be watched.
+A benchmark is a function that yields rows; `@benchmark("name")` registers it for the run, and
+`@server_benchmark("name")` one that loads whole servers. A row with a bar passes or fails, one
+without is there to be watched. Where Apache Kafka was measured beside us, the bar is of the ratio.
 """
 
 import json
@@ -15,10 +16,22 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-__all__ = ["BENCHMARKS", "Row", "at_least", "at_most", "benchmark", "print_row", "save"]
+from benchmarks.servers import Run
+
+__all__ = [
+    "BENCHMARKS",
+    "SERVER_BENCHMARKS",
+    "Row",
+    "at_least",
+    "at_most",
+    "benchmark",
+    "print_row",
+    "save",
+    "server_benchmark",
+]
 
 RESULTS = Path(__file__).parent / "results"
-_COLUMNS = "{:<48} {:>14} {:>12}  {}"
+_COLUMNS = "{:<48} {:>14} {:>14} {:>7} {:>9}  {}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +41,27 @@ class Row:
     name: str
     measured: float
     unit: str
+    beside: float | None = None  # The same of Apache Kafka, from the same run.
+    # What is to be reached: by the figure, or by its ratio to Kafka's if there is one.
     bar: float | None = None
     is_bar_lowest: bool = False  # Whether the bar is the least allowed; otherwise the most.
     # What the figure comes from: samples, byte counts and the like.
     raw: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def ratio(self) -> float | None:
+        """Ours by Kafka's; None without the latter."""
+        if self.beside is None:
+            return None
+        return self.measured / self.beside if self.beside else float("inf")
+
+    @property
     def is_passed(self) -> bool | None:
         """Whether the bar is reached; None without one."""
         if self.bar is None:
             return None
-        return self.measured >= self.bar if self.is_bar_lowest else self.measured <= self.bar
+        judged = self.measured if self.ratio is None else self.ratio
+        return judged >= self.bar if self.is_bar_lowest else judged <= self.bar
 
 
 def at_most(
@@ -67,7 +90,9 @@ def _raw(samples: list[float], more: dict[str, Any]) -> dict[str, Any]:
 
 
 Benchmark = Callable[[], Iterator[Row]]
+ServerBenchmark = Callable[[Run], Iterator[Row]]
 BENCHMARKS: dict[str, Benchmark] = {}
+SERVER_BENCHMARKS: dict[str, ServerBenchmark] = {}
 
 
 def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
@@ -81,14 +106,28 @@ def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
     return register
 
 
+def server_benchmark(name: str) -> Callable[[ServerBenchmark], ServerBenchmark]:
+    """Registers a benchmark of whole servers under a name that `--only` takes."""
+
+    def register(function: ServerBenchmark) -> ServerBenchmark:
+        assert name not in SERVER_BENCHMARKS, f"two benchmarks are called {name}"
+        SERVER_BENCHMARKS[name] = function
+        return function
+
+    return register
+
+
 def print_row(row: Row | None) -> None:
     """Prints one line of the table; None prints its head."""
     if row is None:
-        print(_COLUMNS.format("what", "measured", "bar", ""))
+        print(_COLUMNS.format("what", "measured", "Kafka", "ratio", "bar", ""))
         return
+    beside = "" if row.beside is None else f"{row.beside:.4g} {row.unit}"
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
     bar = "" if row.bar is None else f"{'>=' if row.is_bar_lowest else '<='} {row.bar:g}"
     verdict = {None: "", True: "pass", False: "FAIL"}[row.is_passed]
-    print(_COLUMNS.format(row.name, f"{row.measured:.4g} {row.unit}", bar, verdict), flush=True)
+    measured = f"{row.measured:.4g} {row.unit}"
+    print(_COLUMNS.format(row.name, measured, beside, ratio, bar, verdict), flush=True)
 
 
 def save(rows: list[Row], path: Path | None) -> Path:
@@ -110,7 +149,7 @@ def save(rows: list[Row], path: Path | None) -> Path:
             "kernel": platform.release(),
             "load_average": os.getloadavg(),
         },
-        "rows": [{**asdict(row), "is_passed": row.is_passed} for row in rows],
+        "rows": [{**asdict(row), "ratio": row.ratio, "is_passed": row.is_passed} for row in rows],
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path

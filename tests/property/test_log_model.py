@@ -13,8 +13,9 @@ and a reader of each isolation level gets what the list says. What a stop may ta
 | any of them in mid-call  | as above for the state before the call or any step on its way     |
 
 Checkpoints and the clean-stop marker go through the same forgetful disk as the log. Background
-work runs at once (`InlineTasks`), so a segment is synced before its successor is written to. Run
-with ``--hypothesis-seed=N`` to repeat a run; what it found once is a test of its own at the end.
+flushes run at once, or late, or never (`LateTasks`): then segments behind one that was not synced
+are written to, and a crash may keep them and cut that one. Run with ``--hypothesis-seed=N`` to
+repeat a run; what it found once is a test of its own at the end.
 """
 
 import os
@@ -28,12 +29,11 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from odradek.model import AppendOrigin
 from odradek.records.batch import iter_headers
 from odradek.records.compression import Codec
-from odradek.storage.background import InlineTasks
 from odradek.storage.config import LogConfig
 from odradek.storage.loader import load_log
 from odradek.storage.log import FetchIsolation, Log, LogServices
@@ -41,6 +41,7 @@ from odradek.storage.log_directory import LogDirectory
 from odradek.storage.retention import delete_old_segments
 from odradek.storage.transaction_index import AbortedTransaction
 from odradek.testing import ManualClock, SimDisk, SimulatedCrash
+from tests.support.log_scenarios import DeferredTasks
 from tests.support.logs import PARTITION, T0, LogFixture, batch, marker, offsets, read_all
 
 # Segments of a few pages, so that a crash tears batches apart and rolls are frequent; an index has
@@ -91,6 +92,21 @@ def transactions(batches: list[Stored]) -> list[Transaction]:
     return ended + [Transaction(*item, None, False) for item in begun.items()]
 
 
+class LateTasks(DeferredTasks):
+    """Does its work at once, or when it is told to; what nobody asks for is never done."""
+
+    def __init__(self, clock: ManualClock, *, is_late: bool) -> None:
+        super().__init__(clock)
+        self._is_late = is_late
+
+    def submit(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        super().submit(work, done)
+        if not self._is_late:
+            self.run()
+
+
 class LogAgainstList(RuleBasedStateMachine):
     """Drives one log on a `SimDisk`."""
 
@@ -99,7 +115,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self._root = tempfile.TemporaryDirectory()
         self._disk = SimDisk(self._root.name)
         self._clock = ManualClock()
-        self._tasks = InlineTasks(self._clock)
+        self._are_flushes_late = False
         self._config = CONFIG
         self._epoch = 0
         self._payload = 0
@@ -114,13 +130,15 @@ class LogAgainstList(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self._log.mark_offline("the test is over")
+        self._disk.kill()  # Closes what flushes that never ran had opened.
         self._root.cleanup()
 
     # Opening
 
     def _open(self) -> Log:
         """As a broker does: marker, checkpoints, load, and checkpoints that tell what was found."""
-        self._tasks = InlineTasks(self._clock)  # What a dead process had planned died with it.
+        # What a dead process had planned died with it.
+        self._tasks = LateTasks(self._clock, is_late=self._are_flushes_late)
         self._directory = directory = LogDirectory(self._root.name, disk=self._disk)
         directory.take_clean_shutdown_marker()
         recovery_points, log_starts = directory.read_recovery_points(), directory.read_log_starts()
@@ -380,6 +398,17 @@ class LogAgainstList(RuleBasedStateMachine):
 
     # Syncing
 
+    @initialize(late=st.booleans())
+    def flush_late(self, late: bool) -> None:
+        self._are_flushes_late = late
+        self._log.mark_offline("it is opened again")
+        self._disk.kill()
+        self._log = self._open()
+
+    @rule(count=st.integers(1, 3))
+    def finish_background_flushes(self, count: int) -> None:
+        self._attempt(lambda: self._tasks.run(count))
+
     @rule()
     def flush(self) -> None:
         self._attempt(self._log.flush)
@@ -450,6 +479,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     def _close(self) -> None:
         self._log.close()
+        self._tasks.run()  # Too late to count for anything.
         self._directory.checkpoint_recovery_points()
         self._directory.checkpoint_log_starts()
         self._directory.write_clean_shutdown_marker()

@@ -92,6 +92,10 @@ class RunningBroker:
     log_dir: Path  # holds a directory per partition, ``topic-0``, and the checkpoints
     _process: subprocess.Popen[bytes] = field(repr=False)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def stop(self) -> None:
         """Shuts down as an operator would: SIGTERM, which writes the clean-shutdown marker."""
         if self._process.poll() is not None:

@@ -189,7 +189,8 @@ class Member:
         return bool(
             controller._events.size
             or controller.state is not ControllerState.IDLE
-            or persistence._queue
+            # While it takes part in an election it does not wait for anything to happen.
+            or not persistence._is_filled._waiters
             or any(sender.is_busy for sender in senders)
         )
 

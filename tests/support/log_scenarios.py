@@ -69,10 +69,11 @@ class DeferredTasks(InlineTasks):
     ) -> None:
         self.submitted.append((work, done))
 
-    def run(self) -> None:
-        """Does all that was submitted, in order."""
-        while self.submitted:
-            super().submit(*self.submitted.pop(0))
+    def run(self, count: int | None = None) -> None:
+        """Does all that was submitted, or the first `count`, in order."""
+        while self.submitted and count != 0:
+            InlineTasks.submit(self, *self.submitted.pop(0))
+            count = None if count is None else count - 1
 
 
 def append_leader(

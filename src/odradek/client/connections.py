@@ -28,7 +28,7 @@ class Connections:
         """The open connection to an address.
 
         Raises:
-            DisconnectedError: nobody answers there, or the client is closed.
+            DisconnectedError: nobody answers there.
             RequestTimedOutError: not before the deadline.
         """
         address = (host, port)
@@ -78,7 +78,7 @@ class Connections:
 
     async def _open(self, host: str, port: int) -> OutboundConnection:
         if self._is_closed:
-            raise DisconnectedError("the client is closed")
+            raise RuntimeError("the client is closed")
         present = self._by_address.get((host, port))
         if present is not None and not present.is_closed:
             return present  # Somebody else opened it while we waited.

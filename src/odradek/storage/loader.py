@@ -7,7 +7,8 @@ Passes over a partition directory:
 2. Let complete swaps take the place of the segments they overlap.
 3. Open every `.log` in order. A missing or bad index is rebuilt by a scan that never cuts.
 4. After an unclean stop, scan from the segment that holds the recovery point on, and cut the torn
-   tail. After a clean stop only the last index interval is read.
+   tail; a segment that ends before its roll did (`roll_witnesses`) is torn as well. After a clean
+   stop only the last index interval is read.
 
 Data below the recovery point is never cut, whatever it looks like. Where a clean stop's log does
 not end in readable batches, its bytes stay and the log goes on in a new segment at the offset the
@@ -35,6 +36,7 @@ from odradek.storage.producer_replay import replay
 from odradek.storage.producer_state import ProducerStateManager
 from odradek.storage.recovery import NEVER_CUT, RecoveredSegment, SegmentOverflow, recover_segment
 from odradek.storage.replacement import split_segment, swap_segments
+from odradek.storage.roll_witnesses import RollWitnesses
 from odradek.storage.segment import LogSegment
 from odradek.storage.segments import LogSegments
 
@@ -103,6 +105,7 @@ class _Loader:
         self._epochs = LeaderEpochCache(
             os.path.join(directory, paths.LEADER_EPOCH_CHECKPOINT), disk=services.disk
         )
+        self._witnesses = RollWitnesses(directory, disk=services.disk)
 
     def load(self, log_directory: LogDirectory) -> Log:
         started_ms = self._services.clock.monotonic_ms()
@@ -144,6 +147,7 @@ class _Loader:
             segments=self._segments,
             leader_epochs=self._epochs,
             producer_state=self._new_producer_state(),
+            witnesses=self._witnesses,
             recovery_point=next_offset if self._is_clean else self._recovery_point,
             log_start_offset=log_start_offset,
             log_end_offset=next_offset,
@@ -212,13 +216,16 @@ class _Loader:
 
     def _load_segments(self) -> int:
         swaps = self._remove_temporary_files()
-        is_deleted = self._directory.endswith(paths.DELETE_DIR_SUFFIX)
+        self._witnesses.load(self._names())
         self._complete_swaps(swaps)
         self._retry_on_overflow(self._load_segment_files)
-        if is_deleted:
+        if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
             if not len(self._segments):
                 self._segments.add(self._create_segment(0))
             return 0
+        # After a clean stop everything is synced. A roll that was cut short has no segment.
+        bases = [] if self._is_clean else [segment.base_offset for segment in self._segments]
+        self._witnesses.keep_only(bases)
         return self._retry_on_overflow(self._recover_log)
 
     def _names(self) -> list[str]:
@@ -386,6 +393,10 @@ class _Loader:
             self._unlink_indexes(base)
             live.difference_update(old)
             live.add(base)
+            # What takes their place is synced, and may rightly end before they did.
+            following = sorted(other for other in live if other > base)[:1]
+            for other in sorted({*old, *following} - {base}):
+                self._witnesses.remove(other)
             self._disk.fsync_dir(self._directory)
             for kind in (*paths.INDEX_SUFFIXES, suffix):
                 source = paths.segment_path(self._directory, base, kind, paths.SWAP_SUFFIX)
@@ -423,6 +434,7 @@ class _Loader:
                     self._segments,
                     parts,
                     [segment],
+                    witnesses=self._witnesses,
                     disk=self._disk,
                     directory=self._directory,
                 ):
@@ -476,23 +488,42 @@ class _Loader:
                 cut_from=self._recovery_point,
                 before_cut=lambda later=later: self._drop(later),  # type: ignore[misc]
             )
-            if result.damage is None:
-                continue
-            logger.warning(
-                "%s: %s at position %d: cut %d bytes and dropped %d later segments; the last valid"
-                " offset is %d",
-                segment.path, result.damage.reason, result.damage.position,
-                result.truncated_bytes, len(later), result.next_offset - 1,
-            )  # fmt: skip
-            break
+            if result.damage is not None:
+                logger.warning(
+                    "%s: %s at position %d: cut %d bytes and dropped %d later segments; the last"
+                    " valid offset is %d",
+                    segment.path, result.damage.reason, result.damage.position,
+                    result.truncated_bytes, len(later), result.next_offset - 1,
+                )  # fmt: skip
+                break
+            if later and self._has_lost_its_end(result, later[0]):
+                logger.warning(
+                    "%s: ends at offset %d, but the roll to %d left it at %d: dropped %d later"
+                    " segments, the log would have a hole",
+                    segment.path, result.next_offset, later[0].base_offset,
+                    self._witnesses.end_before(later[0].base_offset), len(later),
+                )  # fmt: skip
+                self._drop(later)
+                break
         assert result is not None
         return result.next_offset, result.is_tail_damaged
 
+    def _has_lost_its_end(self, recovered: RecoveredSegment, following: LogSegment) -> bool:
+        """Whether a crash cut a segment between two batches: it must reach what the roll saw.
+
+        Nobody misses what lies below the log start, and what lies below the recovery point was
+        synced: if that is gone, it is damage which must not cost what follows.
+        """
+        end = self._witnesses.end_before(following.base_offset)
+        settled = max(self._recovery_point, self._log_start_offset)
+        return end is not None and end > settled and recovered.next_offset < end
+
     def _drop(self, segments: list[LogSegment]) -> None:
-        """Removes segments, durably."""
-        for segment in segments:
+        """Removes segments, durably, and from the end: a crash on the way must leave no hole."""
+        for segment in reversed(segments):
             self._segments.remove(segment)
             segment.delete_if_exists()
+            self._witnesses.remove(segment.base_offset)
         if segments:
             self._disk.fsync_dir(self._directory)
 

@@ -4,16 +4,29 @@ Appending, loading and recovering all come through here, so that they agree byte
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from odradek.errors import ApiError
+from odradek.model import AppendOrigin
 from odradek.records.batch import BatchHeader, Buffer
 from odradek.records.control import EndTransactionMarker, parse_end_transaction_marker
-from odradek.storage.producer_state import CompletedTransaction, ProducerStateManager
+from odradek.storage.producer_state import (
+    CachedBatch,
+    CompletedTransaction,
+    ProducerStateManager,
+)
 from odradek.storage.segment import LogSegment
 from odradek.storage.transaction_index import AbortedTransaction, TransactionIndex
 
-__all__ = ["aborted_transaction", "apply_batch", "complete_transaction", "marker_of", "replay"]
+__all__ = [
+    "aborted_transaction",
+    "apply_batch",
+    "apply_producers",
+    "check_producers",
+    "complete_transaction",
+    "marker_of",
+    "replay",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +75,71 @@ def complete_transaction(
     if completed.is_aborted and index is not None:
         index.append(aborted_transaction(state, completed))
     state.complete_transaction(completed)
+
+
+def check_producers(
+    state: ProducerStateManager,
+    records: Buffer,
+    batches: Sequence[tuple[int, BatchHeader]],
+    written: Sequence[tuple[int, int, int]],
+    origin: AppendOrigin,
+) -> CachedBatch | None:
+    """Whether the producers of a set may write it; returns the batch that a retry repeats.
+
+    Args:
+        state: The producers so far.
+        records: The bytes of the set, as they will be written.
+        batches: Position, as it was sent, and header of each batch.
+        written: (last offset, max timestamp, size) of each, as it will be written.
+        origin: Who writes.
+
+    Raises:
+        ApiError: They may not.
+    """
+    position = 0
+    for (_, header), (_, _, size) in zip(batches, written, strict=True):
+        if header.producer_id >= 0:
+            if not header.is_control:
+                duplicate = state.check_append(header, origin)
+                if duplicate is not None:
+                    return duplicate
+            elif (marker := marker_of(memoryview(records)[position:], header)) is not None:
+                state.check_marker(header, marker, origin)
+        position += size
+    return None
+
+
+def apply_producers(
+    state: ProducerStateManager,
+    records: Buffer,
+    batches: Sequence[tuple[int, BatchHeader]],
+    written: Sequence[tuple[int, int, int]],
+    *,
+    first_offset: int,
+    index: TransactionIndex,
+) -> None:
+    """Folds in a set that was just written; arguments as of `check_producers`.
+
+    `first_offset` is the leader's first assigned offset; -1 means the headers have their own.
+    """
+    position = 0
+    for (_, header), (last_offset, max_timestamp, size) in zip(batches, written, strict=True):
+        if header.producer_id >= 0:
+            if header.max_timestamp != max_timestamp:
+                header = header._replace(max_timestamp=max_timestamp)
+            completed = state.apply_append(
+                header,
+                first_offset=header.base_offset if first_offset < 0 else first_offset,
+                last_offset=last_offset,
+                marker=marker_of(memoryview(records)[position : position + size], header)
+                if header.is_control
+                else None,
+            )
+            if completed is not None:
+                complete_transaction(state, completed, index)
+        position += size
+        if first_offset >= 0:
+            first_offset = last_offset + 1
 
 
 def replay(

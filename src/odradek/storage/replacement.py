@@ -18,6 +18,7 @@ from odradek.files import Disk
 from odradek.records.batch import CURRENT_MAGIC, NO_TIMESTAMP
 from odradek.storage.config import INT32_MAX, LogConfig
 from odradek.storage.paths import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
+from odradek.storage.roll_witnesses import RollWitnesses
 from odradek.storage.scan import CHUNK_BYTES
 from odradek.storage.segment import FileSlice, LogSegment
 from odradek.storage.segments import LogSegments
@@ -32,6 +33,7 @@ def swap_segments(
     new: list[LogSegment],
     old: list[LogSegment],
     *,
+    witnesses: RollWitnesses,
     disk: Disk,
     directory: str,
 ) -> list[LogSegment]:
@@ -41,6 +43,7 @@ def swap_segments(
         segments: The log's map.
         new: Complete and flushed, as `.cleaned`.
         old: What they stand for; those that left the map meanwhile are ignored.
+        witnesses: Those of the log; some say of the old segments what need not hold of the new.
         disk: Where the files live.
         directory: The partition directory.
 
@@ -56,6 +59,7 @@ def swap_segments(
         segments.remove(segment)
     for segment in new:
         segments.add(segment)
+    _forget_witnesses(witnesses, segments, new, replaced)
     for segment in replaced:
         segment.change_stage(DELETED_SUFFIX)
     disk.fsync_dir(directory)
@@ -63,6 +67,21 @@ def swap_segments(
         segment.change_stage("")
     disk.fsync_dir(directory)
     return replaced
+
+
+def _forget_witnesses(
+    witnesses: RollWitnesses,
+    segments: LogSegments,
+    new: list[LogSegment],
+    replaced: list[LogSegment],
+) -> None:
+    """The new segments are synced, and may rightly end before the old ones did."""
+    following = segments.higher(new[-1].base_offset) if new else None
+    if following is not None:
+        witnesses.remove(following.base_offset)
+    for segment in replaced:
+        if segments.get(segment.base_offset) is None:
+            witnesses.remove(segment.base_offset)
 
 
 def split_segment(

@@ -153,6 +153,8 @@ class Watermarks:
         """
         if not self.log_start_offset <= offset <= self.end.message_offset:
             raise self.out_of_range(offset)
+        if offset == self.end.message_offset:
+            return self.end
         for segment in self._segments.from_offset(offset):
             if (place := segment.translate_offset(offset)) is not None:
                 return LogOffsetMetadata(offset, segment.base_offset, place.position)
@@ -187,7 +189,7 @@ class Watermarks:
             self.recovery_point = offset
 
     def truncate(self, offset: int) -> None:
-        """Follows a truncation of the files: places may be others now, and the start may be less."""
+        """Follows a truncation of the files, which may reach below the log start."""
         self._stable_place = None
         self.update_end(offset)
         self.log_start_offset = min(offset, self.log_start_offset)

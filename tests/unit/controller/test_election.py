@@ -9,7 +9,10 @@ AR = ReplicaAssignment((1, 2, 3))
 
 
 def candidates(
-    assignment: ReplicaAssignment, isr: list[int], live: set[int], shutting_down: set[int] = set()
+    assignment: ReplicaAssignment,
+    isr: list[int],
+    live: set[int],
+    shutting_down: frozenset[int] | set[int] = frozenset(),
 ) -> Candidates:
     return Candidates(assignment, tuple(isr), frozenset(live), frozenset(shutting_down))
 

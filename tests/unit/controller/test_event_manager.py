@@ -55,11 +55,9 @@ class Setup:
 
     async def drain(self) -> None:
         """Runs until everything that was put is handled."""
-        running = asyncio.ensure_future(self.manager.run())
-        while self.manager.size or self.manager.state is not ControllerState.IDLE:
-            await asyncio.sleep(0)
+        self.manager.put(ShutdownEventThread())
+        await self.manager.run()
         self.manager.close()
-        await running
 
 
 def test_events_are_processed_in_order() -> None:

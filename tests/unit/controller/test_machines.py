@@ -100,7 +100,8 @@ class Setup:
         context.add_live_brokers({b: RegisteredBroker(broker(b), b) for b in (1, 2, 3)})
         assignment = {tp.partition: ReplicaAssignment((1, 2, 3)) for tp in P}
         context.put_topic(
-            "t", TopicRecord(topic_id=uuid.UUID(int=1), assignment=assignment, version=0, incarnation=0)
+            "t",
+            TopicRecord(topic_id=uuid.UUID(int=1), assignment=assignment, version=0, incarnation=0),
         )
         self.nodes = Nodes()
         self.sent: list[OutgoingRequest] = []
@@ -122,7 +123,9 @@ class Setup:
         state = LeaderAndIsr(
             leader=leader, leader_epoch=epoch, isr=tuple(isr), partition_version=version
         )
-        self.nodes.states[tp] = self.context.partition_leadership[tp] = PartitionRecord(state, EPOCH)
+        self.nodes.states[tp] = self.context.partition_leadership[tp] = PartitionRecord(
+            state, EPOCH
+        )
         self.context.put_partition_state(tp, PartitionStatus.ONLINE)
         for replica in (1, 2, 3):
             self.context.replica_states[PartitionAndReplica(tp, replica)] = ReplicaStatus.ONLINE
@@ -172,7 +175,9 @@ def test_every_pair_of_partition_states(current: PartitionStatus, target: Partit
             partition_machine.move_partition(context, P[0], target)
 
 
-@pytest.mark.parametrize(("current", "target"), list(itertools.product(ReplicaStatus, ReplicaStatus)))
+@pytest.mark.parametrize(
+    ("current", "target"), list(itertools.product(ReplicaStatus, ReplicaStatus))
+)
 def test_every_pair_of_replica_states(current: ReplicaStatus, target: ReplicaStatus) -> None:
     """03b:T7.2"""
     new, online, offline, started, done, ineligible, gone = ReplicaStatus
@@ -284,9 +289,7 @@ def test_a_newer_controller_is_not_overwritten() -> None:
         newer = LeaderAndIsr(leader=2, leader_epoch=9, isr=(2,), partition_version=7)
         setup.nodes.states[P[0]] = PartitionRecord(newer, EPOCH + 1)
         for strategy in (Strategy.OFFLINE, Strategy.PREFERRED):
-            results = await setup.changes.move_partitions(
-                P[:1], PartitionStatus.ONLINE, strategy
-            )
+            results = await setup.changes.move_partitions(P[:1], PartitionStatus.ONLINE, strategy)
             assert isinstance(results[P[0]], StateChangeFailed)
         assert setup.stored(P[0]) == newer
         assert setup.led() == []

@@ -22,9 +22,7 @@ from tests.support.controllers import broker
 
 T0 = TopicPartition("t", 0)
 TOPIC_ID = uuid.UUID(int=7)
-RECORD = PartitionRecord(
-    LeaderAndIsr(leader=1, leader_epoch=3, isr=(1, 2), partition_version=4), 5
-)
+RECORD = PartitionRecord(LeaderAndIsr(leader=1, leader_epoch=3, isr=(1, 2), partition_version=4), 5)
 
 
 def make() -> tuple[ControllerContext, RequestBatch]:

@@ -57,7 +57,9 @@ def compact(log: Log, disk: SimDisk) -> None:
                 )
     new.on_become_inactive()
     new.flush()
-    for replaced in swap_segments(log.segments, [new], old, disk=disk, directory=log.directory):
+    for replaced in swap_segments(
+        log.segments, [new], old, witnesses=log.witnesses, disk=disk, directory=log.directory
+    ):
         replaced.delete_if_exists()
 
 
@@ -82,7 +84,12 @@ def test_old_segments_that_left_the_log_are_left_alone(tmp_path: Path) -> None:
         new = log.new_segment(4, stage=".cleaned")
         new.flush()
         replaced = swap_segments(
-            log.segments, [new], [gone, other], disk=disk, directory=log.directory
+            log.segments,
+            [new],
+            [gone, other],
+            witnesses=log.witnesses,
+            disk=disk,
+            directory=log.directory,
         )
         assert replaced == [other]
         for segment in (gone, other):
@@ -99,7 +106,9 @@ def test_renames_go_from_the_highest_base_down(tmp_path: Path) -> None:
         for segment in new:
             segment.flush()
         disk.operations.clear()
-        for replaced in swap_segments(log.segments, new, old, disk=disk, directory=log.directory):
+        for replaced in swap_segments(
+            log.segments, new, old, witnesses=log.witnesses, disk=disk, directory=log.directory
+        ):
             replaced.delete_if_exists()
         logs = [
             "".join(Path(end).name.removeprefix("0" * 19) + " " for end in path.split(" -> "))

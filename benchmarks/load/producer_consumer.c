@@ -1,0 +1,280 @@
+/* Load through librdkafka, so that the client is never what is measured.
+ *
+ *   producer_consumer create  BOOTSTRAP TOPIC PARTITIONS
+ *   producer_consumer produce BOOTSTRAP TOPIC SIZE COUNT ACKS
+ *   producer_consumer consume BOOTSTRAP TOPIC PARTITIONS COUNT
+ *   producer_consumer latency BOOTSTRAP TOPIC SIZE COUNT PER_SECOND
+ *
+ * Each prints one line of JSON with times in nanoseconds, and exits with 1 if a message was lost.
+ * Batching is librdkafka's default; only its queues are made longer, so that it never waits for
+ * this program. `latency` does not linger: a message leaves when it is handed over. Its times run
+ * from that moment to the delivery report; if a server stalls, the messages that were due
+ * meanwhile are handed over late, but at the pace of the schedule again as soon as possible.
+ */
+#include <errno.h>
+#include <librdkafka/rdkafka.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#define TIMEOUT_MS 60000 /* without any progress */
+
+static void fail(const char *what, const char *why) {
+    fprintf(stderr, "producer_consumer: %s: %s\n", what, why);
+    exit(1);
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static int64_t cpu_ns(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000LL +
+           (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000LL;
+}
+
+static long number(const char *text) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*end != '\0' || value < -1) fail("not a number", text);
+    return value;
+}
+
+static void set(rd_kafka_conf_t *conf, const char *name, const char *value) {
+    char why[512];
+    if (rd_kafka_conf_set(conf, name, value, why, sizeof why) != RD_KAFKA_CONF_OK) fail(name, why);
+}
+
+static rd_kafka_t *client(rd_kafka_type_t type, rd_kafka_conf_t *conf, const char *bootstrap) {
+    char why[512];
+    set(conf, "bootstrap.servers", bootstrap);
+    rd_kafka_t *rk = rd_kafka_new(type, conf, why, sizeof why);
+    if (rk == NULL) fail("cannot start a client", why);
+    return rk;
+}
+
+/* Producing: counters of delivery reports, shared by `produce` and `latency`. */
+
+static long delivered, refused;
+static rd_kafka_resp_err_t last_error;
+static int64_t *latencies_ns; /* one per delivered message; NULL if nobody asks */
+
+static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque) {
+    (void)rk, (void)opaque;
+    if (message->err) {
+        refused++;
+        last_error = message->err;
+        return;
+    }
+    if (latencies_ns != NULL) latencies_ns[delivered] = now_ns() - (intptr_t)message->_private;
+    __atomic_add_fetch(&delivered, 1, __ATOMIC_RELEASE);
+}
+
+static rd_kafka_t *producer(const char *bootstrap, const char *acks, const char *linger_ms) {
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    set(conf, "queue.buffering.max.messages", "1000000");
+    set(conf, "queue.buffering.max.kbytes", "524288");
+    set(conf, "acks", acks);
+    if (linger_ms != NULL) set(conf, "linger.ms", linger_ms);
+    rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
+    return client(RD_KAFKA_PRODUCER, conf, bootstrap);
+}
+
+static void send_one(rd_kafka_t *rk, rd_kafka_topic_t *topic, char *value, size_t size, void *tag) {
+    while (rd_kafka_produce(topic, RD_KAFKA_PARTITION_UA, 0, value, size, NULL, 0, tag) == -1) {
+        rd_kafka_resp_err_t error = rd_kafka_last_error();
+        if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL) fail("produce", rd_kafka_err2str(error));
+        rd_kafka_poll(rk, 10);
+    }
+}
+
+static void check_delivered(long count) {
+    if (refused != 0) fail("messages were refused", rd_kafka_err2str(last_error));
+    if (delivered != count) fail("messages are missing", "the server did not answer in time");
+}
+
+static rd_kafka_topic_t *warm_topic(rd_kafka_t *rk, const char *name) {
+    /* Metadata and connections first: they are measured elsewhere. */
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
+    const struct rd_kafka_metadata *metadata;
+    rd_kafka_resp_err_t error = rd_kafka_metadata(rk, 0, topic, &metadata, TIMEOUT_MS);
+    if (error) fail("metadata", rd_kafka_err2str(error));
+    rd_kafka_metadata_destroy(metadata);
+    return topic;
+}
+
+static void produce(const char *bootstrap, const char *name, long size, long count,
+                    const char *acks) {
+    rd_kafka_t *rk = producer(bootstrap, acks, NULL);
+    rd_kafka_topic_t *topic = warm_topic(rk, name);
+    char *value = malloc(size);
+    memset(value, 'x', size);
+    int64_t started = now_ns();
+    for (long i = 0; i < count; i++) {
+        send_one(rk, topic, value, size, NULL);
+        if (i % 1024 == 0) rd_kafka_poll(rk, 0);
+    }
+    rd_kafka_flush(rk, TIMEOUT_MS);
+    int64_t elapsed = now_ns() - started;
+    check_delivered(count);
+    printf("{\"elapsed_ns\": %ld, \"client_cpu_ns\": %ld, \"bytes\": %ld}\n", (long)elapsed,
+           (long)cpu_ns(), size * count);
+    rd_kafka_topic_destroy(topic);
+    rd_kafka_destroy(rk);
+    free(value);
+}
+
+/* Latency at a fixed rate */
+
+static int polling = 1;
+
+static void *poll_reports(void *rk) {
+    while (__atomic_load_n(&polling, __ATOMIC_ACQUIRE)) rd_kafka_poll(rk, 100);
+    return NULL;
+}
+
+static int compare(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void latency(const char *bootstrap, const char *name, long size, long count, long rate) {
+    rd_kafka_t *rk = producer(bootstrap, "all", "0");
+    rd_kafka_topic_t *topic = warm_topic(rk, name);
+    char *value = malloc(size);
+    memset(value, 'x', size);
+    latencies_ns = calloc(count, sizeof *latencies_ns);
+    pthread_t poller;
+    if (pthread_create(&poller, NULL, poll_reports, rk) != 0) fail("no thread", strerror(errno));
+    int64_t started = now_ns();
+    for (long i = 0; i < count; i++) {
+        int64_t due = started + i * (1000000000LL / rate);
+        struct timespec t = {due / 1000000000LL, due % 1000000000LL};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) continue;
+        send_one(rk, topic, value, size, (void *)(intptr_t)now_ns());
+    }
+    rd_kafka_flush(rk, TIMEOUT_MS);
+    int64_t elapsed = now_ns() - started;
+    __atomic_store_n(&polling, 0, __ATOMIC_RELEASE);
+    pthread_join(poller, NULL);
+    check_delivered(count);
+    qsort(latencies_ns, count, sizeof *latencies_ns, compare);
+    printf("{\"elapsed_ns\": %ld, \"p50_ns\": %ld, \"p99_ns\": %ld, \"max_ns\": %ld}\n",
+           (long)elapsed, (long)latencies_ns[count / 2], (long)latencies_ns[count * 99 / 100],
+           (long)latencies_ns[count - 1]);
+    rd_kafka_topic_destroy(topic);
+    rd_kafka_destroy(rk);
+    free(latencies_ns);
+    free(value);
+}
+
+/* Consuming: every partition from offset 0, without a group. */
+
+struct consumed {
+    long count, bytes;
+};
+
+static void on_message(rd_kafka_message_t *message, void *opaque) {
+    struct consumed *consumed = opaque;
+    if (message->err) fail("consume", rd_kafka_message_errstr(message));
+    consumed->count++;
+    consumed->bytes += message->len;
+}
+
+static void consume(const char *bootstrap, const char *name, long partitions, long count) {
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    /* Enough read ahead that the client never waits for itself; the default is per message. */
+    set(conf, "queued.min.messages", "1000000");
+    rd_kafka_t *rk = client(RD_KAFKA_CONSUMER, conf, bootstrap);
+    rd_kafka_topic_t *topic = warm_topic(rk, name);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
+    struct consumed consumed = {0, 0};
+    int64_t started = now_ns();
+    for (long i = 0; i < partitions; i++)
+        if (rd_kafka_consume_start_queue(topic, i, 0, queue) == -1)
+            fail("consume", rd_kafka_err2str(rd_kafka_last_error()));
+    int64_t progress = started;
+    while (consumed.count < count) {
+        long before = consumed.count;
+        rd_kafka_consume_callback_queue(queue, 100, on_message, &consumed);
+        int64_t now = now_ns();
+        if (consumed.count != before)
+            progress = now;
+        else if (now - progress > TIMEOUT_MS * 1000000LL)
+            fail("consume", "the server does not send all messages");
+    }
+    int64_t elapsed = now_ns() - started;
+    printf("{\"elapsed_ns\": %ld, \"client_cpu_ns\": %ld, \"bytes\": %ld}\n", (long)elapsed,
+           (long)cpu_ns(), consumed.bytes);
+    for (long i = 0; i < partitions; i++) rd_kafka_consume_stop(topic, i);
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_topic_destroy(topic);
+    rd_kafka_destroy(rk);
+}
+
+/* Creating a topic */
+
+static void wait_for_leaders(rd_kafka_t *rk, const char *name, long partitions) {
+    /* A fresh topic is announced before it can be written to. */
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
+    int64_t started = now_ns();
+    long led = 0;
+    while (led < partitions) {
+        const struct rd_kafka_metadata *metadata;
+        led = 0;
+        if (rd_kafka_metadata(rk, 0, topic, &metadata, TIMEOUT_MS) == 0) {
+            for (int i = 0; i < metadata->topics[0].partition_cnt; i++)
+                led += metadata->topics[0].partitions[i].leader >= 0;
+            rd_kafka_metadata_destroy(metadata);
+        }
+        if (now_ns() - started > TIMEOUT_MS * 1000000LL) fail(name, "has no leaders");
+        if (led < partitions) nanosleep(&(struct timespec){0, 20000000}, NULL);
+    }
+    rd_kafka_topic_destroy(topic);
+}
+
+static void create(const char *bootstrap, const char *name, long partitions) {
+    char why[512];
+    rd_kafka_t *rk = client(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), bootstrap);
+    rd_kafka_NewTopic_t *topic = rd_kafka_NewTopic_new(name, partitions, 1, why, sizeof why);
+    if (topic == NULL) fail(name, why);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
+    rd_kafka_CreateTopics(rk, &topic, 1, NULL, queue);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, TIMEOUT_MS);
+    if (event == NULL) fail(name, "creating it was not answered");
+    if (rd_kafka_event_error(event)) fail(name, rd_kafka_event_error_string(event));
+    size_t results;
+    const rd_kafka_topic_result_t **result =
+        rd_kafka_CreateTopics_result_topics(rd_kafka_event_CreateTopics_result(event), &results);
+    if (rd_kafka_topic_result_error(result[0]))
+        fail(name, rd_kafka_topic_result_error_string(result[0]));
+    rd_kafka_event_destroy(event);
+    wait_for_leaders(rk, name, partitions);
+    printf("{}\n");
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_NewTopic_destroy(topic);
+    rd_kafka_destroy(rk);
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "";
+    if (strcmp(mode, "create") == 0 && argc == 5)
+        create(argv[2], argv[3], number(argv[4]));
+    else if (strcmp(mode, "produce") == 0 && argc == 7)
+        produce(argv[2], argv[3], number(argv[4]), number(argv[5]), argv[6]);
+    else if (strcmp(mode, "consume") == 0 && argc == 6)
+        consume(argv[2], argv[3], number(argv[4]), number(argv[5]));
+    else if (strcmp(mode, "latency") == 0 && argc == 7)
+        latency(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]));
+    else
+        fail("usage", "create|produce|consume|latency, see the top of the source");
+    return 0;
+}

@@ -1,0 +1,286 @@
+/* One Produce request, sent again and again over many connections: what a server does per request.
+ *
+ *   request_replayer HOST PORT TOPIC PARTITIONS CONNECTIONS DEPTH RECORDS RECORD_SIZE REQUESTS
+ *
+ * Connection n writes to partition n % PARTITIONS and keeps DEPTH requests in flight. A request
+ * (version 7, acks=all) holds one batch of RECORDS records. Prints one line of JSON; exits with 1
+ * at the first answer with an error.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define VERSION 7
+#define BATCH_HEADER 61
+#define MAX_ANSWER 512 /* of one topic and one partition */
+#define STALL_MS 60000
+
+static void fail(const char *what, const char *why) {
+    fprintf(stderr, "request_replayer: %s: %s\n", what, why);
+    exit(1);
+}
+
+static int64_t now_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* Building the request */
+
+struct buffer {
+    uint8_t *data;
+    size_t size, room;
+};
+
+static uint8_t *extend(struct buffer *b, size_t count) {
+    if (b->size + count > b->room) {
+        b->room = (b->size + count) * 2;
+        b->data = realloc(b->data, b->room);
+        if (b->data == NULL) fail("memory", "exhausted");
+    }
+    b->size += count;
+    return b->data + b->size - count;
+}
+
+static void store(uint8_t *at, uint64_t value, int bytes) {
+    while (bytes-- > 0) {
+        at[bytes] = (uint8_t)value;
+        value >>= 8;
+    }
+}
+
+static void put(struct buffer *b, uint64_t value, int bytes) {
+    store(extend(b, bytes), value, bytes);
+}
+
+static void put_bytes(struct buffer *b, const void *data, size_t count) {
+    memcpy(extend(b, count), data, count);
+}
+
+static void put_string(struct buffer *b, const char *text) {
+    put(b, strlen(text), 2);
+    put_bytes(b, text, strlen(text));
+}
+
+static void put_varint(struct buffer *b, int64_t value) {
+    uint64_t zigzag = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
+    for (; zigzag >= 0x80; zigzag >>= 7) put(b, (zigzag & 0x7f) | 0x80, 1);
+    put(b, zigzag, 1);
+}
+
+static uint32_t crc32c(const uint8_t *data, size_t size) {
+    uint32_t crc = ~0u;
+    for (size_t i = 0; i < size; i++) {
+        crc ^= data[i];
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78u : 0);
+    }
+    return ~crc;
+}
+
+/* 61 bytes of header, then the records. Lengths and the checksum are filled in at the end. */
+static void put_batch(struct buffer *b, long records, long record_size, int64_t timestamp) {
+    size_t start = b->size;
+    put(b, 0, 8);                       /*  0 base offset            */
+    put(b, 0, 4);                       /*  8 length of what follows */
+    put(b, (uint64_t)-1, 4);            /* 12 leader epoch           */
+    put(b, 2, 1);                       /* 16 magic                  */
+    put(b, 0, 4);                       /* 17 crc of what follows    */
+    put(b, 0, 2);                       /* 21 attributes             */
+    put(b, records - 1, 4);             /* 23 last offset delta      */
+    put(b, timestamp, 8);               /* 27 base timestamp         */
+    put(b, timestamp, 8);               /* 35 max timestamp          */
+    put(b, (uint64_t)-1, 8);            /* 43 producer id            */
+    put(b, (uint64_t)-1, 2);            /* 51 producer epoch         */
+    put(b, (uint64_t)-1, 4);            /* 53 base sequence          */
+    put(b, records, 4);                 /* 57 record count           */
+    for (long i = 0; i < records; i++) {
+        struct buffer record = {0};
+        put(&record, 0, 1);             /* attributes */
+        put_varint(&record, 0);         /* timestamp delta */
+        put_varint(&record, i);         /* offset delta */
+        put_varint(&record, -1);        /* no key */
+        put_varint(&record, record_size);
+        memset(extend(&record, record_size), 'x', record_size);
+        put_varint(&record, 0);         /* headers */
+        put_varint(b, record.size);
+        put_bytes(b, record.data, record.size);
+        free(record.data);
+    }
+    uint8_t *batch = b->data + start;
+    size_t size = b->size - start;
+    store(batch + 8, size - 12, 4);
+    store(batch + 17, crc32c(batch + 21, size - 21), 4);
+}
+
+static struct buffer build_request(const char *topic, int partition, long records, long size) {
+    struct buffer b = {0}, batch = {0};
+    put(&b, 0, 4);                      /* length of the frame */
+    put(&b, 0, 2);                      /* Produce */
+    put(&b, VERSION, 2);
+    put(&b, 0, 4);                      /* correlation id */
+    put_string(&b, "replayer");
+    put(&b, (uint64_t)-1, 2);           /* no transactional id */
+    put(&b, (uint64_t)-1, 2);           /* acks=all */
+    put(&b, 30000, 4);                  /* timeout */
+    put(&b, 1, 4);
+    put_string(&b, topic);
+    put(&b, 1, 4);
+    put(&b, partition, 4);
+    put_batch(&batch, records, size, now_ns(CLOCK_REALTIME) / 1000000);
+    put(&b, batch.size, 4);
+    put_bytes(&b, batch.data, batch.size);
+    free(batch.data);
+    store(b.data, b.size - 4, 4);
+    return b;
+}
+
+/* Connections */
+
+struct connection {
+    int fd;
+    int wants_write;
+    const struct buffer *request;
+    long unsent;          /* requests to send, the one under way included */
+    size_t sent;          /* bytes of the request under way */
+    uint8_t answer[MAX_ANSWER];
+    size_t received;      /* bytes of the answer under way */
+};
+
+static int connect_to(const char *host, const char *port) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+    if (getaddrinfo(host, port, &hints, &found) != 0) fail(host, "unknown host");
+    int fd = socket(found->ai_family, SOCK_STREAM, 0), one = 1;
+    if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) != 0) fail(host, strerror(errno));
+    freeaddrinfo(found);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+static void watch(int poller, int operation, struct connection *c) {
+    struct epoll_event event = {EPOLLIN | (c->wants_write ? EPOLLOUT : 0), {.ptr = c}};
+    if (epoll_ctl(poller, operation, c->fd, &event) != 0) fail("epoll", strerror(errno));
+}
+
+static void send_requests(int poller, struct connection *c) {
+    int is_full = 0;
+    while (c->unsent > 0 && !is_full) {
+        size_t rest = c->request->size - c->sent;
+        ssize_t count = send(c->fd, c->request->data + c->sent, rest, MSG_NOSIGNAL);
+        if (count < 0 && errno != EAGAIN) fail("send", strerror(errno));
+        if (count > 0) c->sent += count;
+        is_full = count < (ssize_t)rest;
+        if (!is_full) {
+            c->unsent--;
+            c->sent = 0;
+        }
+    }
+    if (is_full != c->wants_write) {
+        c->wants_write = is_full;
+        watch(poller, EPOLL_CTL_MOD, c);
+    }
+}
+
+static uint64_t load(const uint8_t *at, int bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++) value = value << 8 | at[i];
+    return value;
+}
+
+/* Length 4, correlation id 4, topics 4, name 2 + n, partitions 4, index 4, error 2. */
+static void check_answer(const uint8_t *answer, size_t size, size_t topic_size) {
+    size_t at = 4 + 4 + 4 + 2 + topic_size + 4 + 4;
+    char why[64];
+    if (size < at + 2) fail("answer", "too short");
+    int error = (int16_t)load(answer + at, 2);
+    snprintf(why, sizeof why, "error code %d", error);
+    if (error != 0) fail("answer", why);
+}
+
+/* Receives once; returns how many answers ended. */
+static long receive_answers(struct connection *c, size_t topic_size) {
+    ssize_t count = recv(c->fd, c->answer + c->received, MAX_ANSWER - c->received, 0);
+    if (count == 0) fail("receive", "the server closed the connection");
+    if (count < 0) {
+        if (errno == EAGAIN) return 0;
+        fail("receive", strerror(errno));
+    }
+    c->received += count;
+    long answers = 0;
+    size_t at = 0;
+    while (c->received - at >= 4) {
+        size_t size = 4 + load(c->answer + at, 4);
+        if (size > MAX_ANSWER) fail("answer", "too long");
+        if (c->received - at < size) break;
+        check_answer(c->answer + at, size, topic_size);
+        answers++;
+        at += size;
+    }
+    c->received -= at;
+    memmove(c->answer, c->answer + at, c->received);
+    return answers;
+}
+
+static long number(const char *text) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*end != '\0' || value < 1) fail("not a positive number", text);
+    return value;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 10) fail("usage", "see the top of the source");
+    const char *topic = argv[3];
+    long partitions = number(argv[4]), connections = number(argv[5]), depth = number(argv[6]);
+    long records = number(argv[7]), record_size = number(argv[8]), requests = number(argv[9]);
+    struct buffer *templates = calloc(partitions, sizeof *templates);
+    for (long i = 0; i < partitions; i++)
+        templates[i] = build_request(topic, i, records, record_size);
+    struct connection *all = calloc(connections, sizeof *all);
+    int poller = epoll_create1(0);
+    for (long i = 0; i < connections; i++) {
+        all[i].fd = connect_to(argv[1], argv[2]);
+        all[i].request = &templates[i % partitions];
+        watch(poller, EPOLL_CTL_ADD, &all[i]);
+    }
+    long started_requests = 0, answered = 0;
+    int64_t started = now_ns(CLOCK_MONOTONIC);
+    for (long i = 0; i < connections; i++) {
+        long first = depth < requests - started_requests ? depth : requests - started_requests;
+        all[i].unsent = first;
+        started_requests += first;
+        send_requests(poller, &all[i]);
+    }
+    struct epoll_event events[64];
+    while (answered < requests) {
+        int count = epoll_wait(poller, events, 64, STALL_MS);
+        if (count == 0) fail("stalled", "no answer came");
+        for (int i = 0; i < count; i++) {
+            struct connection *c = events[i].data.ptr;
+            if (events[i].events & EPOLLIN) {
+                long answers = receive_answers(c, strlen(topic));
+                answered += answers;
+                for (; answers > 0 && started_requests < requests; answers--) {
+                    c->unsent++;
+                    started_requests++;
+                }
+            }
+            send_requests(poller, c);
+        }
+    }
+    int64_t elapsed = now_ns(CLOCK_MONOTONIC) - started;
+    printf("{\"elapsed_ns\": %ld, \"client_cpu_ns\": %ld, \"requests\": %ld, \"bytes\": %ld}\n",
+           (long)elapsed, (long)now_ns(CLOCK_PROCESS_CPUTIME_ID), requests,
+           (long)(templates[0].size * requests));
+    return 0;
+}

@@ -1,0 +1,89 @@
+"""The load programs of `benchmarks/load`, compiled when needed, and how they are called.
+
+They are in C so that the client is not what is measured; the same ones load every server.
+"""
+
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+__all__ = ["Figures", "build", "consume", "create_topic", "latency", "produce", "replay_requests"]
+
+Figures = dict[str, float]
+
+_ROOT = Path(__file__).resolve().parent.parent
+_SOURCES = _ROOT / "benchmarks" / "load"
+_BUILT = _ROOT / "build" / "benchmarks"
+_PACKAGES = ("gcc", "libc6-dev", "librdkafka-dev")
+_LIBRARIES = {"producer_consumer": ("-lrdkafka", "-lpthread"), "request_replayer": ()}
+_TIMEOUT_S = 600
+
+
+def build() -> None:
+    """Compiles what is missing or older than its source; installs what that needs."""
+    subprocess.run([_ROOT / "scripts" / "debian-packages", *_PACKAGES], check=True)
+    _BUILT.mkdir(parents=True, exist_ok=True)
+    for name, libraries in _LIBRARIES.items():
+        source, program = _SOURCES / f"{name}.c", _BUILT / name
+        if program.exists() and program.stat().st_mtime >= source.stat().st_mtime:
+            continue
+        subprocess.run(
+            ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, source, *libraries],
+            check=True,
+        )
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    """Creates a topic; returns when its partitions have leaders."""
+    _run("producer_consumer", "create", bootstrap, topic, partitions)
+
+
+def produce(bootstrap: str, topic: str, *, size: int, count: int, acks: str = "all") -> Figures:
+    """Produces as fast as possible with librdkafka's default batching."""
+    return _run("producer_consumer", "produce", bootstrap, topic, size, count, acks)
+
+
+def consume(bootstrap: str, topic: str, *, partitions: int, count: int) -> Figures:
+    """Consumes that many messages from the beginning."""
+    return _run("producer_consumer", "consume", bootstrap, topic, partitions, count)
+
+
+def latency(bootstrap: str, topic: str, *, size: int, count: int, per_second: int) -> Figures:
+    """Produces at a fixed rate without lingering; p50 and p99 of the time to the answer."""
+    return _run("producer_consumer", "latency", bootstrap, topic, size, count, per_second)
+
+
+def replay_requests(
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int,
+    connections: int,
+    depth: int,
+    records: int,
+    size: int,
+    count: int,
+) -> Figures:
+    """Sends Produce requests of one batch each, `depth` in flight on each connection."""
+    host, _, port = bootstrap.rpartition(":")
+    arguments = (partitions, connections, depth, records, size, count)
+    return _run("request_replayer", host, port, topic, *arguments)
+
+
+@cache
+def _program(name: str) -> Path:
+    build()
+    return _BUILT / name
+
+
+def _run(name: str, *arguments: str | int) -> Figures:
+    done = subprocess.run(
+        [_program(name), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=_TIMEOUT_S,
+    )
+    return cast(Figures, json.loads(done.stdout))

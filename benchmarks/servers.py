@@ -1,0 +1,142 @@
+"""The servers that are measured: a broker of ours, and an Apache Kafka beside it.
+
+Both are processes of their own with fresh data on the same file system, one node, settings at their
+defaults. Kafka gets the heap and collector that its own start script gives it.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.apache_kafka import KafkaInstall, find_kafka, running_broker, why_missing
+
+__all__ = ["KAFKA", "ODRADEK", "Run", "Server", "start_odradek", "with_kafka"]
+
+ODRADEK = "odradek"
+KAFKA = "kafka"
+_KAFKA_VERSION = "4.3.1"
+
+_READY_LINE = re.compile(r"odradek: broker \d+ ready on (\S+)$")
+_STOP_TIMEOUT_S = 30
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+# What bin/kafka-server-start.sh and bin/kafka-run-class.sh set.
+_KAFKA_JVM_OPTIONS = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server that answers."""
+
+    bootstrap: str
+    pid: int
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its threads so far."""
+        stat = Path(f"/proc/{self.pid}/stat").read_text()
+        # The name, in brackets, may hold anything; the fields after it start with the third.
+        fields = stat.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+    def resident_mb(self) -> float:
+        """Memory in use, in units of 10^6 bytes."""
+        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        return int(pages) * _PAGE_BYTES / 1e6
+
+
+Start = Callable[[], AbstractContextManager[Server]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What is run, and how thoroughly."""
+
+    is_quick: bool
+    # By name, in the order in which they take turns.
+    servers: Mapping[str, Start]
+
+    @property
+    def repeats(self) -> int:
+        return 1 if self.is_quick else 3
+
+    def scaled(self, count: int) -> int:
+        """How many messages or requests to send, where a full run sends `count`."""
+        return max(count // 50, 100) if self.is_quick else count
+
+
+@contextlib.contextmanager
+def start_odradek() -> Iterator[Server]:
+    """`odradek serve`, from ready to its end."""
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as data:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "odradek", "serve", "--listen", "127.0.0.1:0"),
+                *("--data", data, "--log-level", "warning"),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                ready = _READY_LINE.match(line)
+                if ready is None:
+                    raise RuntimeError(f"the broker did not start, it said {line!r}")
+                yield Server(bootstrap=ready[1], pid=process.pid)
+            finally:
+                process.terminate()
+                try:
+                    process.wait(_STOP_TIMEOUT_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+class _DefaultKafka(KafkaInstall):
+    """A Kafka that starts as its own scripts start it."""
+
+    __slots__ = ()
+
+    def command(self, class_name: str, *args: str, log_level: str = "warn") -> list[str]:
+        level = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}"
+        classes = ("-cp", f"{self.lib_dir}/*")
+        return [self.java, *_KAFKA_JVM_OPTIONS, level, *classes, class_name, *args]
+
+
+def with_kafka() -> Start:
+    """How to start an Apache Kafka.
+
+    Raises:
+        RuntimeError: there is none here.
+    """
+    found = find_kafka(_KAFKA_VERSION)
+    if found is None:
+        raise RuntimeError(why_missing(_KAFKA_VERSION))
+    install = _DefaultKafka(version=found.version, java=found.java, lib_dir=found.lib_dir)
+
+    @contextlib.contextmanager
+    def start() -> Iterator[Server]:
+        with (
+            tempfile.TemporaryDirectory(prefix="kafka-bench-") as data,
+            running_broker(install, Path(data)) as broker,
+        ):
+            yield Server(bootstrap=broker.bootstrap, pid=broker.pid)
+
+    return start

@@ -1,0 +1,93 @@
+"""How long it takes until there is something to use, and what an idle broker holds."""
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from statistics import median
+
+from benchmarks.servers import Run, start_odradek
+from benchmarks.table import Row, at_most, server_benchmark
+
+_REPEATS = 7
+_HELP_REPEATS = 15
+
+# Metadata version 1, correlation id 1, no client id, all topics.
+_METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 1, -1, -1)
+
+
+@server_benchmark("start")
+def start(run: Run) -> Iterator[Row]:
+    """From nothing to the first Metadata answer."""
+    repeats = 1 if run.is_quick else _REPEATS
+    served, idle_mb = [], []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        with start_odradek() as server:
+            ask_for_metadata(server.bootstrap)
+            served.append(time.perf_counter() - begun)
+            time.sleep(0.5)  # Whatever starts late has started then.
+            idle_mb.append(server.resident_mb())
+    yield at_most("`odradek serve` to first Metadata answer", served, "s", 0.5)
+    embedded = [_measure_embedded() for _ in range(repeats)]
+    first, again = ([times[i] for times in embedded] for i in range(2))
+    yield at_most("test fixture, warm interpreter, first use", first, "s", 0.3)
+    yield at_most("test fixture, warm interpreter, second use", again, "s", 0.3)
+    yield at_most("memory of an idle broker", idle_mb, "MB", 60)
+
+
+def ask_for_metadata(bootstrap: str) -> None:
+    """Asks for the metadata of all topics and waits for the answer."""
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(_METADATA_REQUEST)
+        with connection.makefile("rb") as answers:
+            (size,) = struct.unpack(">i", answers.read(4))
+            (correlation_id,) = struct.unpack(">i", answers.read(size)[:4])
+            assert correlation_id == 1, f"an answer to {correlation_id} came, not to 1"
+
+
+_EMBEDDED = """
+import json, time
+from benchmarks.starting import ask_for_metadata
+from odradek.testing.broker import EmbeddedBroker
+times = []
+for _ in range(2):
+    begun = time.perf_counter()
+    with EmbeddedBroker() as broker:
+        ask_for_metadata(broker.bootstrap_servers)
+        times.append(time.perf_counter() - begun)
+print(json.dumps(times))
+"""
+
+
+def _measure_embedded() -> list[float]:
+    """Seconds until the first and the second broker of a process answered."""
+    done = subprocess.run(
+        [sys.executable, "-c", _EMBEDDED], stdout=subprocess.PIPE, text=True, check=True
+    )
+    times: list[float] = json.loads(done.stdout)
+    return times
+
+
+@server_benchmark("help")
+def help_pages(run: Run) -> Iterator[Row]:
+    """What a help page takes longer than an interpreter that does nothing."""
+    commands = {
+        "bare": ("-c", "pass"),
+        "odradek --help": ("-m", "odradek", "--help"),
+        "odradek topics --help": ("-m", "odradek", "topics", "--help"),
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(1 if run.is_quick else _HELP_REPEATS):
+        for name, arguments in commands.items():
+            begun = time.perf_counter()
+            subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+            times[name].append((time.perf_counter() - begun) * 1e3)
+    bare = times.pop("bare")
+    for name, samples in times.items():
+        added = [sample - median(bare) for sample in samples]
+        yield at_most(f"`{name}` over a bare start", added, "ms", 80, bare=bare)

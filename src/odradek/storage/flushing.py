@@ -1,0 +1,148 @@
+"""Making a log durable: what has to be synced, elsewhere or here, and what follows from it.
+
+A flush up to an offset syncs the files of every segment between the recovery point and it, then
+their names; only then the recovery point moves, and the witnesses of rolls (`roll_witnesses`) that
+it passed go.
+
+A flush that runs elsewhere works on descriptors of its own: the log may roll, truncate or delete
+these very segments meanwhile. So its outcome counts for what the log still has of it: up to the
+log end, and up to the lowest truncation that came between::
+
+    flush to 10 starts    truncate to 7    append 7, 8, 9    flush ends: the recovery point is 7
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from odradek.storage import paths
+
+if TYPE_CHECKING:
+    from odradek.storage.log import Log
+
+__all__ = ["Flusher"]
+
+logger = logging.getLogger(__name__)
+
+
+class _PendingFlush:
+    """A flush that runs elsewhere."""
+
+    __slots__ = ("upto",)
+
+    def __init__(self, upto: int) -> None:
+        # Recovery point once it is done. Lowered by truncations meanwhile.
+        self.upto = upto
+
+
+class Flusher:
+    """The flushes of one log.
+
+    Attributes:
+        last_flush_ms: When the last one ended.
+    """
+
+    __slots__ = ("_log", "_pending", "_watermarks", "_witnesses", "last_flush_ms")
+
+    def __init__(self, log: "Log") -> None:
+        self._log = log
+        self._watermarks = log.watermarks
+        self._witnesses = log.witnesses
+        self._pending: list[_PendingFlush] = []
+        self.last_flush_ms = log.services.clock.now_ms()
+
+    def flush(self, upto: int) -> None:
+        """Makes everything below `upto` durable before it returns.
+
+        Raises:
+            OSError: The disk refused; the recovery point did not move.
+        """
+        if upto > self._watermarks.recovery_point:
+            self._work(upto)()
+            self._flushed(upto)
+
+    def schedule(self, upto: int) -> None:
+        """Makes everything below `upto` durable in the background.
+
+        Raises:
+            OSError: The files could not be opened.
+        """
+        if upto <= self._watermarks.recovery_point:
+            return
+        log = self._log
+        directory = log.directory
+        work = self._work(upto)
+        pending = _PendingFlush(upto)
+        self._pending.append(pending)
+
+        def done(error: BaseException | None) -> None:
+            self._pending.remove(pending)
+            if isinstance(error, FileNotFoundError) and log.directory != directory:
+                logger.info("%s: renamed during a flush, which counts for nothing", directory)
+            elif isinstance(error, OSError):
+                log.fail("flush", error)
+            elif error is None and log.is_usable:
+                try:
+                    self._flushed(pending.upto)
+                except OSError as failure:
+                    log.fail("flush", failure)
+
+        log.services.tasks.submit(work, done)
+
+    def limit(self, offset: int) -> None:
+        """What is appended from `offset` on is not what the flushes under way have seen."""
+        for pending in self._pending:
+            pending.upto = min(pending.upto, offset)
+
+    def _flushed(self, offset: int) -> None:
+        watermarks = self._watermarks
+        # Never beyond the end as it is now: a truncation may have come between.
+        reached = min(offset, watermarks.end.message_offset)
+        if reached > watermarks.recovery_point:
+            watermarks.recovery_point = reached
+        self.last_flush_ms = self._log.services.clock.now_ms()
+        self._witnesses.remove_flushed(watermarks.recovery_point)
+
+    def _work(self, offset: int) -> Callable[[], None]:
+        """What has to be synced, as work that touches nothing but descriptors of its own."""
+        disk, directory = self._log.services.disk, self._log.directory
+        names, has_new_names = self._files_below(offset)
+        descriptors: list[int] = []
+        try:
+            descriptors.extend(disk.open(name, os.O_RDONLY) for name in names)
+        except OSError:
+            for fd in descriptors:
+                disk.close(fd)
+            raise
+
+        def work() -> None:
+            try:
+                for fd in descriptors:
+                    disk.fsync(fd)
+            finally:
+                for fd in descriptors:
+                    disk.close(fd)
+            if has_new_names:
+                disk.fsync_dir(directory)
+
+        return work
+
+    def _files_below(self, offset: int) -> tuple[list[str], bool]:
+        """The files between recovery point and `offset`, and whether any of their names is new."""
+        directory, recovery_point = self._log.directory, self._watermarks.recovery_point
+        segments = self._log.segments.between(recovery_point, offset)
+        # Snapshots come with the segments that were rolled to, this one possibly just now.
+        bases = {offset, *(s.base_offset for s in segments if s.base_offset > recovery_point)}
+        names = [
+            path
+            for base in sorted(bases)
+            if os.path.exists(path := paths.segment_path(directory, base, paths.SNAPSHOT_SUFFIX))
+        ]
+        # The name of a transaction index may be younger than its segment.
+        has_new_names = bool(names) or any(
+            s.base_offset >= recovery_point or s.transaction_index.file_exists() for s in segments
+        )
+        for segment in segments:
+            names.extend(segment.files())
+        return names, has_new_names

@@ -1,0 +1,85 @@
+"""Taking records off the end of a log, so that neither a crash nor a late flush brings them back.
+
+The order is what makes it safe:
+
+1. later segments go, from the end, and durably: a crash on the way leaves a log without holes, and
+   none of them comes back behind a file that was cut;
+2. the segment that contains the offset is cut and synced;
+3. the offsets follow, and flushes under way count for what is left;
+4. leader epochs, then producers;
+5. the recovery point is checkpointed before the next append, the log start if it was lowered: a
+   start after a crash must not take the old ends for true.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.storage.log import Log
+
+__all__ = ["truncate_fully_and_start_at", "truncate_to"]
+
+
+def truncate_to(log: "Log", offset: int) -> bool:
+    """Removes the records at and above `offset`; returns whether there were any.
+
+    Raises:
+        ValueError: It is negative.
+        StorageError: The disk failed.
+    """
+    if offset < 0:
+        raise ValueError(f"cannot truncate {log.topic_partition} to {offset}")
+    log.check_usable()
+    is_start_lowered = offset < log.log_start_offset
+    try:
+        if offset >= log.log_end_offset:
+            # An epoch that never got a record must go all the same (KAFKA-10706).
+            log.leader_epochs.truncate_from_end(log.log_end_offset)
+            log.leader_epochs.flush()
+            return False
+        first = log.segments.first
+        assert first is not None
+        if first.base_offset > offset:
+            truncate_fully_and_start_at(log, offset)
+            return True
+        later = [s for s in log.segments if s.base_offset > offset][::-1]
+        log.remove_segments(later)
+        if later:
+            log.services.disk.fsync_dir(log.directory)
+        log.active.truncate_to(offset, now_ms=log.services.clock.now_ms())
+        log.flusher.limit(offset)
+        log.watermarks.truncate(offset)
+        log.leader_epochs.truncate_from_end(offset)
+        log.leader_epochs.flush()
+        log.rebuild_producer_state()
+    except OSError as error:
+        raise log.fail_halfway("truncate", error) from error
+    _checkpoint(log, is_start_lowered)
+    return True
+
+
+def truncate_fully_and_start_at(log: "Log", offset: int) -> None:
+    """Empties the log; the next record gets `offset`.
+
+    Raises:
+        StorageError: The disk failed.
+    """
+    log.check_usable()
+    is_start_lowered = offset < log.log_start_offset
+    try:
+        log.remove_segments(list(log.segments)[::-1])
+        log.segments.add(log.new_segment(offset))
+        # Old names that came back after a crash would stand below the recovery point.
+        log.services.disk.fsync_dir(log.directory)
+        log.flusher.limit(offset)
+        log.leader_epochs.clear()
+        log.producer_state.truncate_fully_and_start_at(offset)
+        log.watermarks.restart_at(offset)
+    except OSError as error:
+        raise log.fail_halfway("truncate", error) from error
+    _checkpoint(log, is_start_lowered)
+
+
+def _checkpoint(log: "Log", is_start_lowered: bool) -> None:
+    log.log_directory.checkpoint_recovery_points()
+    if is_start_lowered:  # A log that ends below its checkpointed start would be emptied.
+        log.log_directory.checkpoint_log_starts()

@@ -1,0 +1,274 @@
+"""Commands against a running cluster: Odradek, and Apache Kafka, which must look the same."""
+
+import base64
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.testing import EmbeddedBroker
+from tests.support.apache_kafka import find_kafka, running_broker, why_missing
+from tests.support.commands import Commands
+
+pytestmark = pytest.mark.slow
+
+KAFKA_VERSION = "4.3.1"
+
+
+def check_topics(odradek: Commands) -> None:
+    created = odradek.ok("topics", "create", "t-one", "t-two", "--partitions", 3)
+    assert created.out == "created t-one with 3 partitions\ncreated t-two with 3 partitions\n"
+    again = odradek("topics", "create", "t-one", "t-three", "--json")
+    assert again.code == 1
+    assert [row["topic"] for row in again.json] == ["t-three"]
+    assert again.err.startswith("odradek topics create: topic 't-one': ")
+    assert again.err.endswith("(TOPIC_ALREADY_EXISTS); --if-not-exists accepts that\n")
+    assert odradek.ok("topics", "create", "t-one", "--if-not-exists").out == ""
+    checked = odradek.ok("topics", "create", "t-four", "--validate-only", "--partitions", 1)
+    assert checked.out == "could create t-four with 1 partition\n"
+
+    rows = [row for row in odradek.ok("topics", "list").rows if row[0].startswith("t-")]
+    assert rows == [["t-one", "3", "1"], ["t-three", "1", "1"], ["t-two", "3", "1"]]
+    table = odradek.ok("topics", "list", terminal=True).lines
+    assert table[0].split() == ["TOPIC", "PARTITIONS", "REPLICAS"]
+
+    odradek.ok("topics", "alter", "t-one", "--partitions", 5, "--config", "retention.ms=123")
+    (described,) = odradek.ok("topics", "describe", "t-one", "--json").json
+    assert [one["partition"] for one in described["partitions"]] == [0, 1, 2, 3, 4]
+    assert described["configs"] == {"retention.ms": "123"}
+    shown = odradek.ok("topics", "describe", "t-one", terminal=True).lines
+    assert shown[0].startswith("t-one: 5 partitions, 1 replica, id ")
+    assert shown[1] == "retention.ms=123"
+    assert shown[2].split() == ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE"]
+    odradek.ok("topics", "alter", "t-one", "--delete-config", "retention.ms")
+    shrunk = odradek("topics", "alter", "t-one", "t-nowhere", "--partitions", 2)
+    assert shrunk.code == 1
+    assert "INVALID_PARTITIONS" in shrunk.err
+    assert "'t-nowhere'" in shrunk.err
+
+    assert odradek.ok("topics", "delete", "t-one", "t-three", "--json").json == {
+        "deleted": ["t-one", "t-three"]
+    }
+    assert odradek.ok("topics", "delete", "t-one", "--if-exists").out == ""
+    gone = odradek("topics", "delete", "t-one", "t-two")
+    assert (gone.code, gone.out) == (1, "deleted t-two\n")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in gone.err
+    assert odradek("topics", "describe", "t-one").err == (
+        "odradek topics describe: topic 't-one' does not exist (UNKNOWN_TOPIC_OR_PARTITION); "
+        "`odradek topics list` shows what there is\n"
+    )
+
+
+def check_produce_and_consume(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "p-c", "--partitions", 2)
+    sent = odradek.ok("produce", "p-c", "--json", stdin=b"zero\none\ntwo\n\nfour")
+    assert sent.json == {
+        "topic": "p-c",
+        "messages": 5,
+        "partitions": [
+            {"partition": 0, "messages": 3, "last_offset": 2},
+            {"partition": 1, "messages": 2, "last_offset": 1},
+        ],
+    }
+    everything = odradek.ok("consume", "p-c", "--from-beginning", "--max-messages", 5)
+    assert sorted(everything.lines) == ["", "four", "one", "two", "zero"]
+    one = odradek.ok(
+        "consume", "p-c", "--offset", 1, "--partition", 0, "--max-messages", 1, "--json"
+    ).json
+    assert (one["partition"], one["offset"], one["key"], one["value"]) == (0, 1, None, "two")
+    last = odradek.ok("consume", "p-c", "--offset", -1, "--timeout", 0.3)
+    assert sorted(last.lines) == ["", "four"]
+    assert odradek.ok("consume", "p-c", "--timeout", 0.1).out == ""  # From now on: nothing.
+    assert odradek.ok("consume", "p-c", "--from-beginning", "--max-messages", 0).out == ""
+    wrong = odradek("consume", "p-c", "--partition", 2)
+    assert wrong.err == ("odradek consume: --partition 2: topic 'p-c' has partitions 0 to 1\n")
+    above = odradek("consume", "p-c", "--offset", 1000, "--timeout", 5)
+    assert above.code == 1
+    assert "1000 is out of range (OFFSET_OUT_OF_RANGE)" in above.err
+
+
+def check_keys_and_headers(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "k-h", "--partitions", 4)
+    lines = b"alice:1\nbob:2\nalice:3\nbob:-\n-:5\n\xff:\xfe\n"
+    options = ("--key-separator", ":", "--null-marker", "-", "--header", "origin=test")
+    odradek.ok("produce", "k-h", *options, stdin=lines)
+    found = odradek.ok("consume", "k-h", "--from-beginning", "--max-messages", 6, "--json").lines
+    messages = [json.loads(line) for line in found]
+    by_key: dict[object, list[object]] = {}
+    for message in messages:
+        assert message["headers"] == [{"key": "origin", "value": "test"}]
+        if "key_base64" in message:
+            assert base64.b64decode(message["key_base64"]) == b"\xff"
+            assert base64.b64decode(message["value_base64"]) == b"\xfe"
+        else:
+            by_key.setdefault(message["key"], []).append(message["value"])
+    assert by_key == {"alice": ["1", "3"], "bob": ["2", None], None: ["5"]}
+    assert len({one["partition"] for one in messages if one.get("key") == "alice"}) == 1
+
+    formats = ("--format", "key-value", "--headers", "--key-separator", "|")
+    shown = odradek.ok("consume", "k-h", "--from-beginning", "--max-messages", 6, *formats).lines
+    assert "origin=test|alice|1" in shown
+    assert "origin=test|bob|null" in shown
+    assert "origin=test|null|5" in shown
+    assert r"origin=test|\xff|\xfe" in shown
+
+    broken = odradek("produce", "k-h", "--key-separator", ":", stdin=b"a:1\nno key\nb:2\n")
+    assert (broken.code, broken.err) == (
+        1,
+        "odradek produce: line 2 has no key: it does not contain ':'\n",
+    )
+    only = odradek.ok("consume", "k-h", "--offset", -1, "--timeout", 0.3, "--format", "key-value")
+    assert "a\t1" in only.lines  # What came before the broken line was sent.
+    assert "b\t2" not in only.lines
+
+
+def check_acks_and_codecs(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "codecs")
+    sent = []
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        for acks in ("0", "1", "all"):
+            text = f"{codec} {acks} " + "x" * 500
+            sent.append(text)
+            odradek.ok(
+                "produce", "codecs", "--acks", acks, "--compression", codec, stdin=text.encode()
+            )
+    assert odradek.ok("consume", "codecs", "--from-beginning", "--max-messages", 15).lines == sent
+
+
+def check_many_messages(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "many", "--partitions", 3)
+    numbers = [str(number) for number in range(60_000)]
+    odradek.ok("produce", "many", "--compression", "lz4", stdin="\n".join(numbers).encode())
+    read = odradek.ok("consume", "many", "--from-beginning", "--max-messages", len(numbers))
+    assert sorted(map(int, read.lines)) == list(range(60_000))
+
+
+def check_configs(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "conf", "--config", "max.message.bytes=2000")
+    describe = ("configs", "describe", "topic", "conf")
+    assert ["max.message.bytes", "2000", "dynamic topic"] in odradek.ok(*describe).rows
+    all_rows = odradek.ok(*describe, "--all").rows
+    assert ["retention.ms", "604800000", "default"] in all_rows
+    altered = odradek.ok(
+        "configs",
+        "alter",
+        "topic",
+        "conf",
+        "--set",
+        "retention.ms=777",
+        "--append",
+        "cleanup.policy=compact",
+        "--delete",
+        "max.message.bytes",
+    )
+    assert altered.out == (
+        "altered topic 'conf': retention.ms, cleanup.policy, max.message.bytes\n"
+    )
+    values = {one["name"]: one for one in odradek.ok(*describe, "--all", "--json").json}
+    assert values["retention.ms"]["value"] == "777"
+    assert values["retention.ms"]["source"] == "dynamic_topic"
+    assert set(values["cleanup.policy"]["value"].split(",")) == {"delete", "compact"}
+    bad = odradek("configs", "alter", "topic", "conf", "--set", "retention.ms=soon")
+    assert bad.code == 1
+    assert "INVALID_CONFIG" in bad.err
+    assert "retention.ms" in bad.err
+    only_checked = odradek.ok(
+        "configs", "alter", "topic", "conf", "--set", "retention.ms=888", "--validate-only"
+    )
+    assert only_checked.out == "could alter topic 'conf': retention.ms\n"
+
+    broker = odradek.ok("api-versions", "--json").json[0]["broker"]
+    rows = odradek.ok("configs", "describe", "broker", broker, "--all").rows
+    assert ["num.network.threads", "3", "default"] in rows
+    odradek.ok("configs", "alter", "broker", "default", "--set", "message.max.bytes=2000000")
+    cluster_wide = odradek.ok("configs", "describe", "broker", "default").rows
+    assert ["message.max.bytes", "2000000", "dynamic default broker"] in cluster_wide
+    odradek.ok("configs", "alter", "broker", "default", "--delete", "message.max.bytes")
+    assert odradek("configs", "describe", "broker", 77).err == (
+        f"odradek configs describe: no broker 77; there are: {broker} (BROKER_NOT_AVAILABLE)\n"
+    )
+
+
+def check_too_large_message(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "small", "--config", "max.message.bytes=1000")
+    refused = odradek("produce", "small", stdin=b"x" * 5_000)
+    assert refused.code == 1
+    assert refused.err.startswith("odradek produce: small-0: ")
+    assert refused.err.endswith("raise max.message.bytes of the topic (`odradek configs alter`)\n")
+
+
+def check_delete_records(odradek: Commands) -> None:
+    odradek.ok("topics", "create", "del", "--partitions", 2)
+    odradek.ok("produce", "del", stdin=b"0\n1\n2\n3\n4\n5\n6\n7")
+    deleted = odradek.ok("delete-records", "del", "--before", 2)
+    assert deleted.rows == [["del", "0", "2"], ["del", "1", "2"]]
+    rest = odradek.ok("consume", "del", "--from-beginning", "--max-messages", 4)
+    assert sorted(rest.lines) == ["4", "5", "6", "7"]
+    late = odradek("consume", "del", "--offset", 0, "--partition", 0, "--max-messages", 2)
+    assert (late.code, late.lines) == (0, ["4", "6"])
+    assert late.err == ("odradek consume: del-0: 2 offsets are deleted already, going on at 2\n")
+    (one,) = odradek.ok(
+        "delete-records", "del", "--before", "latest", "--partition", 1, "--json"
+    ).json
+    assert one == {"topic": "del", "partition": 1, "first_offset": 4}
+    failed = odradek("delete-records", "del", "--before", 99)
+    assert failed.code == 1
+    assert failed.err.count("OFFSET_OUT_OF_RANGE") == 2
+
+
+def check_api_versions(odradek: Commands) -> None:
+    rows = odradek.ok("api-versions").rows
+    by_name = {row[2]: row for row in rows}
+    assert by_name["PRODUCE"][3:] == ["0-13", "13"]
+    assert by_name["METADATA"][3:] == ["0-13", "13"]
+    (broker,) = odradek.ok("api-versions", "--json").json
+    assert {"key": 0, "name": "PRODUCE", "min": 0, "max": 13, "usable": 13} in broker["apis"]
+
+
+def check_missing_topic(odradek: Commands) -> None:
+    assert odradek("consume", "nowhere").err == (
+        "odradek consume: topic 'nowhere' does not exist; "
+        "create it with `odradek topics create nowhere`\n"
+    )
+    odradek.ok("produce", "by-itself", stdin=b"made\n")  # Brokers create topics by themselves.
+    found = odradek.ok("consume", "by-itself", "--from-beginning", "--max-messages", 1)
+    assert found.lines == ["made"]
+
+
+CHECKS: list[Callable[[Commands], None]] = [
+    check_topics,
+    check_produce_and_consume,
+    check_keys_and_headers,
+    check_acks_and_codecs,
+    check_many_messages,
+    check_configs,
+    check_too_large_message,
+    check_delete_records,
+    check_api_versions,
+    check_missing_topic,
+]
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[Commands]:
+    with EmbeddedBroker() as broker:
+        yield Commands(broker.bootstrap_servers)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_commands_against_odradek(check: Callable[[Commands], None], own_cluster: Commands) -> None:
+    check(own_cluster)
+
+
+@pytest.mark.kafka
+def test_commands_against_apache_kafka(tmp_path: Path) -> None:
+    """One test for all checks, so that one worker starts one Kafka."""
+    install = find_kafka(KAFKA_VERSION)
+    if install is None:
+        pytest.skip(why_missing(KAFKA_VERSION))
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(running_broker(install, tmp_path))
+        for check in CHECKS:
+            check(Commands(broker.bootstrap))

@@ -1,0 +1,179 @@
+"""`odradek serve` and Ctrl-C, as processes."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Commands
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "odradek.cli.main"]
+READY = re.compile(r"odradek: broker (\d+) ready on (127\.0\.0\.1:\d+)\n")
+
+
+@contextlib.contextmanager
+def process(*words: object, **options: object) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [*COMMAND, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,  # type: ignore[call-overload]  # passed through
+    ) as running:
+        try:
+            yield running
+        finally:
+            if running.poll() is None:
+                running.kill()
+
+
+def wait_until_ready(broker: subprocess.Popen[str]) -> str:
+    assert broker.stdout is not None
+    line = broker.stdout.readline()
+    match = READY.fullmatch(line)
+    assert match is not None, (line, broker.stderr and broker.stderr.read())
+    return match[2]
+
+
+def end(running: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str, str]:
+    running.send_signal(number)
+    out, err = running.communicate(timeout=30)
+    return running.returncode, out, err
+
+
+def serve(data: Path, *words: object) -> list[object]:
+    return ["serve", "--data", data, "--listen", "127.0.0.1:0", *words]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"]
+)
+def test_serve_until_told_to_stop(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    with process(*serve(tmp_path / "data", "--set", "num.partitions=2")) as broker:
+        odradek = Commands(wait_until_ready(broker))
+        assert odradek.ok("topics", "create", "t").out == "created t with 2 partitions\n"
+        got, out, err = end(broker, number)
+
+    assert (got, out) == (code, "")
+    assert "Traceback" not in err
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_settings_come_from_file_environment_and_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("broker.id=3\nnum.partitions=2\ndefault.replication.factor=1\nno.such.key=1\n")
+    environment = {**os.environ, "ODRADEK_NUM_PARTITIONS": "4"}
+    words = serve(tmp_path / "data", "--config", file, "--set", "log.retention.ms=12345")
+    with process(*words, "--log-format", "json", env=environment) as broker:
+        odradek = Commands(wait_until_ready(broker))
+        odradek.ok("topics", "create", "t")
+        (topic,) = odradek.ok("topics", "describe", "t", "--json").json
+        rows = odradek.ok("configs", "describe", "broker", 3).rows
+        code, _, err = end(broker, signal.SIGTERM)
+
+    assert code == 0
+    assert [one["leader"] for one in topic["partitions"]] == [3, 3, 3, 3]
+    assert ["log.retention.ms", "12345", "static broker"] in rows
+    assert '"level": "warning"' in err
+    assert "no.such.key" in err
+
+
+def test_the_reader_of_consume_presses_ctrl_c(tmp_path: Path) -> None:
+    with process(*serve(tmp_path)) as broker:
+        address = wait_until_ready(broker)
+        Commands(address).ok("produce", "t", stdin=b"one\n")
+        words = ["consume", "t", "--from-beginning", "--bootstrap-server", address]
+        with process(*words) as reader:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "one\n"
+            assert end(reader, signal.SIGINT) == (130, "", "")
+        end(broker, signal.SIGTERM)
+
+
+def test_the_writer_of_produce_presses_ctrl_c(tmp_path: Path) -> None:
+    with process(*serve(tmp_path)) as broker:
+        address = wait_until_ready(broker)
+        words = ["produce", "t", "--bootstrap-server", address]
+        with process(*words, stdin=subprocess.PIPE) as writer:
+            assert writer.stdin is not None
+            writer.stdin.write("one\ntwo, unfinished")
+            writer.stdin.flush()
+            # A line is sent as soon as it is there.
+            read = Commands(address)
+            topics = read.ok("topics", "create", "t", "--if-not-exists")
+            assert topics.code == 0
+            seen = read.ok("consume", "t", "--from-beginning", "--max-messages", 1)
+            assert seen.lines == ["one"]
+            writer.send_signal(signal.SIGINT)
+            assert writer.wait(30) == 130
+            assert writer.stderr is not None
+            assert writer.stderr.read() == ""
+            with contextlib.suppress(BrokenPipeError):
+                writer.stdin.close()
+        end(broker, signal.SIGTERM)
+
+
+def test_a_data_directory_in_use_and_a_port_in_use(tmp_path: Path) -> None:
+    with process(*serve(tmp_path / "one")) as broker:
+        address = wait_until_ready(broker)
+        for words, expected in (
+            (serve(tmp_path / "one"), str(tmp_path / "one")),
+            (["serve", "--data", tmp_path / "two", "--listen", address], address.split(":")[1]),
+        ):
+            result = run(*words)
+            assert result.returncode == 1
+            last = result.stderr.splitlines()[-1]
+            assert last.startswith("odradek serve: ")
+            assert expected in last
+            assert "Traceback" not in result.stderr
+        assert end(broker, signal.SIGTERM)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--set", "num.partitions=many"], "num.partitions='many'"),
+        (["--set", "num.partitions"], "--set num.partitions: expected KEY=VALUE"),
+        (["--listen", "somewhere"], "listeners="),
+        (["--listen", ":0", "--set", "listeners=PLAINTEXT://:0"], "give one of them"),
+        (["--config", "/nowhere/server.properties"], "/nowhere/server.properties"),
+    ],
+    ids=["value", "no value", "address", "twice", "no file"],
+)
+def test_settings_that_cannot_be_used(tmp_path: Path, words: list[str], expected: str) -> None:
+    result = run("serve", "--data", tmp_path / "data", *words)
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("odradek serve: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert expected in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_nobody_answers() -> None:
+    result = run("topics", "list", "--bootstrap-server", "127.0.0.1:1")
+
+    assert result.returncode == 1
+    assert result.stderr.startswith("odradek topics list: no broker answers at 127.0.0.1:1: ")
+    assert result.stderr.endswith(
+        "start one with `odradek serve`, or name another with --bootstrap-server\n"
+    )
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )

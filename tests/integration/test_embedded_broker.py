@@ -1,0 +1,145 @@
+"""The broker that other projects test with, and the examples of its guide."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from odradek.errors import ConfigError, LogDirLockedError
+from odradek.testing import AsyncEmbeddedBroker, EmbeddedBroker
+from tests.support.commands import Commands
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "guide" / "testing.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
+    with EmbeddedBroker(data_dir=tmp_path) as broker:
+        first = broker.bootstrap_servers
+        Commands(first).ok("produce", "t", stdin=b"kept\n")
+    with EmbeddedBroker(data_dir=tmp_path) as broker:
+        read = Commands(broker.bootstrap_servers).ok(
+            "consume", "t", "--from-beginning", "--max-messages", 1
+        )
+
+    assert read.lines == ["kept"]
+
+
+def test_settings_count() -> None:
+    with EmbeddedBroker({"auto.create.topics.enable": "false", "num.partitions": "3"}) as broker:
+        odradek = Commands(broker.bootstrap_servers)
+        assert odradek("produce", "t", stdin=b"x").code == 1
+        assert odradek.ok("topics", "create", "t").out == "created t with 3 partitions\n"
+
+
+def test_brokers_do_not_see_each_other() -> None:
+    with EmbeddedBroker() as one, EmbeddedBroker() as other:
+        Commands(one.bootstrap_servers).ok("topics", "create", "t")
+
+        assert one.bootstrap_servers != other.bootstrap_servers
+        assert Commands(other.bootstrap_servers).ok("topics", "list").out == ""
+
+
+def test_start_and_stop(tmp_path: Path) -> None:
+    broker = EmbeddedBroker()
+    threads = threading.active_count()
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = broker.bootstrap_servers
+    broker.start()
+    with pytest.raises(RuntimeError, match="running already"):
+        broker.start()
+    broker.stop()
+    broker.stop()
+
+    assert threading.active_count() == threads
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = broker.bootstrap_servers
+
+
+def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        EmbeddedBroker({"num.partitions": "many"}).start()
+    with EmbeddedBroker(data_dir=tmp_path), pytest.raises(LogDirLockedError):
+        EmbeddedBroker(data_dir=tmp_path).start()
+
+    assert threading.active_count() == threads
+
+
+def test_on_the_loop_of_the_test() -> None:
+    async def scenario() -> None:
+        broker = AsyncEmbeddedBroker()
+        # Frameworks run the two halves of a fixture in different tasks.
+        await asyncio.create_task(broker.__aenter__())
+        with pytest.raises(RuntimeError, match="running already"):
+            await broker.__aenter__()
+        outcome = await asyncio.to_thread(Commands(broker.bootstrap_servers), "topics", "list")
+        assert (outcome.code, outcome.out) == (0, "")
+        await asyncio.create_task(broker.__aexit__(None, None, None))
+        with pytest.raises(RuntimeError, match="not running"):
+            _ = broker.bootstrap_servers
+
+    asyncio.run(scenario())
+
+
+def test_the_plugin_costs_nothing_until_it_is_used() -> None:
+    code = (
+        "import pytest, sys; before = set(sys.modules); import odradek.testing.pytest_plugin;"
+        "new = set(sys.modules) - before;"
+        "print([m for m in new if m.startswith(('asyncio', 'odradek.broker', 'odradek.client'))])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert result.stdout == "[]\n"
+
+
+def test_the_examples_of_the_guide(tmp_path: Path) -> None:
+    """A project of its own: its tests, its settings, the plugin and confluent-kafka."""
+    test, settings, *scripts = EXAMPLES
+    (tmp_path / "test_example.py").write_text(
+        test + "\n\ndef test_shared(odradek_session_broker):\n"
+        "    assert ':' in odradek_session_broker.bootstrap_servers\n"
+    )
+    (tmp_path / "conftest.py").write_text(settings)
+
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-W",
+            "error",
+            "-p",
+            "odradek.testing.pytest_plugin",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "2 passed" in result.stdout
+    for script in scripts:
+        shown = subprocess.run(
+            [sys.executable, "-W", "error", "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert re.fullmatch(r"127\.0\.0\.1:\d+\n", shown.stdout)
+        assert shown.stderr == ""

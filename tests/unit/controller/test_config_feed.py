@@ -1,0 +1,145 @@
+"""The config feed: all once, then what notifications name."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.controller.config_feed import PURGE_AFTER_MS, ConfigFeed
+from odradek.controller.store_bootstrap import create_parents
+from odradek.controller.store_changes import write_entity
+from odradek.coordination import EmbeddedEngine, EmbeddedStore
+from odradek.errors import BadNodeData
+from odradek.metadata.changes import ConfigSet, QuotaSet, ScramRemoved, ScramSet
+from odradek.metadata.delta import ClusterDelta
+from odradek.metadata.image import (
+    ConfigResource,
+    ConfigResourceType,
+    QuotaEntity,
+    ScramCredential,
+    ScramKey,
+)
+from odradek.testing import ManualClock
+
+TOPIC = ConfigResource(ConfigResourceType.TOPIC, "t")
+USER = QuotaEntity((("user", "u"),))
+USER_CLIENT = QuotaEntity((("client-id", "c"), ("user", "u")))
+KEY = ScramKey("u", 1)
+CREDENTIAL = ScramCredential(b"a", b"b", b"c", 4096)
+
+
+class Setup:
+    def __init__(self, engine: EmbeddedEngine) -> None:
+        self.engine = engine
+        self.store: EmbeddedStore = engine.connect()
+        self.other: EmbeddedStore = engine.connect()
+        self.clock = ManualClock()
+        self.feed = ConfigFeed(self.store, clock=self.clock)
+        self.deltas: AsyncIterator[ClusterDelta] = self.feed.deltas()
+
+    async def next(self) -> ClusterDelta:
+        async with asyncio.timeout(5):
+            return await anext(self.deltas)
+
+
+def run(tmp_path: Path, scenario: Callable[[Setup], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with EmbeddedEngine(str(tmp_path)) as engine:
+            setup = Setup(engine)
+            await create_parents(setup.other)
+            await scenario(setup)
+
+    asyncio.run(main())
+
+
+def test_everything_is_read_once_then_what_is_named(tmp_path: Path) -> None:
+    """14 §15.4"""
+
+    async def scenario(setup: Setup) -> None:
+        await write_entity(setup.other, ConfigSet(TOPIC, {"a": "1"}))
+        await write_entity(setup.other, QuotaSet(USER_CLIENT, {"producer_byte_rate": 9.0}))
+        await write_entity(setup.other, ScramSet(KEY, CREDENTIAL))
+        first = await setup.next()
+        assert first.configs == {TOPIC: {"a": "1"}}
+        assert first.quotas == {USER: {}, USER_CLIENT: {"producer_byte_rate": 9.0}}
+        assert first.scram == {KEY: CREDENTIAL}
+        await write_entity(setup.other, ConfigSet(TOPIC, {"a": "2"}))
+        await write_entity(setup.other, ConfigSet(TOPIC, {"a": None, "b": "3"}))
+        # What the entity says when it is read counts, not the order of notices.
+        assert (await setup.next()).configs == {TOPIC: {"b": "3"}}
+        await write_entity(setup.other, ScramRemoved(KEY))
+        assert (await setup.next()).scram == {KEY: None}
+
+    run(tmp_path, scenario)
+
+
+def test_an_empty_store_gives_an_empty_delta(tmp_path: Path) -> None:
+    async def scenario(setup: Setup) -> None:
+        assert await setup.next() == ClusterDelta()
+
+    run(tmp_path, scenario)
+
+
+def test_configs_of_a_new_topic_are_read_on_demand(tmp_path: Path) -> None:
+    """14:SM-6: no notification tells about them."""
+
+    async def scenario(setup: Setup) -> None:
+        assert await setup.feed.read_topic("t") == {}
+        await setup.other.create("/config/topics/t", b'{"version":1,"config":{"x":"1"}}')
+        assert await setup.feed.read_topic("t") == {"x": "1"}
+        await setup.other.set("/config/topics/t", b"?", -1)
+        with pytest.raises(BadNodeData):
+            await setup.feed.read_topic("t")
+
+    run(tmp_path, scenario)
+
+
+def test_old_notifications_are_purged(tmp_path: Path) -> None:
+    """03b §0.3"""
+
+    async def scenario(setup: Setup) -> None:
+        await write_entity(setup.other, ConfigSet(TOPIC, {"a": "1"}))
+        await setup.next()
+        setup.clock.advance(PURGE_AFTER_MS - 1)
+        await write_entity(setup.other, ConfigSet(TOPIC, {"a": "2"}))
+        await setup.next()
+        assert len((await setup.other.children("/config/changes"))[0]) == 2
+        setup.clock.advance(1)
+        await write_entity(setup.other, ConfigSet(TOPIC, {"a": "3"}))
+        assert (await setup.next()).configs == {TOPIC: {"a": "3"}}
+        names, _ = await setup.other.children("/config/changes")
+        assert names == ["config_change_0000000001", "config_change_0000000002"]
+
+    run(tmp_path, scenario)
+
+
+def test_a_replaced_session_reads_everything_anew(tmp_path: Path) -> None:
+    async def scenario(setup: Setup) -> None:
+        other = ConfigResource(ConfigResourceType.BROKER, "1")
+        await write_entity(setup.other, ConfigSet(TOPIC, {"a": "1"}))
+        await write_entity(setup.other, ConfigSet(other, {"b": "1"}))
+        await setup.next()
+        await setup.store.session.expire()
+        await setup.other.delete("/config/topics/t", -1)
+        assert (await setup.next()).configs == {TOPIC: {}, other: {"b": "1"}}
+
+    run(tmp_path, scenario)
+
+
+def test_bad_entities_keep_their_old_values(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(setup: Setup) -> None:
+        await setup.other.create("/config/clients/c", b'{"config":{"producer_byte_rate":"x"}}')
+        await setup.other.create(
+            "/config/changes/config_change_", b'{"version":1}', sequential=True
+        )
+        await setup.next()
+        notice = b'{"version":2,"entity_path":"clients/c"}'
+        await setup.other.create("/config/changes/config_change_", notice, sequential=True)
+        await setup.other.create("/config/changes/config_change_", b"x", sequential=True)
+        assert (await setup.next()).quotas == {}
+
+    run(tmp_path, scenario)
+    assert "keeps its old values" in caplog.text

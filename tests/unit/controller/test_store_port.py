@@ -1,0 +1,165 @@
+"""What a broker writes itself: registration, ISR, producer ids, configuration."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.controller.store_bootstrap import create_parents
+from odradek.controller.store_port import StoreControllerPort
+from odradek.coordination import EmbeddedEngine
+from odradek.coordination.nodes import PartitionStateNode
+from odradek.coordination.paths import ancestors, broker_path, partition_state_path
+from odradek.coordination.store import CoordinationStore
+from odradek.errors import ApiError, ErrorCode, NodeExists
+from odradek.metadata.changes import AclRemoved, ConfigSet, QuotaSet
+from odradek.metadata.image import AclBinding, ConfigResource, ConfigResourceType, QuotaEntity
+from odradek.metadata.ports import IsrAltered, IsrConflict, IsrOutcomeUnknown, ProducerIds
+from odradek.model import LeaderAndIsr, TopicPartition
+from odradek.testing import ManualClock
+from odradek.testing.store import FaultyStore
+from tests.support.controllers import broker
+
+T0 = TopicPartition("t", 0)
+STATE = LeaderAndIsr(leader=0, leader_epoch=2, isr=(0, 1))
+
+
+async def no_controller(_broker_id: int, _broker_epoch: int) -> frozenset[TopicPartition]:
+    return frozenset({T0})
+
+
+def port_of(store: CoordinationStore, broker_id: int = 0) -> StoreControllerPort:
+    return StoreControllerPort(
+        store,
+        broker_id,
+        clock=ManualClock(),
+        controlled_shutdown=no_controller,
+        registration_timeout_s=0.02,
+    )
+
+
+def run(tmp_path: Path, scenario: Callable[[EmbeddedEngine], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with EmbeddedEngine(str(tmp_path)) as engine:
+            store = engine.connect()
+            await create_parents(store)
+            path = partition_state_path(T0)
+            for parent in ancestors(path)[2:]:
+                await store.create(parent)
+            await store.create(path, PartitionStateNode(STATE, 1).encode())
+            await scenario(engine)
+
+    asyncio.run(main())
+
+
+def altered(isr: tuple[int, ...], version: int) -> LeaderAndIsr:
+    return LeaderAndIsr(leader=0, leader_epoch=2, isr=isr, partition_version=version)
+
+
+def test_registration(tmp_path: Path) -> None:
+    async def scenario(engine: EmbeddedEngine) -> None:
+        first, second = engine.connect(), engine.connect()
+        port = port_of(first)
+        assert (port.broker_epoch, await port.register_again()) == (-1, -1)
+        epoch = await port.register(broker(0))
+        stat = await first.exists(broker_path(0))
+        assert stat is not None
+        assert (epoch, stat.ephemeral_owner) == (stat.czxid, first.session.id)
+        with pytest.raises(NodeExists, match="does not go away"):
+            await port_of(second).register(broker(0))
+        await first.session.close()
+        assert await port_of(second).register(broker(0)) > epoch
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_a_registration_whose_answer_is_lost(tmp_path: Path, is_applied: bool) -> None:
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = FaultyStore(engine.connect())
+        store.cut_next_write(applied=is_applied)
+        epoch = await port_of(store).register(broker(0))
+        stat = await store.exists(broker_path(0))
+        assert stat is not None
+        assert stat.czxid == epoch
+
+    run(tmp_path, scenario)
+
+
+def test_an_isr_is_altered_under_its_version(tmp_path: Path) -> None:
+    async def scenario(engine: EmbeddedEngine) -> None:
+        port = port_of(engine.connect())
+        assert await port.alter_isr(T0, altered((0,), 0), controller_epoch=1) == IsrAltered(1)
+        # Somebody wrote exactly that: it was us, and the answer got lost.
+        assert await port.alter_isr(T0, altered((0,), 0), controller_epoch=1) == IsrAltered(1)
+        assert await port.alter_isr(T0, altered((0, 1), 0), controller_epoch=1) == IsrConflict()
+        gone = TopicPartition("x", 0)
+        assert await port.alter_isr(gone, altered((0,), 0), controller_epoch=1) == IsrConflict()
+
+    run(tmp_path, scenario)
+
+
+def test_an_isr_change_over_a_broken_link(tmp_path: Path) -> None:
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = FaultyStore(engine.connect())
+        port = port_of(store)
+        store.cut_next_write(applied=True)
+        assert await port.alter_isr(T0, altered((0,), 0), controller_epoch=1) == IsrAltered(1)
+        store.cut_next_write(applied=False)
+        assert await port.alter_isr(T0, altered((0, 1), 1), controller_epoch=1) == IsrConflict()
+        await store.session.close()
+        unknown = await port.alter_isr(T0, altered((0, 1), 1), controller_epoch=1)
+        assert unknown == IsrOutcomeUnknown()
+
+    run(tmp_path, scenario)
+
+
+def test_producer_ids_come_in_blocks(tmp_path: Path) -> None:
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = FaultyStore(engine.connect())
+        first, second = port_of(store), port_of(engine.connect(), 1)
+        assert await first.allocate_producer_ids() == ProducerIds(0, 999)
+        assert await second.allocate_producer_ids() == ProducerIds(1000, 1999)
+        data, _ = await store.get("/latest_producer_id_block")
+        assert data == b'{"version":1,"broker":1,"block_start":"1000","block_end":"1999"}'
+        store.cut_next_write(applied=True)  # A block nobody knows he has is never used.
+        assert await first.allocate_producer_ids() == ProducerIds(3000, 3999)
+        blocks = await asyncio.gather(*(second.allocate_producer_ids() for _ in range(5)))
+        assert len(set(blocks)) == 5
+        last = (
+            b'{"version":1,"broker":1,"block_start":"9223372036854774808",'
+            b'"block_end":"9223372036854775807"}'
+        )
+        await store.set("/latest_producer_id_block", last, -1)
+        with pytest.raises(ApiError, match="used up"):
+            await first.allocate_producer_ids()
+
+    run(tmp_path, scenario)
+
+
+def test_configuration_and_notices(tmp_path: Path) -> None:
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = engine.connect()
+        port = port_of(store)
+        topic = ConfigResource(ConfigResourceType.TOPIC, "t")
+        logger = ConfigResource(ConfigResourceType.BROKER_LOGGER, "0")
+        assert await port.alter_configs(
+            [ConfigSet(topic, {"a": "1"}), ConfigSet(logger, {"a": "1"})]
+        ) == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+        quota = QuotaSet(QuotaEntity((("user", None),)), {"producer_byte_rate": 7.0})
+        assert await port.alter_quotas([quota]) == [ErrorCode.NONE]
+        rule = AclRemoved(AclBinding(2, 3, "t", "User:u", "*", 3, 3))
+        assert await port.alter_acls([rule]) == [ErrorCode.SECURITY_DISABLED]
+        assert len((await store.children("/config/changes"))[0]) == 2
+        await store.create("/config/topics/bad", b"{")
+        bad = ConfigSet(ConfigResource(ConfigResourceType.TOPIC, "bad"), {"a": "1"})
+        assert await port.alter_configs([bad]) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        await port.report_log_dir_failure()
+        await port.notify_isr_changes([T0])
+        await port.notify_isr_changes([])
+        assert len((await store.children("/log_dir_event_notification"))[0]) == 1
+        assert len((await store.children("/isr_change_notification"))[0]) == 1
+        assert await port.controlled_shutdown(3) == {T0}
+
+    run(tmp_path, scenario)
