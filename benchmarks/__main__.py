@@ -16,7 +16,7 @@ import benchmarks.broker
 import benchmarks.opening
 import benchmarks.starting
 import benchmarks.storage  # noqa: F401 - importing a module registers its benchmarks
-from benchmarks.servers import KAFKA, ODRADEK, Run, start_odradek, with_kafka
+from benchmarks.servers import KAFKA, ODRADEK, Run, Start, start_odradek, with_kafka
 from benchmarks.table import BENCHMARKS, SERVER_BENCHMARKS, Row, print_row, save
 
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="each load of a server once and small")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the raw figures go")
     options = parser.parse_args()
-    servers = {ODRADEK: start_odradek}
+    servers: dict[str, Start] = {ODRADEK: start_odradek}
     if options.beside_kafka:
         try:
             servers[KAFKA] = with_kafka()

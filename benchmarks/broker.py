@@ -26,7 +26,7 @@ Samples = dict[str, list[Figures]]
 class _Bulk(NamedTuple):
     label: str
     size: int
-    count: int
+    total: int
     produce_bar: float
     consume_bar: float
 
@@ -47,7 +47,7 @@ class _Requests(NamedTuple):
     depth: int
     records: int
     size: int
-    count: int
+    total: int
     bar: float
 
 
@@ -66,7 +66,7 @@ def bulk(run: Run) -> Iterator[Row]:
     for case in _BULK:
 
         def measure(server: Server, case: _Bulk = case) -> Figures:
-            return _measure_bulk(server, case, run.scaled(case.count))
+            return _measure_bulk(server, case, run.scaled(case.total))
 
         samples = _take_turns(run, measure)
         resident.append(median(one["resident_mb"] for one in samples[ODRADEK]))
@@ -124,7 +124,7 @@ def requests(run: Run) -> Iterator[Row]:
     for case in _REQUESTS:
 
         def measure(server: Server, case: _Requests = case) -> Figures:
-            return _measure_requests(server, case, run.scaled(case.count))
+            return _measure_requests(server, case, run.scaled(case.total))
 
         samples = _take_turns(run, measure)
         yield _compare(case.label, samples, "per_second", "/s", case.bar)

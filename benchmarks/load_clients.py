@@ -86,4 +86,4 @@ def _run(name: str, *arguments: str | int) -> Figures:
         check=True,
         timeout=_TIMEOUT_S,
     )
-    return cast(Figures, json.loads(done.stdout))
+    return cast("Figures", json.loads(done.stdout))

@@ -17,8 +17,10 @@ from pathlib import Path
 
 from tests.support.apache_kafka import KafkaInstall, find_kafka, running_broker, why_missing
 
-__all__ = ["KAFKA", "ODRADEK", "Run", "Server", "start_odradek", "with_kafka"]
+__all__ = ["COMMAND", "KAFKA", "ODRADEK", "Run", "Server", "Start", "start_odradek", "with_kafka"]
 
+# The installed command.
+COMMAND = str(Path(sys.executable).parent / "odradek")
 ODRADEK = "odradek"
 KAFKA = "kafka"
 _KAFKA_VERSION = "4.3.1"
@@ -87,7 +89,7 @@ def start_odradek() -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as data:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "odradek", "serve", "--listen", "127.0.0.1:0"),
+                *(COMMAND, "serve", "--listen", "127.0.0.1:0"),
                 *("--data", data, "--log-level", "warning"),
             ],
             stdout=subprocess.PIPE,

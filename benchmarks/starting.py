@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from benchmarks.servers import Run, start_odradek
+from benchmarks.servers import COMMAND, Run, start_odradek
 from benchmarks.table import Row, at_most, server_benchmark
 
 _REPEATS = 7
@@ -77,15 +77,15 @@ def _measure_embedded() -> list[float]:
 def help_pages(run: Run) -> Iterator[Row]:
     """What a help page takes longer than an interpreter that does nothing."""
     commands = {
-        "bare": ("-c", "pass"),
-        "odradek --help": ("-m", "odradek", "--help"),
-        "odradek topics --help": ("-m", "odradek", "topics", "--help"),
+        "bare": (sys.executable, "-c", "pass"),
+        "odradek --help": (COMMAND, "--help"),
+        "odradek topics --help": (COMMAND, "topics", "--help"),
     }
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(1 if run.is_quick else _HELP_REPEATS):
-        for name, arguments in commands.items():
+        for name, command in commands.items():
             begun = time.perf_counter()
-            subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
             times[name].append((time.perf_counter() - begun) * 1e3)
     bare = times.pop("bare")
     for name, samples in times.items():

@@ -1,13 +1,16 @@
-"""What `make demo` shows: a log is written, its writer killed, the log recovered and read back.
+"""What `make demo` shows: a broker up, a million messages in and out, a kill it recovers from.
 
-1. A child process appends batches to a log as fast as it can and acknowledges each one on a pipe.
-2. It is killed with SIGKILL in the midst of it. A kill leaves no batch half written to the page
-   cache, a power cut does: half a batch is put behind the last one by hand.
-3. The log is opened again. Recovery scans from the recovery point on and cuts the torn batch.
-4. Every batch is read back and compared with what was written.
+1. `odradek serve` starts on a free port, and a topic is created.
+2. A million messages go in, acknowledged by all in-sync replicas, and come out again.
+3. More are written, and the broker is killed with SIGKILL in the midst of it. Half a batch is put
+   behind the last one by hand: that is what a power cut leaves.
+4. The broker starts on the same data, cuts the torn batch, and has everything it acknowledged.
+5. It is stopped in order.
 """
 
-import logging
+import asyncio
+import contextlib
+import glob
 import os
 import shutil
 import signal
@@ -15,136 +18,171 @@ import subprocess
 import sys
 import tempfile
 import time
-from random import Random
+from collections.abc import Iterator
 
-from odradek.clock import SystemClock
-from odradek.files import Disk
+from odradek.client import (
+    EARLIEST,
+    LATEST,
+    Client,
+    ClientOptions,
+    Fetcher,
+    FoundOffset,
+    Producer,
+    ProducerOptions,
+    ProducerRecord,
+    list_offsets,
+    parse_addresses,
+)
+from odradek.client.admin import NewTopic, create_topics
+from odradek.errors import ApiError
 from odradek.model import TopicPartition
-from odradek.records.batch import iter_headers
-from odradek.records.builder import build_batch
-from odradek.records.record import read_records
-from odradek.storage.background import InlineTasks
-from odradek.storage.config import LogConfig
-from odradek.storage.log import FetchIsolation, Log, LogServices
-from odradek.storage.log_manager import LogManager
 
-PARTITION = TopicPartition("demo", 0)
-SEGMENT_BYTES = 4 << 20
-WRITING_SECONDS = 1.0
-RECORDS_PER_BATCH = 10
-OFFSET_BYTES = 8  # One acknowledgement on the pipe: the last offset of a batch.
-
-
-def open_logs(path: str) -> LogManager:
-    """Opens the logs in a directory as a broker does."""
-    clock = SystemClock()
-    manager = LogManager(
-        [path],
-        default_log_config=LogConfig(segment_bytes=SEGMENT_BYTES),
-        services=LogServices(disk=Disk(), clock=clock, random=Random(0), tasks=InlineTasks(clock)),
-    )
-    manager.startup()
-    return manager
-
-
-def value_at(offset: int) -> bytes:
-    """The value of the record at an offset, so that a reader knows what to expect."""
-    return b"record %d " % offset * 20
-
-
-def batch_at(base_offset: int) -> bytearray:
-    """The batch that is to be appended at an offset."""
-    offsets = range(base_offset, base_offset + RECORDS_PER_BATCH)
-    return build_batch([(1_700_000_000_000 + o, b"key", value_at(o), ()) for o in offsets])
-
-
-def write(path: str) -> None:
-    """The child: appends until it is killed."""
-    manager = open_logs(path)
-    log = manager.get_or_create_log(PARTITION)
-    while True:
-        info = log.append_as_leader(batch_at(log.log_end_offset), leader_epoch=0)
-        os.write(sys.stdout.fileno(), info.last_offset.to_bytes(OFFSET_BYTES, "big"))
-        if log.unflushed_messages >= 10_000:
-            log.flush()
-            manager.checkpoint_recovery_points()
-
-
-def write_and_kill(path: str) -> int:
-    """Runs the child for a while, then kills it; returns the last offset it acknowledged."""
-    with subprocess.Popen(
-        [sys.executable, __file__, "write", path], stdout=subprocess.PIPE
-    ) as writer:
-        assert writer.stdout is not None
-        acknowledged = writer.stdout.read(OFFSET_BYTES)  # It is up and appending.
-        deadline = time.monotonic() + WRITING_SECONDS
-        while time.monotonic() < deadline and (chunk := writer.stdout.read(OFFSET_BYTES * 50)):
-            acknowledged = chunk
-        writer.send_signal(signal.SIGKILL)
-        acknowledged += writer.stdout.read()
-    if writer.returncode != -signal.SIGKILL or len(acknowledged) < OFFSET_BYTES:
-        raise SystemExit(f"demo: the writer ended by itself with status {writer.returncode}")
-    return int.from_bytes(acknowledged[-OFFSET_BYTES:], "big")
-
-
-def tear(path: str) -> int:
-    """Puts half a batch behind the last one; returns its bytes."""
-    directory = os.path.join(path, str(PARTITION))
-    last = max(name for name in os.listdir(directory) if name.endswith(".log"))
-    half = batch_at(0)[:1_000]
-    with open(os.path.join(directory, last), "ab") as file:
-        file.write(half)
-    return len(half)
-
-
-def count_right_records(log: Log) -> int:
-    """Reads the whole log and returns the number of records that are as they were written."""
-    offset, right = log.log_start_offset, 0
-    while data := log.read(offset, 1 << 20, FetchIsolation.LOG_END).read():
-        for position, header in iter_headers(data):
-            for record in read_records(data[position : position + header.size]):
-                right += record.value == value_at(record.offset)
-            offset = header.next_offset
-    return right
+TOPIC = "demo"
+PARTITIONS = 4
+MESSAGES = 1_000_000
+MESSAGE_BYTES = 100
+ROUND = 40_000  # Messages handed to the producer at a time.
+READY = "ready on "
 
 
 def main() -> int:
-    logging.basicConfig(format="    log: %(message)s", level=logging.WARNING, stream=sys.stdout)
-    path = tempfile.mkdtemp(prefix="odradek-demo-")
+    """Shows it all; returns 0 if everything that was acknowledged was found."""
+    directory = tempfile.mkdtemp(prefix="odradek-demo-")
     try:
-        print(f"1. A process appends to a log in {path} and is killed after {WRITING_SECONDS:g} s.")
-        acknowledged = write_and_kill(path) + 1
-        print(f"   It had acknowledged {acknowledged:,} records.")
-
-        torn_bytes = tear(path)
-        print(f"2. A power cut's mark is added: half a batch, {torn_bytes:,} bytes, at the end.")
-
-        print("3. The log is opened again:", flush=True)
-        started = time.perf_counter()
-        manager = open_logs(path)
-        elapsed_ms = (time.perf_counter() - started) * 1e3
-        log = manager.get_or_create_log(PARTITION)
-        print(
-            f"   recovered in {elapsed_ms:.0f} ms: {log.log_end_offset:,} records in"
-            f" {len(log.segments)} segments, {log.size_in_bytes / 1e6:.1f} MB;"
-            f" synced up to {log.recovery_point:,}."
-        )
-
-        right = count_right_records(log)
-        survived = acknowledged <= log.log_end_offset == right
-        print(f"4. Read back: {right:,} records are as they were written.")
-        print(
-            f"   Acknowledged {acknowledged:,}, recovered {log.log_end_offset:,},"
-            f" lost {max(0, acknowledged - right):,}."
-        )
-        manager.shutdown()
-        return 0 if survived else 1
+        return show(directory)
     finally:
-        shutil.rmtree(path)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def show(directory: str) -> int:
+    """The story, in a directory of its own."""
+    with serve(directory) as (process, address, seconds):
+        print(f"broker   ready on {address} after {seconds:.2f} s")
+        asyncio.run(exchange(address))
+        print("kill     writing on, then SIGKILL")
+        acknowledged = asyncio.run(write_until_killed(address, process))
+    torn = tear_a_tail(directory)
+    with serve(directory) as (process, address, seconds):
+        found = asyncio.run(count(address))
+        print(
+            f"recover  ready again after {seconds:.2f} s: {acknowledged:,} messages were"
+            f" acknowledged, {found:,} are there; a torn batch of {torn} bytes was cut"
+        )
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(timeout=30)
+        print(f"stop     in order, exit code {code}")
+    if found < acknowledged or code != 0:
+        print("demo: FAILED, something acknowledged is missing or the broker did not stop well")
+        return 1
+    return 0
+
+
+@contextlib.contextmanager
+def serve(directory: str) -> Iterator[tuple[subprocess.Popen[str], str, float]]:
+    """A broker process on that data: (process, address, seconds until it was ready)."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "odradek.cli.main", "serve"]
+    options = ["--data", directory, "--listen", "127.0.0.1:0", "--log-level", "error"]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if READY not in line:
+            raise SystemExit(f"demo: the broker did not start, it said {line!r}")
+        yield process, line.split(READY)[1].strip(), time.monotonic() - began
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def client(address: str) -> Client:
+    """A client of the broker."""
+    return Client(ClientOptions(bootstrap=parse_addresses(address), api_timeout_ms=10_000))
+
+
+async def exchange(address: str) -> None:
+    """A million messages in and out."""
+    async with client(address) as connected:
+        await create_topics(connected, [NewTopic(name=TOPIC, partition_count=PARTITIONS)])
+        print(f"topic    {TOPIC} created, {PARTITIONS} partitions")
+        producer = Producer(connected, TOPIC)
+        value = b"x" * MESSAGE_BYTES
+        began = time.monotonic()
+        for done in range(0, MESSAGES, ROUND):
+            await producer.send([ProducerRecord(value) for _ in range(ROUND)])
+            progress("in", done + ROUND)
+        tell("in", time.monotonic() - began)
+        began = time.monotonic()
+        seen = 0
+        async with Fetcher(connected, dict.fromkeys(partitions(), 0)) as fetcher:
+            while seen < MESSAGES:
+                for fetched in await fetcher.poll(5_000):
+                    seen += len(fetched.records)
+                progress("out", seen)
+        tell("out", time.monotonic() - began)
+
+
+def partitions() -> list[TopicPartition]:
+    """All partitions of the topic."""
+    return [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+
+
+def progress(way: str, done: int) -> None:
+    """Shows how far it is, on a terminal."""
+    if sys.stdout.isatty():
+        print(f"\r{way:8} {done:,} messages", end="", flush=True)
+
+
+def tell(way: str, seconds: float) -> None:
+    """Shows what a million messages took."""
+    end = "\r" if sys.stdout.isatty() else ""
+    rate = MESSAGES / seconds
+    print(
+        f"{end}{way:8} {MESSAGES:,} messages of {MESSAGE_BYTES} bytes in {seconds:.1f} s:"
+        f" {rate:,.0f} messages/s, {rate * MESSAGE_BYTES / 1e6:.0f} MB/s"
+    )
+
+
+async def write_until_killed(address: str, process: subprocess.Popen[str]) -> int:
+    """Writes until the broker dies; returns how many messages it has acknowledged in all."""
+    acknowledged = MESSAGES
+    async with client(address) as connected:
+        # Not patient: nobody comes back to answer.
+        producer = Producer(connected, TOPIC, ProducerOptions(delivery_timeout_ms=2_000))
+        asyncio.get_running_loop().call_later(0.7, process.kill)
+        with contextlib.suppress(ApiError):
+            while True:
+                produced = await producer.send([ProducerRecord(b"y" * MESSAGE_BYTES)] * 1_000)
+                acknowledged += sum(batch.record_count for batch in produced)
+    return acknowledged
+
+
+def tear_a_tail(directory: str) -> int:
+    """Puts half a batch behind the last one of a partition; returns its size."""
+    path = max(glob.glob(os.path.join(directory, f"{TOPIC}-0", "*.log")))
+    with open(path, "r+b") as log:
+        head = log.read(90)
+        log.seek(0, os.SEEK_END)
+        return log.write(head)
+
+
+async def count(address: str) -> int:
+    """Messages in all partitions."""
+    async with client(address) as connected:
+        first = await list_offsets(connected, dict.fromkeys(partitions(), EARLIEST))
+        last = await list_offsets(connected, dict.fromkeys(partitions(), LATEST))
+    return sum(offset_in(last[tp]) - offset_in(first[tp]) for tp in partitions())
+
+
+def offset_in(answer: FoundOffset | ApiError) -> int:
+    """The offset a broker told."""
+    if isinstance(answer, ApiError):
+        raise answer
+    return answer.offset
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["write"]:
-        write(sys.argv[2])
-    else:
-        sys.exit(main())
+    sys.exit(main())

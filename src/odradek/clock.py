@@ -10,7 +10,7 @@ class Clock(Protocol):
     """Wall and monotonic time in whole milliseconds."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch: for timestamps that are stored or compared with stored ones."""
+        """Milliseconds since the epoch: for timestamps that are stored or compared with such."""
         ...
 
     def monotonic_ms(self) -> int:

@@ -2,10 +2,15 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from odradek.broker.dispatch import HANDLERS
+from odradek.cli.main import COMMANDS
+from odradek.protocol.api_keys import API_SUPPORT
+from odradek.testing import EmbeddedBroker
 from tests.support.apache_kafka import KAFKA_VERSIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,6 +20,10 @@ _FENCE = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CODE_SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FILE = re.compile(r"[\w-]+\.(?:py|pyx|md|toml)")
+_PYTHON_FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_ADR = ROOT / "docs" / "adr"
+# Files that a reader may have, not we.
+_EXAMPLES = frozenset({"test_orders.py", "conftest.py"})
 
 
 def paths_of_tree(block: str) -> list[str]:
@@ -65,11 +74,58 @@ def test_every_storage_and_records_module_is_in_the_architecture() -> None:
     assert [name for name in sorted(modules) if name not in text and name != "__init__.py"] == []
 
 
-def test_every_path_in_the_glossary_and_the_decisions_exists() -> None:
-    documents = [ROOT / "docs" / "glossary.md", *(ROOT / "docs" / "adr").glob("*.md")]
-    paths = {path for document in documents for path in named_paths(document.read_text())}
+def test_every_package_is_in_the_layers_and_in_the_tree() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    layers, tree = (text.partition(f"\n## {title}\n")[2] for title in ("The layers", "The tree"))
+    layers = layers.partition("\n## ")[0]
+    found = {path.parent.name for path in (ROOT / "src" / "odradek").glob("*/__init__.py")}
 
-    assert [path for path in sorted(paths) if not exists(path)] == []
+    assert [name for name in sorted(found) if f"{name}/" not in layers] == []
+    assert [name for name in sorted(found) if f"\n  {name}/" not in tree] == []
+
+
+def test_every_path_that_a_document_names_exists() -> None:
+    """Specifications say what must be, not what is: they are left out."""
+    missing = {
+        f"{document.relative_to(ROOT)}: {path}"
+        for document in DOCUMENTS
+        if "spec" not in document.parts
+        for path in named_paths(document.read_text())
+        if path not in _EXAMPLES and not exists(path)
+    }
+
+    assert sorted(missing) == []
+
+
+def test_every_decision_is_in_the_index_and_numbered_in_order() -> None:
+    decisions = sorted(path for path in _ADR.glob("*.md") if path.name != "README.md")
+    rows = re.findall(r"^\| \[(\d+)\]\((.+?)\) \| (.*) \|$", (_ADR / "README.md").read_text(), re.M)
+
+    assert rows == [
+        (str(number), path.name, path.read_text().splitlines()[0].partition(". ")[2])
+        for number, path in enumerate(decisions, start=1)
+    ]
+    for number, path in enumerate(decisions, start=1):
+        assert path.name.startswith(f"{number:04d}-")
+        assert re.findall("^## (.*)$", path.read_text(), re.M) == [
+            "Context",
+            "Decision",
+            "Consequences",
+        ]
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached = {ROOT / "README.md"}
+    waiting = list(reached)
+    while waiting:
+        document = waiting.pop()
+        for link in _LINK.findall(document.read_text()):
+            target = (document.parent / link.partition("#")[0]).resolve()
+            if target.suffix == ".md" and target.is_file() and target not in reached:
+                reached.add(target)
+                waiting.append(target)
+
+    assert [str(path.relative_to(ROOT)) for path in DOCUMENTS if path not in reached] == []
 
 
 @pytest.mark.parametrize(
@@ -89,6 +145,42 @@ def test_the_readme_has_the_two_commands() -> None:
     assert re.search(r"^    make test\b", text, re.MULTILINE)
 
 
+def test_the_readme_has_the_requests_that_are_served() -> None:
+    rows = re.findall(r"`([A-Z]\w+)` (\d+(?:-\d+)?)", (ROOT / "README.md").read_text())
+
+    assert sorted(rows) == sorted(
+        (key.name.title().replace("_", ""), str(API_SUPPORT[key].advertised)) for key in HANDLERS
+    )
+
+
+@pytest.mark.slow
+def test_the_readme_has_an_example_that_works() -> None:
+    (example,) = _PYTHON_FENCE.findall((ROOT / "README.md").read_text())
+    with EmbeddedBroker() as broker:
+        code = example.replace("localhost:9092", broker.bootstrap_servers)
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    assert (run.returncode, run.stdout) == (0, "b'41'\n"), run.stderr
+
+
+def test_documents_name_only_commands_that_exist() -> None:
+    named = {
+        command
+        for document in DOCUMENTS
+        if "spec" not in document.parts
+        for command in re.findall(
+            r"(?:^    (?:.*\| )?(?:\.venv/bin/)?|`(?:\.venv/bin/)?)odradek ([a-z][a-z-]*)",
+            document.read_text(),
+            re.MULTILINE,
+        )
+    }
+
+    assert named - set(COMMANDS) == set()
+    assert set(COMMANDS) - named == set()
+
+
 def test_make_help_lists_every_target() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert phony is not None
@@ -97,18 +189,18 @@ def test_make_help_lists_every_target() -> None:
         ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
 
-    listed = re.findall(r"^make (\w+) +\S", shown, re.MULTILINE)
+    listed = re.findall(r"^make ([\w-]+) +\S", shown, re.MULTILINE)
     assert sorted(listed) == sorted(phony[1].split())
 
 
 def test_documents_name_only_make_targets_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     documents = [path for path in DOCUMENTS if "spec" not in path.parts]
     named = {
         target
         for document in documents
-        for target in re.findall(r"(?:^    |`)make ([a-z]+)", document.read_text(), re.MULTILINE)
+        for target in re.findall(r"(?:^    |`)make ([a-z-]+)", document.read_text(), re.MULTILINE)
     }
 
     assert named - targets == set()

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide" / "testing.md"
+PLUGIN = "odradek.testing.pytest_plugin"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 
@@ -113,16 +114,7 @@ def test_the_examples_of_the_guide(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(settings)
 
     result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-W",
-            "error",
-            "-p",
-            "odradek.testing.pytest_plugin",
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", PLUGIN],
         cwd=tmp_path,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
         capture_output=True,

@@ -299,5 +299,6 @@ class LogFixture:
     def append(self, batches: int = 1, *, size: int | None = None, epoch: int = 0) -> None:
         """Appends one-record batches."""
         assert self.log is not None
+        built = batch(size=size)
         for _ in range(batches):
-            self.log.append_as_leader(batch(size=size), leader_epoch=epoch)
+            self.log.append_as_leader(bytearray(built), leader_epoch=epoch)

@@ -25,7 +25,7 @@ from odradek.clock import Clock
 from odradek.controller.broker_handlers import BrokerHandlers
 from odradek.controller.channels import ControlChannel, ControllerChannels, ControlResponse, Sleep
 from odradek.controller.config import ControllerConfig
-from odradek.controller.context import ControllerContext, ReplicaStatus
+from odradek.controller.context import ControllerContext
 from odradek.controller.deletion_handlers import TopicDeletionManager
 from odradek.controller.event_manager import EVENT_TASK_NAME, EventManager
 from odradek.controller.events import (
@@ -69,10 +69,10 @@ from odradek.controller.results import (
     TopicResult,
 )
 from odradek.controller.state_changes import StateChanges
-from odradek.controller.stats import ControllerStats
+from odradek.controller.stats import ControllerStats, register_gauges, remove_gauges
 from odradek.controller.topic_handlers import TopicHandlers, TopicSources
 from odradek.controller.topic_requests import ConfigCheck, accept_any_config
-from odradek.errors import ApiError, ControllerMoved, ErrorCode
+from odradek.errors import ApiError, ControllerMoved, ErrorCode, InvariantViolation
 from odradek.metadata.image import Broker
 from odradek.metadata.ports import (
     Hint,
@@ -172,7 +172,9 @@ class Controller:
             self._changes, self._deletion, channels=self._active_channels
         )
         self._leaders = LeaderHandlers(self._changes, self._config.leader_balance)
-        self._register_gauges()
+        register_gauges(
+            metrics, self.context, is_active=lambda: self.is_active, state=lambda: self.state
+        )
 
     # -- Life.
 
@@ -205,7 +207,7 @@ class Controller:
         await self._resign()
         tasks, self._tasks = self._tasks, None
         await tasks.__aexit__(None, None, None)
-        self._metrics.group("kafka.controller", "KafkaController").remove()
+        remove_gauges(self._metrics)
 
     @property
     def is_active(self) -> bool:
@@ -327,6 +329,13 @@ class Controller:
             await self._resign()
         except ApiError as error:
             self._fail(event, error)
+        except InvariantViolation as error:
+            # What we believe contradicts itself: the next controller reads everything anew.
+            _logger.exception("controller event %s failed", type(event).__name__)
+            self._fail(event, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+            fence = self.context.fence
+            await self._resign()
+            await self._persistence.resign(fence)
         except Exception as error:
             _logger.exception("controller event %s failed", type(event).__name__)
             self._fail(event, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
@@ -598,47 +607,6 @@ class Controller:
                     broker_id, ErrorCode(response.error_code), deleted
                 )
             )
-
-    # -- Metrics.
-
-    def _register_gauges(self) -> None:
-        context = self.context
-        group = self._metrics.group("kafka.controller", "KafkaController")
-
-        def imbalance() -> int:
-            return sum(
-                1
-                for tp, record in context.partition_leadership.items()
-                if not context.is_topic_queued_for_deletion(tp.topic)
-                and context.partition_replica_assignment(tp)[:1] != (record.leader_and_isr.leader,)
-            )
-
-        def replicas_to_delete(state: ReplicaStatus | None) -> int:
-            states = [
-                context.replica_state(replica)
-                for topic in context.topics_to_be_deleted
-                for replica in context.replicas_for_topic(topic)
-            ]
-            if state is None:
-                return sum(found is not ReplicaStatus.DELETION_SUCCESSFUL for found in states)
-            return states.count(state)
-
-        gauges: Mapping[str, Callable[[], float]] = {
-            "ActiveControllerCount": lambda: int(self.is_active),
-            "ControllerState": lambda: self._events.state.value,
-            "OfflinePartitionsCount": lambda: context.offline_partition_count,
-            "PreferredReplicaImbalanceCount": imbalance,
-            "GlobalTopicCount": lambda: len(context.all_topics),
-            "GlobalPartitionCount": lambda: len(context.partition_leadership),
-            "TopicsToDeleteCount": lambda: len(context.topics_to_be_deleted),
-            "ReplicasToDeleteCount": lambda: replicas_to_delete(None),
-            "TopicsIneligibleToDeleteCount": lambda: len(context.topics_ineligible_for_deletion),
-            "ReplicasIneligibleToDeleteCount": lambda: replicas_to_delete(
-                ReplicaStatus.DELETION_INELIGIBLE
-            ),
-        }
-        for name, read in gauges.items():
-            group.gauge(name, read)
 
 
 def _not_controller() -> ApiError:

@@ -13,7 +13,8 @@ Duties towards the machines, in order:
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from odradek.controller import partition_machine, replica_machine
@@ -329,16 +330,25 @@ class StateChanges:
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
     ) -> None:
         """Tells brokers who is there, and what became of partitions."""
-        self._own_batch.new_batch()
-        self._own_batch.add_update_metadata(broker_ids, partitions)
-        self._send(self._own_batch.build(self.context.epoch))
+        with self._announcement() as batch:
+            batch.add_update_metadata(broker_ids, partitions)
 
     def send_stop_replicas(self, replicas: Iterable[PartitionAndReplica], *, deletes: bool) -> None:
         """Tells brokers to stop replicas without a change of their state."""
-        self._own_batch.new_batch()
-        for replica in replicas:
-            self._own_batch.add_stop_replica([replica.replica], replica.tp, deletes=deletes)
-        self._send(self._own_batch.build(self.context.epoch))
+        with self._announcement() as batch:
+            for replica in replicas:
+                batch.add_stop_replica([replica.replica], replica.tp, deletes=deletes)
+
+    @contextmanager
+    def _announcement(self) -> Iterator[RequestBatch]:
+        """A batch of the controller's own; a half of it never stays behind."""
+        batch = self._own_batch
+        try:
+            batch.new_batch()
+            yield batch
+            self._send(batch.build(self.context.epoch))
+        finally:
+            batch.clear()
 
     def _log_illegal(
         self,

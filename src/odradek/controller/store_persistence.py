@@ -32,7 +32,16 @@ from odradek.coordination.nodes import (
     parse_controller_epoch,
 )
 from odradek.coordination.paths import CONTROLLER, CONTROLLER_EPOCH
-from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create, Set, Stat, WatchEvent
+from odradek.coordination.store import (
+    ANY_VERSION,
+    CoordinationStore,
+    Create,
+    Created,
+    Operation,
+    Set,
+    Stat,
+    WatchEvent,
+)
 from odradek.errors import (
     BadNodeData,
     BadVersion,
@@ -41,6 +50,7 @@ from odradek.errors import (
     NodeExists,
     NoNode,
     SessionExpired,
+    StoreError,
 )
 from odradek.metadata.changes import Change
 from odradek.metadata.ports import (
@@ -184,7 +194,7 @@ class StorePersistence:
                 won = await self._elect()
             except SessionExpired:
                 return None  # The replacement of the session starts it anew.
-            except (ConnectionLost, BadNodeData) as error:
+            except StoreError as error:
                 _logger.warning("no election could be held, will retry: %s", error)
                 await self._sleep(ELECTION_PAUSE_S)
                 continue
@@ -210,24 +220,33 @@ class StorePersistence:
         """Tries to become controller; None: somebody else is, or was a moment ago."""
         epoch, version = await self._read_epoch()
         node = ControllerNode(self._broker_id, self._clock.now_ms())
+        operations: list[Operation] = [
+            Create(CONTROLLER, node.encode(), ephemeral=True),
+            Set(CONTROLLER_EPOCH, encode_controller_epoch(epoch + 1), version),
+        ]
         try:
-            await self._store.multi(
-                [
-                    Create(CONTROLLER, node.encode(), ephemeral=True),
-                    Set(CONTROLLER_EPOCH, encode_controller_epoch(epoch + 1), version),
-                ]
-            )
-        except (NodeExists, BadVersion, ConnectionLost):
+            made, raised = await self._store.multi(operations)
+        except (NodeExists, BadVersion, NoNode, ConnectionLost):
             await self._store.sync()
+            return await self._find_out(epoch + 1)
+        assert isinstance(made, Created)
+        assert isinstance(raised, Stat)
+        self._node_czxid = made.stat.czxid
+        return LeadershipWon(epoch + 1, Fence(raised.version))
+
+    async def _find_out(self, epoch: int) -> LeadershipWon | None:
+        """After a refusal or a broken link: is the node there, and is it ours?"""
         controller_id, stat = await self._read_controller()
-        current_epoch, current_version = await self._read_epoch()
-        is_ours = stat is not None and stat.ephemeral_owner == self._store.session.id
-        if not is_ours or controller_id != self._broker_id or current_epoch != epoch + 1:
+        if stat is None or stat.ephemeral_owner != self._store.session.id:
             _logger.debug("broker %d was elected instead of us", controller_id)
             return None
-        assert stat is not None
+        current_epoch, version = await self._read_epoch()
+        if controller_id != self._broker_id or current_epoch != epoch:
+            # Ours, but of no use: without it everybody starts over.
+            await self._store.delete(CONTROLLER, ANY_VERSION)
+            return None
         self._node_czxid = stat.czxid
-        return LeadershipWon(current_epoch, Fence(current_version))
+        return LeadershipWon(epoch, Fence(version))
 
     async def _read_epoch(self) -> tuple[int, int]:
         """The controller epoch and its version; made with epoch 0 if it is missing."""
@@ -294,7 +313,13 @@ class StorePersistence:
     async def _register_again(self) -> None:
         if self._reregister is None:
             return
-        try:
-            await self._reregister()
-        except (SessionExpired, ConnectionLost) as error:
-            _logger.warning("the broker could not be registered again: %s", error)
+        while True:
+            try:
+                await self._reregister()
+            except SessionExpired:
+                return  # The next replacement tries again.
+            except StoreError as error:
+                _logger.warning("the broker could not be registered again, will retry: %s", error)
+                await self._sleep(ELECTION_PAUSE_S)
+                continue
+            return

@@ -336,6 +336,28 @@ def test_an_unexpected_failure_is_an_answer(caplog: pytest.LogCaptureFixture) ->
     assert "planted" in caplog.text
 
 
+def test_a_contradiction_in_its_own_books_makes_it_resign(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """03b §2.2: leftovers in the controller's own batch; the next controller starts clean."""
+
+    async def main() -> None:
+        setup = Setup()
+        setup.register(0)
+        async with setup.controller as controller:
+            await setup.tell(LeadershipWon(1, Fence(1)))
+            controller._changes._own_batch.add_stop_replica([0], T0, deletes=False)
+            setup.register(1)
+            await setup.tell(Hint(HintKind.BROKERS))
+            assert (controller.is_active, setup.quorum.resigned) == (False, 1)
+            await setup.tell(LeadershipLost())
+            await setup.tell(LeadershipWon(2, Fence(2)))
+            assert controller.context.live_broker_ids == {0, 1}
+
+    asyncio.run(main())
+    assert "requests of the batch before were not sent" in caplog.text
+
+
 def test_losing_leadership_clears_everything() -> None:
     async def main() -> None:
         setup = Setup()

@@ -12,6 +12,7 @@ from odradek.controller.config_nodes import entity_update, parse_entity
 from odradek.controller.store_bootstrap import claim_cluster_id, create_parents
 from odradek.controller.store_changes import StoreWriter, read_partition, read_topic
 from odradek.coordination import EmbeddedEngine
+from odradek.coordination.nodes import ControllerNode
 from odradek.coordination.paths import (
     INITIAL_PATHS,
     delete_topic_path,
@@ -305,6 +306,17 @@ def test_an_election_whose_answer_is_lost(tmp_path: Path, is_applied: bool) -> N
         assert len(waits) == 1  # Having resigned, it lets others go first.
         with pytest.raises(ControllerMoved):
             await StoreWriter(store).commit([created()], Fence(2))
+
+    run(tmp_path, scenario)
+
+
+def test_a_node_of_ours_that_elects_nobody_is_taken_away(tmp_path: Path) -> None:
+    async def scenario(store: CoordinationStore) -> None:
+        persistence = StorePersistence(store, 0, clock=ManualClock())
+        await store.create("/controller", ControllerNode(0, 0).encode(), ephemeral=True)
+        assert await persistence._find_out(9) is None  # The epoch is not the one it was made for.
+        assert await store.exists("/controller") is None
+        assert await anext(persistence.events()) == LeadershipWon(2, Fence(1))
 
     run(tmp_path, scenario)
 

@@ -1,0 +1,67 @@
+"""A client that keeps a session knows what one without a session would be told."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.errors import ErrorCode
+from odradek.replication import FetchResult
+from odradek.replication.fetch_session import (
+    FetchSessionCache,
+    PartitionKey,
+    SessionPartition,
+    next_epoch,
+)
+
+_PARTITIONS = st.integers(0, 4)
+_RESULTS = st.one_of(
+    st.builds(
+        FetchResult,
+        st.just(ErrorCode.NONE),
+        high_watermark=st.integers(0, 3),
+        log_start_offset=st.integers(0, 2),
+    ),
+    st.builds(FetchResult, st.just(ErrorCode.NOT_LEADER_OR_FOLLOWER)),
+)
+# One round: partitions to add, to forget, and the state each partition has on the broker then.
+_ROUNDS = st.tuples(
+    st.sets(_PARTITIONS),
+    st.sets(_PARTITIONS),
+    st.lists(_RESULTS, min_size=5, max_size=5),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sets(_PARTITIONS, min_size=1), st.lists(_ROUNDS, max_size=12))
+def test_incremental_answers_add_up_to_full_ones(
+    first: set[int], rounds: list[tuple[set[int], set[int], list[FetchResult]]]
+) -> None:
+    """11 section 6.1: what is not named in an answer has not changed."""
+    cache = FetchSessionCache(10, random=Random(1))
+    session_id, epoch = 0, 0
+    watched: set[int] = set()
+    known: dict[int, FetchResult] = {}
+    for added, forgotten, state in [(first, set(), [FetchResult(ErrorCode.NONE, 0)] * 5), *rounds]:
+        added, forgotten = added - forgotten, forgotten - added
+        if session_id == 0:
+            epoch, added, forgotten = 0, added | watched, set()
+            known.clear()
+        watched = (watched | added) - forgotten
+        context = cache.begin(
+            session_id=session_id,
+            epoch=epoch,
+            wanted=[SessionPartition(PartitionKey("t", p), -1, 0, -1, 0, 1) for p in sorted(added)],
+            forgotten=[PartitionKey("t", p) for p in sorted(forgotten)],
+            is_from_follower=False,
+            uses_topic_ids=False,
+            now_ms=0,
+        )
+        assert {partition.key.partition for partition in context.partitions} == watched
+        told = context.select([(p, state[p.key.partition]) for p in context.partitions])
+        known = {p: result for p, result in known.items() if p in watched}
+        known |= {partition.key.partition: result for partition, result in told}
+        assert known == {p: state[p] for p in watched}
+        session_id, epoch = context.session_id, next_epoch(epoch)
+        assert (session_id > 0) is bool(watched)
+        assert len(cache) == int(bool(watched))

@@ -1,0 +1,106 @@
+"""Help and wrong usage of every command: nothing is contacted."""
+
+import subprocess
+import sys
+
+import pytest
+
+from odradek.cli.main import COMMANDS
+from tests.support.commands import run_command
+
+ACTIONS = [
+    "topics create",
+    "topics list",
+    "topics describe",
+    "topics alter",
+    "topics delete",
+    "configs describe",
+    "configs alter",
+]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *ACTIONS])
+def test_every_command_has_help(command: str) -> None:
+    outcome = run_command(*command.split(), "--help")
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith(f"usage: odradek {command} ")
+
+
+@pytest.mark.parametrize(
+    "command", [*(c for c in COMMANDS if c not in ("serve", "topics", "configs", "log")), *ACTIONS]
+)
+def test_commands_that_connect_have_the_same_options(command: str) -> None:
+    shown = run_command(*command.split(), "--help").out
+
+    for option in ("--bootstrap-server", "localhost:9092", "--request-timeout", "--tls-ca"):
+        assert option in shown
+    assert "--json" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("topics create", "TOPIC"),
+        ("topics create t --partitions 0", "0 is not a positive number"),
+        ("topics create t --partitions x", "invalid _positive value: 'x'"),
+        ("produce", "TOPIC"),
+        ("produce t --acks 2", "invalid choice: '2'"),
+        ("produce t --compression zip", "invalid choice: 'zip'"),
+        ("consume t --from-beginning --offset 3", "not allowed with"),
+        ("consume t --offset later", "later is none of N, -N, earliest, latest"),
+        ("consume t --max-messages -1", "-1 is negative"),
+        ("consume t --timeout nan", "nan is not a time in seconds"),
+        ("configs describe user alice", "invalid choice: 'user'"),
+        ("delete-records t", "--before"),
+        ("delete-records t --before -2", "-2 is neither an offset nor `latest`"),
+        ("topics list --request-timeout 0", "0 is not a time in seconds"),
+        ("serve --log-level loud", "invalid choice: 'loud'"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_is_done(words: str, expected: str) -> None:
+    outcome = run_command(*words.split())
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert expected in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "topics list --bootstrap-server nowhere",
+            "odradek topics list: --bootstrap-server nowhere: "
+            "'nowhere' is not HOST:PORT, an IPv6 host in brackets\n",
+        ),
+        (
+            "topics list --tls-ca /nowhere.pem",
+            "odradek topics list: --tls-ca /nowhere.pem: [Errno 2] No such file or directory\n",
+        ),
+    ],
+    ids=["address", "certificates"],
+)
+def test_options_that_cannot_be_used_give_one_line(words: str, expected: str) -> None:
+    outcome = run_command(*words.split())
+
+    assert (outcome.code, outcome.out, outcome.err) == (1, "", expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["--help"], ["topics", "--help"], ["consume", "--help"]])
+def test_help_does_not_wait_for_imports(words: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from odradek.cli.main import main\n"
+        "try:\n"
+        f"    main({words!r})\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "heavy = ('asyncio', 'ssl', 'socket', 'dataclasses', 'odradek.client', 'odradek.broker')\n"
+        "sys.exit(','.join(name for name in heavy if name in sys.modules) or 0)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")

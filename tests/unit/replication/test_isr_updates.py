@@ -1,0 +1,147 @@
+"""ISR changes on their way to the cluster (05 section 10, Persist and Propagate)."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.errors import ConnectionLost
+from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrConflict, IsrOutcomeUnknown
+from odradek.model import LeaderAndIsr, TopicPartition
+from odradek.replication import IsrUpdates
+from tests.support.logs import batch
+from tests.support.replicas import MAX_LAG_MS, ReplicaFixture, tp
+
+
+class FakePort:
+    """Answers as scripted, and writes down what it was asked."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[AlterIsrOutcome | Exception] = []
+        self.asked: list[tuple[TopicPartition, LeaderAndIsr, int]] = []
+
+    async def alter_isr(
+        self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
+    ) -> AlterIsrOutcome:
+        self.asked.append((tp, state, controller_epoch))
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+class Scene:
+    """A leader whose follower is to be taken in or dropped."""
+
+    def __init__(self, root: Path) -> None:
+        self.fixture = ReplicaFixture(root)
+        self.port = FakePort()
+        self.work: list[Coroutine[Any, Any, None]] = []
+        self.announced: list[tuple[TopicPartition, ...]] = []
+        self.announce_error: Exception | None = None
+        self.sleeps: list[float] = []
+        self.updates = IsrUpdates(
+            self.fixture.replicas,
+            self.port,  # type: ignore[arg-type]  # only what is asked of it
+            clock=self.fixture.clock,
+            spawn=self.work.append,
+            sleep=self._sleep,
+            announce=self._announce,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+
+    async def _announce(self, partitions: tuple[TopicPartition, ...]) -> None:
+        if self.announce_error is not None:
+            raise self.announce_error
+        self.announced.append(partitions)
+
+    def run(self) -> None:
+        """Runs what was spawned to its end."""
+        while self.work:
+            asyncio.run(self.work.pop(0))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path)
+    with scene.fixture:
+        yield scene
+
+
+def test_a_follower_that_caught_up_is_taken_in(scene: Scene) -> None:
+    partition = scene.fixture.lead(
+        tp(), replicas=(1, 2), isr=(1,), controller_epoch=6, partition_version=3
+    )
+    scene.port.outcomes = [IsrAltered(4)]
+    scene.fixture.fetch_as(2, tp(), 0)
+    scene.run()
+    [(asked, state, controller_epoch)] = scene.port.asked
+    assert (asked, state.isr, state.partition_version, controller_epoch) == (tp(), (1, 2), 3, 6)
+    assert (partition.isr, partition.partition_version) == ((1, 2), 4)
+    assert len(scene.updates.notifications) == 1
+
+
+@pytest.mark.parametrize(
+    "unknown", [IsrOutcomeUnknown(), ConnectionLost("/brokers")], ids=["answer", "error"]
+)
+def test_an_unknown_outcome_is_asked_again(
+    scene: Scene, unknown: AlterIsrOutcome | Exception
+) -> None:
+    """05 section 10, In flight: taking it for failed could lose acknowledged records."""
+    partition = scene.fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    scene.port.outcomes = [unknown, unknown, IsrAltered(2)]
+    scene.fixture.fetch_as(2, tp(), 0)
+    scene.run()
+    assert len({state for _, state, _ in scene.port.asked}) == 1
+    assert len(scene.port.asked) == 3
+    assert scene.sleeps == [0.1, 0.1]
+    assert partition.isr == (1, 2)
+
+
+def test_asking_ends_when_the_controller_has_spoken(scene: Scene) -> None:
+    partition = scene.fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    scene.port.outcomes = [IsrAltered(9)]
+    scene.fixture.fetch_as(2, tp(), 0)
+    scene.fixture.lead(tp(), replicas=(1, 2), isr=(1,), leader_epoch=1, partition_version=5)
+    scene.run()
+    assert scene.port.asked == []
+    assert partition.partition_version == 5
+
+
+def test_a_refused_change_is_not_announced(scene: Scene) -> None:
+    partition = scene.fixture.lead(tp(), replicas=(1, 2), isr=(1,))
+    scene.port.outcomes = [IsrConflict()]
+    scene.fixture.fetch_as(2, tp(), 0)
+    scene.run()
+    assert partition.isr == (1,)
+    assert len(scene.updates.notifications) == 0
+
+
+def test_the_periodic_check_drops_who_lags(scene: Scene) -> None:
+    partition = scene.fixture.lead(tp(), replicas=(1, 2))
+    scene.fixture.produce({tp(): batch(2)}, acks=1)
+    scene.fixture.clock.advance(MAX_LAG_MS + 1)
+    scene.port.outcomes = [IsrAltered(1)]
+    scene.updates.shrink()
+    scene.run()
+    assert partition.isr == (1,)
+    assert scene.fixture.high_watermark(tp()) == 2
+
+
+def test_announcing(scene: Scene) -> None:
+    scene.updates.notifications.record(tp(), scene.fixture.clock.monotonic_ms())
+    scene.fixture.clock.advance(5_000)
+    asyncio.run(scene.updates.announce_due())
+    assert scene.announced == []
+    scene.fixture.clock.advance(1)
+    scene.announce_error = ConnectionLost("/isr_change_notification")
+    asyncio.run(scene.updates.announce_due())
+    assert len(scene.updates.notifications) == 1
+    scene.announce_error = None
+    asyncio.run(scene.updates.announce_due())
+    assert scene.announced == [(tp(),)]
+    assert len(scene.updates.notifications) == 0
