@@ -36,7 +36,7 @@ def build() -> None:
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """Creates a topic; returns when its partitions have leaders."""
+    """Creates a topic and writes an empty message to each partition, to see that it works."""
     _run("producer_consumer", "create", bootstrap, topic, partitions)
 
 

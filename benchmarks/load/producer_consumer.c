@@ -1,6 +1,6 @@
 /* Load through librdkafka, so that the client is never what is measured.
  *
- *   producer_consumer create  BOOTSTRAP TOPIC PARTITIONS
+ *   producer_consumer create  BOOTSTRAP TOPIC PARTITIONS    (with an empty message in each)
  *   producer_consumer produce BOOTSTRAP TOPIC SIZE COUNT ACKS
  *   producer_consumer consume BOOTSTRAP TOPIC PARTITIONS COUNT
  *   producer_consumer latency BOOTSTRAP TOPIC SIZE COUNT PER_SECOND
@@ -222,28 +222,21 @@ static void consume(const char *bootstrap, const char *name, long partitions, lo
 
 /* Creating a topic */
 
-static void wait_for_leaders(rd_kafka_t *rk, const char *name, long partitions) {
-    /* A fresh topic is announced before it can be written to. */
+/* An empty message for each partition. A fresh topic is announced before it can be written to, and
+ * a consumer that happens to ask for an empty partition first would wait there. */
+static void fill(rd_kafka_t *rk, const char *name, long partitions) {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
-    int64_t started = now_ns();
-    long led = 0;
-    while (led < partitions) {
-        const struct rd_kafka_metadata *metadata;
-        led = 0;
-        if (rd_kafka_metadata(rk, 0, topic, &metadata, TIMEOUT_MS) == 0) {
-            for (int i = 0; i < metadata->topics[0].partition_cnt; i++)
-                led += metadata->topics[0].partitions[i].leader >= 0;
-            rd_kafka_metadata_destroy(metadata);
-        }
-        if (now_ns() - started > TIMEOUT_MS * 1000000LL) fail(name, "has no leaders");
-        if (led < partitions) nanosleep(&(struct timespec){0, 20000000}, NULL);
-    }
+    for (long i = 0; i < partitions; i++)
+        if (rd_kafka_produce(topic, i, 0, NULL, 0, NULL, 0, NULL) == -1)
+            fail(name, rd_kafka_err2str(rd_kafka_last_error()));
+    rd_kafka_flush(rk, TIMEOUT_MS);
+    check_delivered(partitions);
     rd_kafka_topic_destroy(topic);
 }
 
 static void create(const char *bootstrap, const char *name, long partitions) {
     char why[512];
-    rd_kafka_t *rk = client(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), bootstrap);
+    rd_kafka_t *rk = producer(bootstrap, "all", NULL);
     rd_kafka_NewTopic_t *topic = rd_kafka_NewTopic_new(name, partitions, 1, why, sizeof why);
     if (topic == NULL) fail(name, why);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
@@ -257,7 +250,7 @@ static void create(const char *bootstrap, const char *name, long partitions) {
     if (rd_kafka_topic_result_error(result[0]))
         fail(name, rd_kafka_topic_result_error_string(result[0]));
     rd_kafka_event_destroy(event);
-    wait_for_leaders(rk, name, partitions);
+    fill(rk, name, partitions);
     printf("{}\n");
     rd_kafka_queue_destroy(queue);
     rd_kafka_NewTopic_destroy(topic);

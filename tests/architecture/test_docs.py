@@ -16,11 +16,10 @@ from tests.support.apache_kafka import KAFKA_VERSIONS
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
-_FENCE = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)  # (language, content)
 _CODE_SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FILE = re.compile(r"[\w-]+\.(?:py|pyx|md|toml)")
-_PYTHON_FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ADR = ROOT / "docs" / "adr"
 # Files that a reader may have, not we.
 _EXAMPLES = frozenset({"test_orders.py", "conftest.py"})
@@ -47,8 +46,9 @@ def paths_of_tree(block: str) -> list[str]:
 
 
 def named_paths(text: str) -> set[str]:
-    """Every path that a document names in a tree or in backquotes."""
-    paths = {path for block in _FENCE.findall(text) for path in paths_of_tree(block)}
+    """Every path that a document names in a tree or in backquotes; a block of no language is a tree."""
+    trees = [block for language, block in _FENCE.findall(text) if not language]
+    paths = {path for tree in trees for path in paths_of_tree(tree)}
     for span in _CODE_SPAN.findall(_FENCE.sub("", text)):
         if re.fullmatch(r"[\w./-]*\w\.(?:py|pyx|md|toml)|[\w.-]+(?:/[\w.-]+)*/", span):
             paths.add(span)
@@ -99,7 +99,8 @@ def test_every_path_that_a_document_names_exists() -> None:
 
 def test_every_decision_is_in_the_index_and_numbered_in_order() -> None:
     decisions = sorted(path for path in _ADR.glob("*.md") if path.name != "README.md")
-    rows = re.findall(r"^\| \[(\d+)\]\((.+?)\) \| (.*) \|$", (_ADR / "README.md").read_text(), re.M)
+    index = (_ADR / "README.md").read_text()
+    rows = re.findall(r"^\| \[(\d+)\]\((.+?)\) \| (.*) \|$", index, re.MULTILINE)
 
     assert rows == [
         (str(number), path.name, path.read_text().splitlines()[0].partition(". ")[2])
@@ -107,7 +108,7 @@ def test_every_decision_is_in_the_index_and_numbered_in_order() -> None:
     ]
     for number, path in enumerate(decisions, start=1):
         assert path.name.startswith(f"{number:04d}-")
-        assert re.findall("^## (.*)$", path.read_text(), re.M) == [
+        assert re.findall("^## (.*)$", path.read_text(), re.MULTILINE) == [
             "Context",
             "Decision",
             "Consequences",
@@ -155,7 +156,8 @@ def test_the_readme_has_the_requests_that_are_served() -> None:
 
 @pytest.mark.slow
 def test_the_readme_has_an_example_that_works() -> None:
-    (example,) = _PYTHON_FENCE.findall((ROOT / "README.md").read_text())
+    blocks = _FENCE.findall((ROOT / "README.md").read_text())
+    (example,) = [block for language, block in blocks if language == "python"]
     with EmbeddedBroker() as broker:
         code = example.replace("localhost:9092", broker.bootstrap_servers)
         run = subprocess.run(

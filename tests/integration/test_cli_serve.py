@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from odradek.testing import EmbeddedBroker
 from tests.support.commands import Commands
+from tests.support.network import make_certificate
 
 pytestmark = pytest.mark.slow
 
@@ -156,6 +158,29 @@ def test_settings_that_cannot_be_used(tmp_path: Path, words: list[str], expected
     assert len(result.stderr.splitlines()) == 1
     assert expected in result.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_commands_over_tls(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    pem = tmp_path / "keystore.pem"
+    pem.write_bytes(key.read_bytes() + certificate.read_bytes())
+    settings = {
+        "listeners": "SSL://localhost:0",
+        "security.inter.broker.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(pem),
+    }
+    with EmbeddedBroker(settings) as broker:
+        odradek = Commands(broker.bootstrap_servers)
+        odradek.ok("produce", "t", "--tls-ca", certificate, stdin=b"secret\n")
+        read = ("consume", "t", "--from-beginning", "--max-messages", 1)
+        assert odradek.ok(*read, "--tls-ca", certificate).lines == ["secret"]
+        stranger = odradek(*read, "--tls")
+        assert stranger.code == 1
+        assert "certificate verify failed" in stranger.err
+        plain = odradek(*read, "--request-timeout", 2)
+        assert plain.code == 1
+        assert plain.err.startswith("odradek consume: no broker answers at localhost:")
 
 
 def test_nobody_answers() -> None:

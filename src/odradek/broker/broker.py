@@ -94,6 +94,8 @@ class Broker:
         self.metrics = MetricRegistry(self._clock, self._random)
         self._stack = contextlib.AsyncExitStack()
         self._running: set[asyncio.Task[None]] = set()
+        # The controller's ear for topics that permit unclean elections, once there is one.
+        self._on_unclean_enabled: Callable[[str], None] = lambda _topic: None
         self._unhealthy: str | None = "the broker has not started yet"
         # Set when the broker cannot go on, with the reason.
         self.failed: asyncio.Future[str] | None = None
@@ -184,12 +186,15 @@ class Broker:
                 default_partition_count=settings.topics.num_partitions,
                 default_replication_factor=settings.topics.default_replication_factor,
                 inter_broker_listener=settings.network.inter_broker_listener,
+                leader_balance=settings.leader_balance,
             ),
             check_configs=self._check_topic_configs,
+            unclean_default=lambda: self._topic_configs.default.unclean_leader_election,
         )
         server = await self._start_server(loop, cluster_id)
         await port.register(self._registration())
         await self._controller.start()
+        self._on_unclean_enabled = self._controller.enable_unclean_election
         self._stack.push_async_callback(self._controller.stop)
         await self._first_publish.wait()
         self._gate.open(server.data_channel)
@@ -420,6 +425,8 @@ class Broker:
                 effective = self._topic_configs.apply(resource.name, overrides)
                 self._log_manager.update_config(resource.name, effective.log)
                 self._replicas.update_topic_settings(resource.name)
+                if effective.unclean_leader_election:
+                    self._on_unclean_enabled(resource.name)
             elif resource.type is ConfigResourceType.BROKER:
                 self._apply_broker_settings(resource.name, overrides)
         if delta.quotas:

@@ -5,7 +5,6 @@ metric names ``.`` and ``_`` look alike, so two topics that differ only there co
 second one is refused.
 """
 
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
@@ -22,20 +21,16 @@ from odradek.metadata.placement import (
     check_assignment,
     extend_assignment,
 )
+from odradek.metadata.topic_names import colliding_name, find_name_problem
 from odradek.model import ReplicaAssignment
 
 __all__ = [
-    "MAX_TOPIC_NAME_LENGTH",
     "ConfigCheck",
     "accept_any_config",
     "check_topic_name",
     "decide_new_partitions",
     "decide_new_topic",
 ]
-
-MAX_TOPIC_NAME_LENGTH = 249  # With a partition number and its dash, a file name of 255 bytes.
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 # Checks the overrides of a topic (name, configs) and returns those to store.
 ConfigCheck: TypeAlias = Callable[[str, Mapping[str, str | None]], Mapping[str, str]]
@@ -52,37 +47,21 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
     Raises:
         ApiError: INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS.
     """
-    problem = _name_problem(name)
+    problem = find_name_problem(name)
     if problem is not None:
         raise ApiError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r} is illegal: {problem}"
+            ErrorCode.INVALID_TOPIC_EXCEPTION, problem
         )
     existing = set(existing)
     if name in existing:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
-    colliding = sorted(other for other in existing if _collision_key(other) == _collision_key(name))
+    colliding = sorted(other for other in existing if colliding_name(other) == colliding_name(name))
     if colliding:
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic {name!r} collides with existing topics {', '.join(colliding)}: "
             "names must differ in more than '.' and '_'",
         )
-
-
-def _name_problem(name: str) -> str | None:
-    if not name:
-        return "it is empty"
-    if name in (".", ".."):
-        return "it cannot be '.' or '..'"
-    if len(name) > MAX_TOPIC_NAME_LENGTH:
-        return f"it has {len(name)} characters, more than {MAX_TOPIC_NAME_LENGTH}"
-    if not _LEGAL_NAME.fullmatch(name):
-        return "only ASCII letters, digits, '.', '_' and '-' are allowed"
-    return None
-
-
-def _collision_key(name: str) -> str:
-    return name.replace(".", "_")
 
 
 def decide_new_topic(
@@ -139,7 +118,7 @@ def decide_new_partitions(context: ControllerContext, topic: NewPartitions) -> P
         ApiError: why they cannot be added.
     """
     name = topic.name
-    problem = _name_problem(name)
+    problem = find_name_problem(name)
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r}: {problem}")
     existing = context.partition_assignments.get(name)

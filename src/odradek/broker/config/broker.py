@@ -26,6 +26,7 @@ from odradek.broker.config.tls import TlsSettings
 from odradek.broker.config.topic_defaults import TopicDefaults
 from odradek.config import Definition, Settings, Source, UnknownKey, Value, parse_properties
 from odradek.config.declaration import LISTENER_PREFIX, environment_name
+from odradek.controller.config import LeaderBalanceConfig
 from odradek.errors import ConfigError
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
 
@@ -43,6 +44,7 @@ BROKER_DEFINITION: Final = Definition(
     RequestSettings,
     QuotaSettings,
     ObservabilitySettings,
+    LeaderBalanceConfig,
 )
 
 # Variables of the project's tools.
@@ -75,6 +77,7 @@ class BrokerSettings:
     requests: RequestSettings
     quotas: QuotaSettings
     observability: ObservabilitySettings
+    leader_balance: LeaderBalanceConfig
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "BrokerSettings":
@@ -96,6 +99,7 @@ class BrokerSettings:
             requests=settings.build(RequestSettings),
             quotas=settings.build(QuotaSettings),
             observability=settings.build(ObservabilitySettings),
+            leader_balance=settings.build(LeaderBalanceConfig),
         )
         built._check_ids()
         built._check_listeners()
