@@ -46,7 +46,7 @@ def paths_of_tree(block: str) -> list[str]:
 
 
 def named_paths(text: str) -> set[str]:
-    """Every path that a document names in a tree or in backquotes; a block of no language is a tree."""
+    """Every path that a document names in backquotes or in a tree: a block of no language."""
     trees = [block for language, block in _FENCE.findall(text) if not language]
     paths = {path for tree in trees for path in paths_of_tree(tree)}
     for span in _CODE_SPAN.findall(_FENCE.sub("", text)):

@@ -142,5 +142,9 @@ def _partition(partition: PartitionMetadata) -> DescribeTopicPartitionsResponseP
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
+        # Nobody is kept eligible outside the ISR. Null would say the same and the schema allows it,
+        # but Java's admin (3.9.1, 4.3.1) dies of a NullPointerException on it.
+        eligible_leader_replicas=(),
+        last_known_elr=(),
         offline_replicas=partition.offline_replicas,
     )

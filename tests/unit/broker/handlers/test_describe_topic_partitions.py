@@ -67,7 +67,7 @@ def test_everything_sorted_by_name(broker: BrokerFixture) -> None:
     assert row.topic_authorized_operations == 0b1101_1111_1000
     first = row.partitions[0]
     assert (first.leader_id, first.leader_epoch, first.replica_nodes) == (0, 0, (0,))
-    assert (first.eligible_leader_replicas, first.last_known_elr) == (None, None)
+    assert (first.eligible_leader_replicas, first.last_known_elr) == ((), ())
 
 
 @pytest.mark.parametrize("limit", range(1, 8))
