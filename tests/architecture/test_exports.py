@@ -95,7 +95,7 @@ def test_each_module_can_be_the_first_to_be_imported() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=280,
     )
     failures = [
         line

@@ -16,13 +16,12 @@ from odradek.replication.fetch_session import (
 
 _PARTITIONS = st.integers(0, 4)
 _RESULTS = st.one_of(
-    st.builds(
-        FetchResult,
-        st.just(ErrorCode.NONE),
-        high_watermark=st.integers(0, 3),
-        log_start_offset=st.integers(0, 2),
+    st.tuples(st.integers(0, 3), st.integers(0, 2)).map(
+        lambda offsets: FetchResult(
+            ErrorCode.NONE, high_watermark=offsets[0], log_start_offset=offsets[1]
+        )
     ),
-    st.builds(FetchResult, st.just(ErrorCode.NOT_LEADER_OR_FOLLOWER)),
+    st.just(FetchResult(ErrorCode.NOT_LEADER_OR_FOLLOWER)),
 )
 # One round: partitions to add, to forget, and the state each partition has on the broker then.
 _ROUNDS = st.tuples(

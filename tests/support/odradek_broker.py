@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["OdradekBroker", "running_odradek"]
+__all__ = ["OdradekBroker", "Requests", "running_odradek"]
 
 _START_TIMEOUT_S = 30
 _STOP_TIMEOUT_S = 30
@@ -123,8 +123,11 @@ def running_odradek(
     data_dir.mkdir(parents=True, exist_ok=True)
     metrics_port = _free_port()
     overrides = {"odradek.metrics.port": str(metrics_port), **(settings or {})}
-    module = ["tests.support.run_broker", *(f"{api}={said}" for api, said in advertise.items())] if advertise else ["odradek.cli.main"]  # fmt: skip
-    command = [sys.executable, "-m", *module, "serve", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "odradek.cli.main"]
+    if advertise:
+        command[-1] = "tests.support.run_broker"
+        command += [f"{api}={versions}" for api, versions in advertise.items()]
+    command += ["serve", "--listen", "127.0.0.1:0"]
     command += ["--data", str(data_dir / "logs")]
     command += [word for key, value in overrides.items() for word in ("--set", f"{key}={value}")]
     out_path, log_path = data_dir / "broker.out", data_dir / "broker.log"

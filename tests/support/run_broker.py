@@ -1,6 +1,7 @@
-"""`odradek` with other version ranges in its ApiVersions answer: ``run_broker API=RANGE... COMMAND``.
+"""`odradek` with other version ranges in its ApiVersions answer.
 
-Shows what clients do with a broker that offers less: ``PRODUCE=3-12 FETCH=4-12 serve …``.
+Called as ``run_broker API=RANGE... COMMAND...``, it shows what clients do with a broker that
+offers less: ``PRODUCE=3-12 FETCH=4-12 serve …``.
 """
 
 import dataclasses

@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="where clients connect: listeners, in plain text (default: 127.0.0.1:9092)",
+        help="where clients connect: listeners, in plain text; `:9092` listens on every interface "
+        "(default: 127.0.0.1:9092)",
     )
     parser.add_argument(
         "--set",

@@ -50,5 +50,5 @@ def test_a_line_feed_at_the_end_is_no_harm(tmp_path: Path) -> None:
 )
 def test_a_damaged_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / PARTITION_METADATA_FILE).write_bytes(content)
-    with pytest.raises(CorruptCheckpointError, match="partition.metadata: line .: expected"):
+    with pytest.raises(CorruptCheckpointError, match=r"partition\.metadata: line \d: expected"):
         read_topic_id(Disk(), str(tmp_path))

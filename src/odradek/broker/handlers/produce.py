@@ -3,6 +3,7 @@
 import logging
 import uuid
 from collections.abc import Mapping
+from struct import Struct
 
 from odradek.broker.context import BrokerContext
 from odradek.errors import CorruptRecordError, ErrorCode
@@ -21,7 +22,13 @@ from odradek.protocol.hot.produce import (
     encode_produce_response,
     parse_produce_request,
 )
-from odradek.records.batch import CODEC_MASK, CURRENT_MAGIC, HEADER_SIZE, parse_header
+from odradek.records.batch import (
+    CODEC_MASK,
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    parse_header,
+)
 from odradek.records.compression import Codec
 from odradek.replication import ProduceResult
 
@@ -31,8 +38,13 @@ logger = logging.getLogger(__name__)
 
 _FIRST_SERVED_VERSION = 3  # Older ones cannot carry the only format that is stored.
 _FIRST_ZSTD_VERSION = 7
-_FIRST_ID_VERSION = 13
 _ADMIN_CLIENT_ID = "__admin_client"  # May write to internal topics.
+
+# Of a batch: the length at 8, the magic at 16.
+_LENGTH_AND_MAGIC = Struct(">8xi4xB").unpack_from
+
+_NONE = ErrorCode.NONE
+_NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def handle_produce(request: Request, context: BrokerContext) -> Response | None:
@@ -46,7 +58,9 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
         throttle_ms = context.quotas.produce_throttle_ms(request, size)
         if throttle_ms > 0:
             context.throttle(request, throttle_ms)
-        context.send(_answer(request, view, {**refused, **results}, order, throttle_ms, context))
+        if refused:
+            results = {**refused, **results}
+        context.send(_answer(request, view.acks, results, order, throttle_ms, context))
 
     if not entries:
         respond({})
@@ -62,8 +76,8 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     return None
 
 
-# (topic as the client names it, [(partition, its key here)]) in the order of the request.
-_Order = list[tuple[str | bytes, list[tuple[int, TopicPartition]]]]
+# (topic as the client names it, its partitions) in the order of the request.
+_Order = list[tuple[str | bytes, list[TopicPartition]]]
 
 
 def _split(
@@ -73,12 +87,14 @@ def _split(
     entries: dict[TopicPartition, memoryview] = {}
     refused: dict[TopicPartition, ProduceResult] = {}
     order: _Order = []
+    is_known = context.cache.contains
     for topic, partitions in view.topics:
-        name = _name_of(topic, context)
-        rows: list[tuple[int, TopicPartition]] = []
+        name = topic if isinstance(topic, str) else _name_of(topic, context)
+        known = name if name is not None else str(topic)
+        named: list[TopicPartition] = []
         for partition, records in partitions:
-            tp = TopicPartition(name if name is not None else str(topic), partition)
-            rows.append((partition, tp))
+            tp = TopicPartition(known, partition)
+            named.append(tp)
             if name is None:
                 refused[tp] = ProduceResult(error=ErrorCode.UNKNOWN_TOPIC_ID)
             elif tp in entries or tp in refused:
@@ -89,23 +105,26 @@ def _split(
                 )
             elif (problem := _problem_with(records, version)) is not None:
                 refused[tp] = problem
-            elif not context.cache.contains(tp):
+            elif not is_known(tp):
                 refused[tp] = ProduceResult(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
                 assert records is not None
                 entries[tp] = records
-        order.append((topic, rows))
+        order.append((topic, named))
     return entries, refused, order
 
 
-def _name_of(topic: str | bytes, context: BrokerContext) -> str | None:
-    if isinstance(topic, str):
-        return topic
-    return context.cache.get_topic_name(uuid.UUID(bytes=topic))
+def _name_of(topic_id: bytes, context: BrokerContext) -> str | None:
+    return context.cache.get_topic_name(uuid.UUID(bytes=topic_id))
 
 
 def _problem_with(records: memoryview | None, version: int) -> ProduceResult | None:
     """Why a client's records cannot be taken, by the version it speaks; None if they can."""
+    if records is not None and len(records) >= HEADER_SIZE and version >= _FIRST_ZSTD_VERSION:
+        # The usual case: one batch of the current format, as long as it says.
+        length, magic = _LENGTH_AND_MAGIC(records)
+        if magic == CURRENT_MAGIC and length + LOG_OVERHEAD == len(records):
+            return None
     if version < _FIRST_SERVED_VERSION:
         return ProduceResult(
             error=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -135,22 +154,22 @@ def _problem_with(records: memoryview | None, version: int) -> ProduceResult | N
 
 def _answer(
     request: Request,
-    view: ProduceView,
+    acks: int,
     results: Mapping[TopicPartition, ProduceResult],
     order: _Order,
     throttle_ms: int,
     context: BrokerContext,
 ) -> Response:
-    if view.acks == 0:
-        failed = {tp: r.error.name for tp, r in results.items() if r.error is not ErrorCode.NONE}
+    if acks == 0:
+        failed = {tp: r.error.name for tp, r in results.items() if r.error is not _NONE}
         if not failed:
             return NoOpResponse(request)
         # There is nobody to tell; a closed connection makes the client look again.
         return CloseConnectionResponse(request, f"a produce with acks=0 failed: {failed}")
     header = request.header
     topics = [
-        (topic, [_row(partition, results[tp], tp, context) for partition, tp in rows])
-        for topic, rows in order
+        (topic, [_row(tp, results[tp], context) for tp in partitions])
+        for topic, partitions in order
     ]
     body = encode_produce_response(header.api_version, topics, throttle_time_ms=throttle_ms)
     start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
@@ -158,19 +177,20 @@ def _answer(
 
 
 def _row(
-    partition: int, result: ProduceResult, tp: TopicPartition, context: BrokerContext
+    tp: TopicPartition, result: ProduceResult, context: BrokerContext
 ) -> PartitionProduceResult:
+    error, base_offset, log_append_time_ms, log_start_offset, record_errors, message = result
     leader = None
-    if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+    if error is _NOT_LEADER:
         state = context.cache.get_partition_info(tp.topic, tp.partition)
         leader = (state.leader, state.leader_epoch) if state is not None else None
     return PartitionProduceResult(
-        partition,
-        result.error,
-        result.base_offset,
-        result.log_append_time_ms,
-        result.log_start_offset,
-        result.record_errors,
-        result.error_message,
+        tp.partition,
+        error,
+        base_offset,
+        log_append_time_ms,
+        log_start_offset,
+        record_errors,
+        message,
         leader,
     )
