@@ -1,24 +1,22 @@
 """The everyday lane of an append and the general way: the same files, answers and refusals.
 
 `Appender.append_plain_batch` does for a single, plain batch in one function what the general way,
-`Appender.append_as_leader`, does in several. Any set is appended to two logs that are alike but for
-one of them being without the lane. Both must then be alike again, byte for byte.
+`Appender.append_as_leader`, does in several. Every set is appended to two logs that are alike but
+for one of them being without the lane. Both must then be alike again, byte for byte.
 """
 
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.errors import ApiError
-from odradek.model import AppendOrigin
-from odradek.records.batch import HEADER, LOG_OVERHEAD, BatchHeader, update_crc
+from odradek.records.batch import HEADER, BatchHeader, compute_crc
+from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.storage.appender import Appender
 from odradek.storage.appends import LogAppendInfo
@@ -26,15 +24,31 @@ from odradek.storage.config import LogConfig
 from odradek.storage.log import Log
 from tests.support.logs import T0, LogFixture, batch
 
-CONFIG = LogConfig(
-    max_message_bytes=2_000,
-    segment_bytes=5_000,
-    index_interval_bytes=300,
-    segment_index_bytes=24 * 12,
+# Segments and indexes that fill up, and limits that a batch may exceed.
+CONFIGS = (
+    LogConfig(
+        max_message_bytes=1_500,
+        segment_bytes=4_000,
+        index_interval_bytes=300,
+        segment_index_bytes=12 * 12,
+    ),
+    LogConfig(segment_bytes=1_000, flush_messages=3),
+    LogConfig(log_append_time=True),
+    LogConfig(compression_type="lz4"),
+    LogConfig(timestamp_before_max_ms=1_000, timestamp_after_max_ms=1_000),
 )
 
 
-class LanelessAppender(Appender):
+class Sent(NamedTuple):
+    """A set as a client may send it."""
+
+    kind: str
+    records: bytearray
+    is_writable: bool
+    leader_epoch: int
+
+
+class GeneralAppender(Appender):
     """Sends every set the general way."""
 
     __slots__ = ()
@@ -43,24 +57,30 @@ class LanelessAppender(Appender):
         return None
 
 
+class LaneAppender(Appender):
+    """Counts what the lane takes."""
+
+    taken = 0
+
+    def append_plain_batch(self, records: Any, leader_epoch: int) -> LogAppendInfo | None:
+        info = super().append_plain_batch(records, leader_epoch)
+        self.taken += info is not None
+        return info
+
+
 class TwoLogs:
-    """A log that has the lane and one that has not, given the same sets."""
+    """A log that has the lane and one that has not."""
 
-    def __init__(self, path: Path, config: LogConfig, stack: ExitStack) -> None:
-        self._fixtures = [
-            stack.enter_context(LogFixture(path / name, config=config))
-            for name in ("lane", "general")
-        ]
-        self.logs = [fixture.open() for fixture in self._fixtures]
-        general = self.logs[1]
-        general._appender = LanelessAppender(general, config)
+    def __init__(self, fixtures: tuple[LogFixture, LogFixture], config: LogConfig) -> None:
+        self._fixtures = fixtures
+        self.logs = tuple(fixture.open(config=config) for fixture in fixtures)
+        self.lane = LaneAppender(self.logs[0], config)
+        self.logs[0]._appender = self.lane
+        self.logs[1]._appender = GeneralAppender(self.logs[1], config)
 
-    def append(self, records: Any, leader_epoch: int) -> LogAppendInfo | None:
-        """Appends a copy to both; returns the answer, None for a refusal."""
-        outcomes = [outcome(log, records, leader_epoch) for log in self.logs]
-        assert outcomes[0] == outcomes[1]
-        answer = outcomes[0][0]
-        return answer if isinstance(answer, LogAppendInfo) else None
+    def append(self, sent: Sent) -> None:
+        lane, general = (outcome(log, sent) for log in self.logs)
+        assert lane == general
 
     def check_alike(self) -> None:
         lane, general = self.logs
@@ -69,26 +89,184 @@ class TwoLogs:
         assert lane.recovery_point == general.recovery_point
         assert lane.producer_state.map_end_offset == general.producer_state.map_end_offset
         assert lane.leader_epochs.entries == general.leader_epochs.entries
-        first, second = ({n: f.path(n).read_bytes() for n in f.names()} for f in self._fixtures)
-        assert first == second
+        files = [{n: f.path(n).read_bytes() for n in f.names()} for f in self._fixtures]
+        assert files[0] == files[1]
 
 
-class _Answer(LogAppendInfo):
-    """Compares by what the fields say, defaults included."""
-
-
-def fields_of(info: LogAppendInfo) -> dict[str, object]:
-    names = [name for name in LogAppendInfo.__annotations__]
-    return {name: getattr(info, name) for name in names}
-
-
-def outcome(log: Log, records: Any, leader_epoch: int) -> tuple[object, ...]:
+def outcome(log: Log, sent: Sent) -> tuple[object, ...]:
     """What an append says, what it does to the buffer, and what it reports as too large."""
     rejected: list[int] = []
     log.on_append_rejected = rejected.append
-    copy = bytearray(records) if isinstance(records, bytearray) else records
+    records = bytearray(sent.records) if sent.is_writable else bytes(sent.records)
     try:
-        info = log.append_as_leader(copy, leader_epoch=leader_epoch)
+        info = log.append_as_leader(records, leader_epoch=sent.leader_epoch)
     except ApiError as error:
-        return (type(error), error.code, str(error), rejected)
-    return (fields_of(info), bytes(copy), rejected)
+        return type(error), error.code, str(error), rejected
+    return vars(info), bytes(records), rejected
+
+
+@contextmanager
+def two_logs(config: LogConfig) -> Iterator[TwoLogs]:
+    with (
+        tempfile.TemporaryDirectory() as path,
+        LogFixture(Path(path, "lane")) as lane,
+        LogFixture(Path(path, "general")) as general,
+    ):
+        yield TwoLogs((lane, general), config)
+
+
+def with_header(built: bytearray, *, mend_crc: bool = True, **fields: int) -> bytearray:
+    """The batch with other values in its header."""
+    header = BatchHeader._make(HEADER.unpack_from(built))._replace(**fields)
+    HEADER.pack_into(built, 0, *header)
+    if mend_crc:
+        crc = compute_crc(built, 0, len(built))
+        HEADER.pack_into(built, 0, *header._replace(crc=crc))
+    return built
+
+
+# What a batch may be like. Each draws a batch and what to call it.
+
+SMALL = st.integers(-3, 3)
+
+
+@st.composite
+def plain(draw: st.DrawFn) -> bytearray:
+    records = draw(
+        st.lists(
+            st.tuples(
+                st.integers(-1, T0 + 5_000),
+                st.none() | st.binary(max_size=5),
+                st.none() | st.binary(max_size=300),
+                st.lists(st.tuples(st.just("h"), st.none() | st.binary(max_size=3)), max_size=2),
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    return build_batch([(max(-1, t), key, value, tuple(h)) for t, key, value, h in records])
+
+
+@st.composite
+def changed(draw: st.DrawFn) -> tuple[str, bytearray]:
+    """A plain batch with one thing about it that a lane may stumble over."""
+    built = draw(plain())
+    header = BatchHeader._make(HEADER.unpack_from(built))
+    name = draw(
+        st.sampled_from(
+            (
+                "plain", "plain", "plain", "bad checksum", "bit", "count", "last_offset_delta",
+                "max_timestamp", "base_timestamp", "base_offset", "magic", "attributes", "length",
+                "producer_id", "leader_epoch", "torn", "trailing",
+            )
+        )
+    )  # fmt: skip
+    match name:
+        case "bad checksum":
+            with_header(built, mend_crc=False, crc=header.crc ^ 1 << draw(st.integers(0, 31)))
+        case "bit":
+            bit = draw(st.integers(0, len(built) * 8 - 1))
+            built[bit // 8] ^= 1 << bit % 8
+            if draw(st.booleans()) and bit // 8 >= 21:
+                with_header(built)
+        case "count":
+            with_header(built, record_count=header.record_count + draw(SMALL))
+        case "last_offset_delta":
+            with_header(built, last_offset_delta=header.last_offset_delta + draw(SMALL))
+        case "max_timestamp":
+            with_header(built, max_timestamp=header.max_timestamp + draw(SMALL))
+        case "base_timestamp":
+            with_header(built, base_timestamp=header.base_timestamp + draw(SMALL))
+        case "base_offset":
+            with_header(built, mend_crc=False, base_offset=draw(SMALL))
+        case "magic":
+            with_header(built, mend_crc=False, magic=draw(st.integers(0, 4)))
+        case "attributes":
+            with_header(built, attributes=draw(st.integers(0, 0x7F)))
+        case "length":
+            with_header(built, mend_crc=False, length=max(-1, header.length + draw(SMALL)))
+        case "producer_id":
+            with_header(built, producer_id=draw(SMALL), producer_epoch=draw(SMALL))
+        case "leader_epoch":
+            with_header(built, mend_crc=False, leader_epoch=draw(SMALL))
+        case "torn":
+            del built[draw(st.integers(0, len(built) - 1)) :]
+        case "trailing":
+            built += draw(st.binary(min_size=1, max_size=80))
+    return name, built
+
+
+@st.composite
+def of_other_kind(draw: st.DrawFn) -> tuple[str, bytearray]:
+    """Sound batches that are not everyday ones, and sets of several."""
+    kind = draw(st.sampled_from(("codec", "producer", "gap", "several", "large")))
+    match kind:
+        case "codec":
+            return kind, batch(draw(st.integers(1, 4)), codec=draw(st.sampled_from(Codec)))
+        case "producer":
+            return kind, batch(
+                2,
+                producer_id=draw(st.integers(-1, 1)),
+                producer_epoch=0,
+                base_sequence=draw(st.integers(-1, 4)),
+            )
+        case "gap":
+            deltas = draw(st.lists(st.integers(0, 5), min_size=2, max_size=4))
+            records = [(T0, b"k", b"v", ()) for _ in deltas]
+            last = draw(st.none() | st.integers(0, 6))
+            return kind, build_batch(records, offset_deltas=deltas, last_offset_delta=last)
+        case "several":
+            return kind, draw(plain()) + draw(changed())[1]
+    return kind, batch(size=draw(st.sampled_from((999, 1_000, 1_001, 1_499, 1_500, 1_501, 4_100))))
+
+
+SETS = st.builds(
+    lambda named, is_writable, epoch: Sent(named[0], named[1], is_writable, epoch),
+    changed() | changed() | of_other_kind(),
+    st.sampled_from((True, True, True, False)),
+    st.integers(0, 2),
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(config=st.sampled_from(CONFIGS), sets=st.lists(SETS, min_size=1, max_size=6))
+def test_both_ways_do_the_same(config: LogConfig, sets: list[Sent]) -> None:
+    """01:10.3"""
+    with two_logs(config) as logs:
+        for sent in sets:
+            logs.append(sent)
+        logs.check_alike()
+
+
+def test_everyday_batches_take_the_lane() -> None:
+    """Or the test above would compare the general way with itself."""
+    with two_logs(CONFIGS[0]) as logs:
+        for count in range(1, 21):
+            logs.append(Sent("plain", batch(count, value=bytes(50)), True, 0))
+        logs.check_alike()
+
+        assert logs.lane.taken == 20
+        assert len(logs.logs[0].segments) > 1
+
+
+def test_no_other_batch_does() -> None:
+    with two_logs(CONFIGS[0]) as logs:
+        for records in (
+            batch(codec=Codec.LZ4),
+            batch(producer_id=4000, producer_epoch=0, base_sequence=0),
+            batch() + batch(),
+            batch() + b"\0",
+            batch()[:-1],
+            batch(size=1_501),
+            with_header(batch(), base_offset=1),
+            with_header(batch(), max_timestamp=T0 + 1),
+            with_header(batch(), last_offset_delta=1),
+            with_header(batch(), record_count=2),
+            batch(timestamp=-1),
+            with_header(batch(), mend_crc=False, crc=0),
+        ):
+            logs.append(Sent("other", records, True, 0))
+        logs.append(Sent("other", batch(), False, 0))
+        logs.check_alike()
+
+        assert logs.lane.taken == 0

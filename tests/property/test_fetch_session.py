@@ -31,7 +31,7 @@ _ROUNDS = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sets(_PARTITIONS, min_size=1), st.lists(_ROUNDS, max_size=12))
 def test_incremental_answers_add_up_to_full_ones(
     first: set[int], rounds: list[tuple[set[int], set[int], list[FetchResult]]]

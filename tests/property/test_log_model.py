@@ -509,6 +509,20 @@ class LogAgainstList(RuleBasedStateMachine):
         self._fail_to_open(operations, is_kill=False, random=random)
         self._reopen(must_reach=self._checkpointed_recovery_point, possible=self._batches)
 
+    @rule(
+        before=st.integers(1, 5),
+        behind=st.integers(1, 5),
+        size=st.integers(1, 2_000),
+        seed=st.integers(0, 999),
+    )
+    def crash_behind_a_roll(self, before: int, behind: int, size: int, seed: int) -> None:
+        """01:9.6: the old segment may lose its end, and the new one may not."""
+        for number in range(before + behind):
+            if number == before:
+                self.roll()
+            self._append_data(1, size, Codec.NONE, -1, is_transactional=False)
+        self.crash(None, seed)
+
     def _fail_to_open(
         self, operations: int | None, *, is_kill: bool, random: Random | None
     ) -> None:

@@ -37,6 +37,10 @@ class Requests:
     def versions_of(self, name: str) -> set[int]:
         return {version for (one, version) in self.counts if one == name}
 
+    def without_introduction(self) -> set[tuple[str, int]]:
+        """API and version of all that came, but for what every client begins with."""
+        return {one for one in self.counts if one[0] not in ("ApiVersions", "Metadata")}
+
 
 @dataclass(slots=True)
 class OdradekBroker:

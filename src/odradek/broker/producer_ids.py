@@ -69,17 +69,22 @@ class ProducerIdAllocator:
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids to be had: {error}"
             ) from error
 
-    def _maybe_prefetch(self) -> None:
+    @property
+    def _needs_reserve(self) -> bool:
         size = self._block.last_id - self._block.first_id + 1
         used = self._next_id - self._block.first_id
-        if self._reserve is None and not self._is_prefetching and used >= size * _PREFETCH_SHARE:
+        return self._reserve is None and used >= size * _PREFETCH_SHARE
+
+    def _maybe_prefetch(self) -> None:
+        if not self._is_prefetching and self._needs_reserve:
             self._is_prefetching = True
             self._spawn(self._prefetch())
 
     async def _prefetch(self) -> None:
         try:
             async with self._fetching:
-                self._reserve = await self._fetch()
+                if self._needs_reserve:  # Somebody who ran out of ids may have been first.
+                    self._reserve = await self._fetch()
         except ApiError as error:
             logger.warning("%s", error)
         finally:

@@ -115,6 +115,7 @@ class Appender:
             or producer_id >= 0
             or count <= 0
             or last_delta + 1 != count
+            or max_timestamp < 0  # Then no batch has the largest timestamp.
             or crc32c(memoryview(records)[ATTRIBUTES_POSITION:]) != crc
             or not validator.has_plain_structure(records, count, base_timestamp, max_timestamp)
         ):

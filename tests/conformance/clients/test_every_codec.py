@@ -1,5 +1,6 @@
 """What any client writes, with any codec, all clients read alike."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,17 +22,18 @@ from tests.support.odradek_broker import OdradekBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
-_T = 1_750_000_000_000
 _COUNT = 25
 
 
 def _messages(client: Client, codec: str) -> list[Message]:
+    # Of this day: retention would soon remove what is older than a week.
+    first_ms = int(time.time() * 1000) - 3_600_000
     return [
         Message(
             key=f"{client.name}/{number}".encode(),
             value=f"{client.name} {codec} {number} ".encode() * 20,
             headers=(("from", client.name.encode()), ("number", str(number).encode())),
-            timestamp_ms=_T + number,
+            timestamp_ms=first_ms + number,
         )
         for number in range(_COUNT)
     ]

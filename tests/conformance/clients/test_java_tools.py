@@ -1,0 +1,241 @@
+"""Apache Kafka's own tools, unchanged, against Odradek.
+
+Each test is 11:PS-13 for the tools it runs: they end with code 0, tell what is true, and send the
+API versions that the table of the specification says.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.apache_kafka import KafkaInstall
+from tests.support.odradek_broker import OdradekBroker
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+
+_TOOLS = "org.apache.kafka.tools"
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The tools of one Kafka version, pointed at a broker."""
+
+    install: KafkaInstall
+    broker: OdradekBroker
+
+    def run(self, tool: str, *args: str, sends: set[tuple[str, int]] | None = None) -> str:
+        """Runs ``tool --bootstrap-server B ARGS`` and returns its standard output.
+
+        Args:
+            tool: a class, in the package of the tools unless it has dots of its own.
+            args: the rest of its command line.
+            sends: API and version of all requests but ApiVersions and Metadata.
+        """
+        name = tool if "." in tool else f"{_TOOLS}.{tool}"
+        with self.broker.watched() as requests:
+            result = self.install.run_tool(name, "--bootstrap-server", self.broker.bootstrap, *args)
+        assert result.returncode == 0, f"{tool} {args}\n{result.stdout}\n{result.stderr}"
+        assert not re.search(r"\bERROR\b|Exception", result.stdout + result.stderr)
+        if sends is not None:
+            assert requests.without_introduction() == sends, tool
+        return result.stdout
+
+    def configs(self, *args: str, sends: set[tuple[str, int]] | None = None) -> str:
+        return self.run("kafka.admin.ConfigCommand", *args, sends=sends)
+
+    @property
+    def list_offsets_version(self) -> int:
+        return 9 if self.install.version.startswith("3.") else 11
+
+
+@pytest.fixture
+def tools(kafka: KafkaInstall, odradek: OdradekBroker) -> Tools:
+    return Tools(kafka, odradek)
+
+
+_DESCRIBE_TOPICS = {("DescribeCluster", 1), ("DescribeTopicPartitions", 0)}
+
+
+def test_topics(tools: Tools, new_topic: Callable[[], str]) -> None:
+    """`kafka-topics`: create, list, describe, alter, delete."""
+    topic = new_topic()
+    told = tools.run(
+        "TopicCommand",
+        *("--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=3600000"),
+        sends={("CreateTopics", 7)},
+    )
+    assert f"Created topic {topic}." in told
+
+    assert topic in tools.run("TopicCommand", "--list", sends=set()).splitlines()
+
+    tools.run(
+        "TopicCommand",
+        *("--alter", "--topic", topic, "--partitions", "3"),
+        sends=_DESCRIBE_TOPICS | {("CreatePartitions", 3)},
+    )
+
+    told = tools.run(
+        "TopicCommand",
+        *("--describe", "--topic", topic),
+        sends=_DESCRIBE_TOPICS | {("DescribeConfigs", 4), ("ListPartitionReassignments", 0)},
+    )
+    assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 1\s+Configs:.*retention.ms=36", told)
+    assert len(re.findall(r"Leader: 0\s+Replicas: 0\s+Isr: 0\b", told)) == 3
+
+    tools.run(
+        "TopicCommand",
+        *("--delete", "--topic", topic),
+        sends={("DeleteTopics", 6)},
+    )
+    assert topic not in tools.run("TopicCommand", "--list").splitlines()
+
+
+def test_topic_configs(tools: Tools, new_topic: Callable[[], str]) -> None:
+    """`kafka-configs --entity-type topics`."""
+    topic = new_topic()
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    tools.run("TopicCommand", "--create", "--topic", topic)
+    tools.configs(
+        *("--alter", *entity, "--add-config", "max.message.bytes=5000000,cleanup.policy=[compact]"),
+        sends={("DescribeConfigs", 4), ("IncrementalAlterConfigs", 1)},
+    )
+    told = tools.configs("--describe", *entity, sends={("DescribeConfigs", 4)})
+    assert "max.message.bytes=5000000" in told
+    assert "DEFAULT_CONFIG:message.max.bytes=1048588" in told
+    tools.configs("--alter", *entity, "--delete-config", "max.message.bytes")
+    told = tools.configs("--describe", *entity, "--all")
+    assert "max.message.bytes=1048588" in told
+    assert "cleanup.policy=compact" in told
+
+
+def test_broker_configs(tools: Tools) -> None:
+    """`kafka-configs --entity-type brokers`: one broker, and the default of all."""
+    one = ("--entity-type", "brokers", "--entity-name", "0")
+    tools.configs("--alter", *one, "--add-config", "log.retention.ms=86400000")
+    told = tools.configs("--describe", *one)
+    assert "DYNAMIC_BROKER_CONFIG:log.retention.ms=86400000" in told
+    tools.configs("--alter", *one, "--delete-config", "log.retention.ms")
+
+    default = ("--entity-type", "brokers", "--entity-default")
+    tools.configs("--alter", *default, "--add-config", "message.max.bytes=2000000")
+    told = tools.configs("--describe", *default)
+    assert "DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=2000000" in told
+    tools.configs("--alter", *default, "--delete-config", "message.max.bytes")
+    assert "message.max.bytes" not in tools.configs("--describe", *default)
+
+
+def test_broker_loggers(tools: Tools) -> None:
+    """`kafka-configs --entity-type broker-loggers`."""
+    entity = ("--entity-type", "broker-loggers", "--entity-name", "0")
+    tools.configs("--alter", *entity, "--add-config", "odradek.metadata=ERROR")
+    assert re.search(r"odradek\.metadata=ERROR\b", tools.configs("--describe", *entity))
+    tools.configs("--alter", *entity, "--delete-config", "odradek.metadata")
+    assert not re.search(r"odradek\.metadata=ERROR\b", tools.configs("--describe", *entity))
+
+
+def test_client_quotas_and_client_metrics(tools: Tools) -> None:
+    """`kafka-configs --entity-type clients` and `client-metrics`."""
+    entity = ("--entity-type", "clients", "--entity-name", "slow client")
+    tools.configs(
+        *("--alter", *entity, "--add-config", "producer_byte_rate=1000000,request_percentage=50"),
+        sends={("DescribeClientQuotas", 1), ("AlterClientQuotas", 1)},
+    )
+    told = tools.configs(
+        *("--describe", "--entity-type", "clients"), sends={("DescribeClientQuotas", 1)}
+    )
+    assert "client-id 'slow client'" in told
+    assert "producer_byte_rate=1000000.0" in told
+    assert "request_percentage=50.0" in told
+    tools.configs(*("--alter", *entity, "--delete-config", "producer_byte_rate,request_percentage"))
+    assert "slow client" not in tools.configs("--describe", "--entity-type", "clients")
+
+    told = tools.configs(
+        *("--describe", "--entity-type", "client-metrics"),
+        sends={("ListConfigResources", 0 if tools.install.version.startswith("3.") else 1)},
+    )
+    assert told.strip() == ""
+
+
+def test_produce_consume_and_look_at_offsets(
+    tools: Tools, new_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    """Perf test, console consumer, `kafka-get-offsets`, `-log-dirs`, `-delete-records`.
+
+    11:PS-7: Java 4.x produces and fetches by topic id (Produce 13, Fetch 17).
+    """
+    topic, broker = new_topic(), tools.broker
+    is_old = tools.install.version.startswith("3.")
+    produce = ("Produce", 11 if is_old else 13)
+
+    with broker.watched() as requests:
+        result = tools.install.run_tool(
+            f"{_TOOLS}.ProducerPerformance",
+            *("--topic", topic, "--num-records", "5000", "--record-size", "200"),
+            *("--throughput", "-1"),
+            "--producer-props" if is_old else "--command-property",
+            *(f"bootstrap.servers={broker.bootstrap}", "compression.type=lz4"),
+        )
+    assert result.returncode == 0, result.stderr
+    assert "5000 records sent" in result.stdout
+    assert requests.without_introduction() == {("InitProducerId", 5), produce}
+
+    with broker.watched() as requests:
+        result = _console_consumer(tools, topic, "4990")
+    values = result.stdout.splitlines()
+    assert [len(value) for value in values] == [200] * 10
+    assert ("Fetch", 17) in requests.counts
+    assert requests.versions_of("Fetch") == {17}
+
+    told = tools.run(
+        "GetOffsetShell",
+        *("--topic-partitions", f"{topic}:0"),
+        sends=_DESCRIBE_TOPICS | {("ListOffsets", tools.list_offsets_version)},
+    )
+    assert told.strip() == f"{topic}:0:5000"
+
+    told = tools.run(
+        "LogDirsCommand",
+        *("--describe", "--topic-list", topic),
+        sends={("DescribeCluster", 1), ("DescribeLogDirs", 4)},
+    )
+    directories = json.loads(told.splitlines()[-1])["brokers"][0]["logDirs"]
+    assert [one["logDir"] for one in directories] == [str(broker.log_dir)]
+    (replica,) = directories[0]["partitions"]
+    assert replica["partition"] == f"{topic}-0"
+    size = sum(path.stat().st_size for path in (broker.log_dir / f"{topic}-0").glob("*.log"))
+    assert replica["size"] == size
+
+    plan = tmp_path / "delete.json"
+    partitions = [{"topic": topic, "partition": 0, "offset": 1234}]
+    plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    told = tools.run(
+        "DeleteRecordsCommand", "--offset-json-file", str(plan), sends={("DeleteRecords", 2)}
+    )
+    assert "low_watermark: 1234" in told
+    told = tools.run("GetOffsetShell", "--topic-partitions", f"{topic}:0", "--time", "earliest")
+    assert told.strip() == f"{topic}:0:1234"
+
+
+def test_preferred_leader_election(tools: Tools) -> None:
+    """`kafka-leader-election`, with nothing to do."""
+    tools.run("TopicCommand", "--create", "--if-not-exists", "--topic", "elected")
+    tools.run(
+        "LeaderElectionCommand",
+        *("--election-type", "preferred", "--topic", "elected", "--partition", "0"),
+        sends={("ElectLeaders", 2)},
+    )
+
+
+def _console_consumer(tools: Tools, topic: str, offset: str) -> subprocess.CompletedProcess[str]:
+    result = tools.install.run_tool(
+        f"{_TOOLS}.consumer.ConsoleConsumer",
+        *("--bootstrap-server", tools.broker.bootstrap, "--topic", topic, "--partition", "0"),
+        *("--offset", offset, "--max-messages", "10"),
+    )
+    assert result.returncode == 0, result.stderr
+    return result
