@@ -58,10 +58,15 @@ from odradek.network.request import Request, Response
 from odradek.network.request_channel import RequestChannel
 from odradek.network.socket_server import SocketServer
 from odradek.purgatory import DelayedOperationPurgatory, SystemTimer
-from odradek.replication import Purgatories, ReplicaManager, ReplicaManagerConfig, ReplicationStats
+from odradek.replication import (
+    Purgatories,
+    ReplicaManager,
+    ReplicaManagerConfig,
+    ReplicationStats,
+    register_fetch_session_metrics,
+)
 from odradek.replication.fetch_session import FetchSessionCache
-from odradek.replication.isr import IsrChange
-from odradek.replication.partition import Partition
+from odradek.replication.isr_updates import IsrUpdates
 from odradek.storage.log import LogServices
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
@@ -168,6 +173,14 @@ class Broker:
             cluster_id=cluster_id,
             disk=self._disk,
         )
+        self._isr_updates = IsrUpdates(
+            self._replicas,
+            port,
+            clock=self._clock,
+            spawn=self._spawn,
+            sleep=asyncio.sleep,
+            announce=port.notify_isr_changes,
+        )
         edge = MetadataEdge(
             self._publisher,
             read_topic_configs=feed.read_topic,
@@ -255,8 +268,10 @@ class Broker:
             stats=ReplicationStats(self.metrics),
             min_insync_replicas=self._topic_configs.min_insync_replicas,
         )
-        self._replicas.use_metadata(self._cache.contains)
-        self._replicas.use_isr_updates(self._submit_isr_change)
+        self._replicas.use_metadata(
+            self._cache.contains,
+            lambda broker_id: self._cache.get_alive_broker(broker_id) is not None,
+        )
         self._waiter = MetadataWaiter(purgatory("topic", 1000), clock)
         self._first_publish = asyncio.Event()
         self._publisher = Publisher(
@@ -321,15 +336,15 @@ class Broker:
 
     def _context(self, cluster_id: str) -> BrokerContext:
         settings = self._settings
+        sessions = FetchSessionCache(settings.requests.fetch_session_slots, random=self._random)
+        register_fetch_session_metrics(sessions, self.metrics)
         return BrokerContext(
             broker_id=self.broker_id,
             cluster_id=cluster_id,
             clock=self._clock,
             cache=self._cache,
             replicas=self._replicas,
-            fetch_sessions=FetchSessionCache(
-                settings.requests.fetch_session_slots, random=self._random
-            ),
+            fetch_sessions=sessions,
             producer_ids=ProducerIdAllocator(self._port.allocate_producer_ids, spawn=self._spawn),
             quotas=self._quotas,
             topic_creator=AutoTopicCreator(self._controller, self._spawn),
@@ -376,7 +391,8 @@ class Broker:
             settings.replication.high_watermark_checkpoint_interval_ms,
             lambda: self._replicas.checkpoint_high_watermarks(self._background),
         )
-        self._every(settings.replication.lag_time_max_ms // 2, self._shrink_isrs)
+        self._spawn(self._isr_updates.run_expiration())
+        self._spawn(self._isr_updates.run_announcements())
         self._every(_QUOTA_EXPIRY_MS, self._quotas.expire)
 
     async def _start_observability(self) -> None:
@@ -446,25 +462,13 @@ class Broker:
         for log in self._log_manager.all_logs():
             topic = log.topic_partition.topic
             self._log_manager.update_config(topic, self._topic_configs.log_config(topic))
+            self._replicas.update_topic_settings(topic)
 
     def _check_topic_configs(
         self, _topic: str, configs: Mapping[str, str | None]
     ) -> Mapping[str, str]:
         self._topic_configs.check(configs)
         return {name: value for name, value in configs.items() if value is not None}
-
-    def _shrink_isrs(self) -> None:
-        for partition, change in self._replicas.propose_isr_shrinks():
-            self._submit_isr_change(partition, change)
-
-    def _submit_isr_change(self, partition: Partition, change: IsrChange) -> None:
-        self._spawn(self._alter_isr(partition, change))
-
-    async def _alter_isr(self, partition: Partition, change: IsrChange) -> None:
-        outcome = await self._port.alter_isr(
-            partition.tp, change.state, controller_epoch=change.controller_epoch
-        )
-        self._replicas.settle_isr(partition, change, outcome)
 
     async def _controlled_shutdown(
         self, broker_id: int, broker_epoch: int

@@ -180,6 +180,8 @@ class StoreControllerPort:
         wanted = (state.leader, state.leader_epoch, state.isr)
         if (found.leader, found.leader_epoch, found.isr) == wanted:
             return IsrAltered(found.partition_version)
+        if found.partition_version == state.partition_version:
+            return IsrOutcomeUnknown()  # Nobody wrote, we neither: it can be sent again.
         return IsrConflict()
 
     async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:

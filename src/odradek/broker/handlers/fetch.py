@@ -58,6 +58,7 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
                     partition.max_bytes,
                     partition.current_leader_epoch,
                     partition.log_start_offset,
+                    partition.last_fetched_epoch,
                 )
             )
 
@@ -146,8 +147,11 @@ def _finish(
                 result.records if throttle_ms == 0 else None,
                 result.aborted_transactions,
                 result.preferred_read_replica,
+                result.diverging_epoch,
             )
         )
+    if session.error is not ErrorCode.NONE:
+        return _answer(request, [], 0, session.error, throttle_ms)
     return _answer(request, list(topics.items()), session.session_id, ErrorCode.NONE, throttle_ms)
 
 

@@ -18,6 +18,7 @@ __all__ = ["handle_list_offsets"]
 # First version that knows a negative timestamp.
 _KNOWN_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 _EARLIEST, _EARLIEST_LOCAL = -2, -4
+_FIRST_NOT_AVAILABLE_VERSION = 5
 _TIERED = (-5, -6)  # Places in tiered storage, of which there is none.
 
 
@@ -73,6 +74,8 @@ def _look_up(
             is_from_consumer=message.replica_id < 0,
         )
     except ApiError as error:
+        if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _FIRST_NOT_AVAILABLE_VERSION:
+            return answer(ErrorCode.LEADER_NOT_AVAILABLE)  # What older clients try again after.
         return answer(error.code)
     except StorageError:
         return answer(ErrorCode.KAFKA_STORAGE_ERROR)
