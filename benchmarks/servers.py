@@ -17,7 +17,17 @@ from pathlib import Path
 
 from tests.support.apache_kafka import KafkaInstall, find_kafka, running_broker, why_missing
 
-__all__ = ["COMMAND", "KAFKA", "ODRADEK", "Run", "Server", "Start", "start_odradek", "with_kafka"]
+__all__ = [
+    "COMMAND",
+    "KAFKA",
+    "ODRADEK",
+    "Run",
+    "Server",
+    "Start",
+    "start_odradek",
+    "with_bytecode",
+    "with_kafka",
+]
 
 # The installed command.
 COMMAND = str(Path(sys.executable).parent / "odradek")
@@ -25,6 +35,7 @@ ODRADEK = "odradek"
 KAFKA = "kafka"
 _KAFKA_VERSION = "4.3.1"
 
+_BYTECODE = Path(__file__).resolve().parent.parent / "build" / "benchmarks" / "bytecode"
 _READY_LINE = re.compile(r"odradek: broker \d+ ready on (\S+)$")
 _STOP_TIMEOUT_S = 30
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -63,6 +74,16 @@ class Server:
         return int(pages) * _PAGE_BYTES / 1e6
 
 
+def with_bytecode() -> dict[str, str]:
+    """The environment for a process of ours, with modules compiled once, as in any installation.
+
+    Some machines that build and test forbid the cache; every start would compile the whole package.
+    """
+    forbidding = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
+    environment = {name: value for name, value in os.environ.items() if name not in forbidding}
+    return {**environment, "PYTHONPYCACHEPREFIX": str(_BYTECODE)}
+
+
 Start = Callable[[], AbstractContextManager[Server]]
 
 
@@ -94,6 +115,7 @@ def start_odradek() -> Iterator[Server]:
             ],
             stdout=subprocess.PIPE,
             text=True,
+            env=with_bytecode(),
         )
         with process:
             try:

@@ -78,13 +78,14 @@ def check_produce_and_consume(odradek: Commands) -> None:
         "consume", "p-c", "--offset", 1, "--partition", 0, "--max-messages", 1, "--json"
     ).json
     assert (one["partition"], one["offset"], one["key"], one["value"]) == (0, 1, None, "two")
-    last = odradek.ok("consume", "p-c", "--offset", -1, "--timeout", 0.3)
+    both = ("--partition", 0, "--partition", 1)
+    last = odradek.ok("consume", "p-c", *both, "--offset", -1, "--timeout", 0.3)
     assert sorted(last.lines) == ["", "four"]
     assert odradek.ok("consume", "p-c", "--timeout", 0.1).out == ""  # From now on: nothing.
     assert odradek.ok("consume", "p-c", "--from-beginning", "--max-messages", 0).out == ""
     wrong = odradek("consume", "p-c", "--partition", 2)
     assert wrong.err == ("odradek consume: --partition 2: topic 'p-c' has partitions 0 to 1\n")
-    above = odradek("consume", "p-c", "--offset", 1000, "--timeout", 5)
+    above = odradek("consume", "p-c", "--partition", 0, "--offset", 1000, "--timeout", 5)
     assert above.code == 1
     assert "1000 is out of range (OFFSET_OUT_OF_RANGE)" in above.err
 
@@ -119,7 +120,9 @@ def check_keys_and_headers(odradek: Commands) -> None:
         1,
         "odradek produce: line 2 has no key: it does not contain ':'\n",
     )
-    only = odradek.ok("consume", "k-h", "--offset", -1, "--timeout", 0.3, "--format", "key-value")
+    every = [word for number in range(4) for word in ("--partition", number)]
+    last = ("--offset", -1, "--timeout", 0.3, "--format", "key-value")
+    only = odradek.ok("consume", "k-h", *every, *last)
     assert "a\t1" in only.lines  # What came before the broken line was sent.
     assert "b\t2" not in only.lines
 

@@ -363,8 +363,9 @@ class Broker:
         )
 
     def _channel_of(self, request: Request) -> RequestChannel:
-        control = self._server.control_channel
-        if control is not None and request.context.is_control_plane:
+        if request.context.is_control_plane:
+            control = self._server.control_channel
+            assert control is not None, "a request came by it"
             return control
         return self._server.data_channel
 

@@ -1,7 +1,8 @@
 """Which handler serves which request, and when a broker begins to serve.
 
 `HANDLERS` is the whole truth: what is in it is advertised, what is advertised is in it. A request
-that is in no row could only be parsed, so it ends its connection.
+that is in no row could only be parsed, so it ends its connection. A handler that fails is our bug:
+it is logged, and the client gets an error as its API tells errors (`error_answers`).
 
 Until this broker has published metadata for the first time it would answer "unknown topic" to
 everybody, and make topics anew that exist. So a `StartGate` keeps all requests but ApiVersions:
@@ -13,6 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 from odradek.broker.context import BrokerContext
+from odradek.broker.error_answers import error_answer
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.alter_configs import handle_alter_configs
 from odradek.broker.handlers.api_versions import api_versions_handler
@@ -40,6 +42,7 @@ from odradek.broker.handlers.metadata import handle_metadata
 from odradek.broker.handlers.offset_fetch import handle_offset_fetch
 from odradek.broker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from odradek.broker.handlers.produce import handle_produce
+from odradek.errors import ApiError, DecodeError, ErrorCode
 from odradek.network.request import UNSET, CloseConnectionResponse, Request, Response
 from odradek.protocol.api_keys import ApiKey
 
@@ -141,6 +144,32 @@ def dispatch(context: BrokerContext, gate: StartGate) -> Callable[[Request], Han
         handler = HANDLERS.get(key)
         if handler is None:
             return CloseConnectionResponse(request, f"{request}: not served by this broker")
-        return handler(request, context)
+        try:
+            result = handler(request, context)
+        except DecodeError:  # No request at all: the channel ends its connection.
+            raise
+        except Exception as error:  # noqa: BLE001 - one request must not end others
+            return _failed(request, error)
+        if result is None or isinstance(result, Response):
+            return result
+        return _awaited(request, result)
 
     return handle
+
+
+async def _awaited(
+    request: Request, handling: Coroutine[Any, Any, Response | None]
+) -> Response | None:
+    try:
+        return await handling
+    except DecodeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - as above
+        return _failed(request, error)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    # Without the body: it may hold passwords.
+    _log.error("The handler of %s failed", request, exc_info=error)
+    code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
+    return error_answer(request, code)

@@ -32,7 +32,7 @@ _ADVICE = {
     "UNKNOWN_TOPIC_OR_PARTITION": "`odradek topics list` shows what there is",
     "INVALID_REPLICATION_FACTOR": "lower --replication-factor or start more brokers",
     "MESSAGE_TOO_LARGE": "raise max.message.bytes of the topic (`odradek configs alter`)",
-    "OFFSET_OUT_OF_RANGE": "`odradek consume --offset -1 --json` shows where a partition ends",
+    "OFFSET_OUT_OF_RANGE": "`odradek consume TOPIC --partition N --offset -1 --json` shows the end",
     "NOT_ENOUGH_REPLICAS": "bring brokers back or lower min.insync.replicas",
     "UNSUPPORTED_VERSION": "`odradek api-versions` shows what the brokers serve",
     "TOPIC_DELETION_DISABLED": "set delete.topic.enable=true on the brokers",

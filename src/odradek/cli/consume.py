@@ -33,7 +33,7 @@ commits nothing. Within a partition messages come in order; between partitions t
 _EXAMPLES = """\
 examples:
   odradek consume orders --from-beginning --timeout 2
-  odradek consume orders --offset -5            # the last five of each partition, then new ones
+  odradek consume orders --partition 0 --offset -5     # the last five, then new ones
   odradek consume orders --partition 0 --offset 1200 --max-messages 1 --json
 """
 
@@ -50,17 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--from-beginning",
-        dest="offset",
-        action="store_const",
-        const="earliest",
+        action="store_true",
         help="from the first message that is there",
     )
     start.add_argument(
         "--offset",
         type=_offset,
         metavar="OFFSET",
-        help="from an offset on; -N: the last N messages of each partition; earliest; latest "
-        "(the default)",
+        help="from an offset on; -N: the last N messages, fewer if offsets among them are gaps; "
+        "earliest; latest (the default). -1 is the last message, not the end. Needs --partition",
     )
     parser.add_argument(
         "--partition",
@@ -105,10 +103,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--null-marker", default="null", metavar="TEXT", help="printed for null (default: null)"
     )
     add_connection_arguments(parser)
+    parser.set_defaults(refuse=parser.error)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the messages."""
+    if arguments.offset is not None and arguments.partition is None:
+        arguments.refuse("--offset needs --partition: offsets differ between partitions")
     return run_with_client("consume", arguments, lambda client: _consume(client, arguments))
 
 
@@ -117,7 +118,8 @@ async def _consume(client: "Client", arguments: argparse.Namespace) -> int:
 
     topic = await find_topic(client, arguments.topic)
     partitions = _chosen_partitions(topic, arguments.partition)
-    positions = await _start_positions(client, partitions, arguments.offset or "latest")
+    place = "earliest" if arguments.from_beginning else arguments.offset or "latest"
+    positions = await _start_positions(client, partitions, place)
     printer = _Printer(arguments, sys.stdout.buffer)
     left = arguments.max_messages
     quiet_ms = None if arguments.timeout is None else int(arguments.timeout * 1000)

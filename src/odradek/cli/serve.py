@@ -69,8 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the broker; returns 0 after SIGTERM, 130 after Ctrl-C, 1 if it could not start."""
     import asyncio
+    import gc
     import logging
 
+    # Nearly all that starting makes stays; looking through it for garbage only takes time.
+    gc.disable()
     from odradek.broker.config import load_broker_settings
     from odradek.cli.logging_setup import set_up_logging
     from odradek.errors import OdradekError
@@ -87,6 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print_error("serve", f"{where}{error.strerror or error}")
+    finally:
+        gc.enable()
     return 1
 
 
@@ -114,6 +119,7 @@ def _overrides(arguments: argparse.Namespace) -> Mapping[str, str]:
 
 async def _serve(settings: "BrokerSettings") -> int:
     import asyncio
+    import gc
 
     from odradek.broker.broker import Broker
 
@@ -141,6 +147,9 @@ async def _serve(settings: "BrokerSettings") -> int:
             raise
         return _exit_code(told.result())
     is_starting = False
+    # A full collection holds up requests: it need not go through modules and settings each time.
+    gc.freeze()
+    gc.enable()
     assert broker.failed is not None, "a started broker can fail"
     try:
         addresses = ", ".join(_address(one.host, one.port) for one in broker.endpoints)

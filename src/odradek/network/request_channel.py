@@ -216,6 +216,7 @@ class RequestChannel:
 
     def _run(self, request: Request) -> Response | None:
         self._running = request
+        self._answered = None  # A handler may have answered, and failed after that.
         try:
             result = self._handler(request)
         except DecodeError as error:

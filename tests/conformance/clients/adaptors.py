@@ -98,7 +98,7 @@ class Librdkafka:
                 on_delivery=lambda error, _: errors.append(error) if error else None,
             )
         left = producer.flush(_TIMEOUT_S)
-        assert (left, errors) == (0, [])
+        assert (left, errors) == (0, []), f"{left} not delivered, {errors}"
 
     def consume(self, bootstrap: str, topic: str, count: int) -> list[Read]:
         consumer = confluent_kafka.Consumer(

@@ -230,12 +230,11 @@ def test_a_topic_made_anew_under_its_name(
     topic = new_topic()
     _create(admin, topic)
     producer = Producer({"bootstrap.servers": odradek.bootstrap, "acks": "all"})
-    producer.produce(topic, value=b"old", partition=0)
+    for _ in range(3):  # More than the new one will have, so that the old position is beyond it.
+        producer.produce(topic, value=b"old", partition=0)
     assert producer.flush(_TIMEOUT_S) == 0
     consumer.assign([TopicPartition(topic, 0, 0)])
-    message = consumer.poll(_TIMEOUT_S)
-    assert message is not None
-    assert message.value() == b"old"
+    assert [one.value() for one in consumer.consume(3, _TIMEOUT_S)] == [b"old"] * 3
 
     admin.delete_topics([topic])[topic].result(_TIMEOUT_S)
     _create(admin, topic)

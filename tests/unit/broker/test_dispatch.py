@@ -11,19 +11,19 @@ from odradek.broker.dispatch import HANDLERS, StartGate, dispatch
 from odradek.metrics import MetricRegistry
 from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.network.request_channel import RequestChannel
-from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from odradek.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from odradek.protocol.messages.heartbeat import HeartbeatRequest
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
+from odradek.protocol.registry import request_type, response_type
 from odradek.purgatory import ManualTimer
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeConnection, parsed, run
 
@@ -46,8 +46,8 @@ class Processor:
 class Served:
     """A broker behind a request channel with one slot."""
 
-    def __init__(self) -> None:
-        self.broker = BrokerFixture()
+    def __init__(self, *, is_published: bool = True) -> None:
+        self.broker = BrokerFixture(is_published=is_published)
         self.gate = StartGate()
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.processor = Processor()
@@ -79,22 +79,37 @@ def test_a_request_goes_to_its_handler() -> None:
 
 
 def test_api_versions_names_exactly_what_is_served() -> None:
-    """11:PS-12, as a client sees it."""
+    """11:PS-12 and 02:D-10, as a client sees it."""
     served = Served()
     response = served.channel.submit(served.api_versions())
     assert response is not None
     rows = parsed(response, ApiVersionsResponse).api_keys
     assert [row.api_key for row in rows] == sorted(HANDLERS)
-    assert all(row.min_version <= row.max_version for row in rows)
+    for row in rows:
+        key = ApiKey(row.api_key)
+        assert (row.min_version, row.max_version) == API_SUPPORT[key].advertised
+        for version in range(row.min_version, row.max_version + 1):
+            assert version in request_type(key).wire_versions
+            assert version in response_type(key).wire_versions
 
 
-def test_a_request_nobody_serves_ends_its_connection() -> None:
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(key, id=f"02:D-10-{key.name}")
+        for key in sorted(API_SUPPORT)
+        if key not in HANDLERS
+    ],
+)
+def test_a_request_nobody_serves_ends_its_connection(key: ApiKey) -> None:
+    """It has a codec, and no handler: it is not advertised, and not answered."""
     served = Served()
     served.gate.open(served.channel)
-    request = served.broker.request(ApiKey.HEARTBEAT, HeartbeatRequest(), 0)
+    version = request_type(key).wire_versions.first  # type: ignore[attr-defined]
+    request = served.broker.request(key, request_type(key)(), version)
     response = served.channel.submit(request)
     assert isinstance(response, CloseConnectionResponse)
-    assert "HEARTBEAT" in response.reason
+    assert key.name in response.reason
 
 
 def test_before_the_first_metadata_requests_are_kept_without_a_slot() -> None:
@@ -118,6 +133,22 @@ def test_before_the_first_metadata_requests_are_kept_without_a_slot() -> None:
         assert [topic.name for topic in parsed(answer, MetadataResponse).topics] == ["t"]
     assert parsed(answers[2], DescribeClusterResponse).error_code == 0
     assert served.gate.parked_count == 0
+
+
+@pytest.mark.parametrize("version", [0, 4, 12, 13])
+def test_no_client_ever_sees_an_empty_cluster(version: int) -> None:
+    """06:M16: Metadata that comes before any UpdateMetadata waits for it."""
+    served = Served(is_published=False)
+    assert not served.broker.cache.is_published
+    request = served.broker.request(ApiKey.METADATA, MetadataRequest(topics=[]), version)
+    assert served.channel.submit(request) is None
+    assert served.processor.answers == []
+
+    served.broker.publish_brokers(0, 1)
+    served.gate.open(served.channel)
+
+    [answer] = served.processor.answers
+    assert [broker.node_id for broker in parsed(answer, MetadataResponse).brokers] == [0, 1]
 
 
 def test_a_kept_request_whose_handler_waits_gets_its_answer_too() -> None:

@@ -205,7 +205,7 @@ def test_taking_and_losing_a_role(scene: Scene) -> None:
 
 
 def test_an_older_controller(scene: Scene) -> None:
-    """05:R20 as the controller hears it."""
+    """05:R20 as the controller hears it; 03a:C-19, the part of the controller's epoch."""
     scene.update(controller_epoch=5)
     for response in (
         scene.lead(controller_epoch=4),
@@ -217,7 +217,7 @@ def test_an_older_controller(scene: Scene) -> None:
 
 
 def test_an_earlier_life_of_the_broker(scene: Scene) -> None:
-    """15:KAFKA-7235: the controller has not noticed that the broker was restarted."""
+    """15:KAFKA-7235: the controller has not noticed that the broker was restarted; 03a:C-19."""
     old = BROKER_EPOCH - 1
     for response in (
         scene.lead(broker_epoch=old),
@@ -227,7 +227,15 @@ def test_an_earlier_life_of_the_broker(scene: Scene) -> None:
         assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
     assert scene.fixture.replicas.partitions() == []
     assert not scene.cache.is_published
+
+
+def test_a_controller_that_knows_no_broker_epochs(scene: Scene) -> None:
+    """03a:C-19: -1 is taken, whichever epoch this is."""
     assert partition_error(scene.lead(broker_epoch=-1)) == ErrorCode.NONE
+    assert scene.update(broker_epoch=-1).error_code == ErrorCode.NONE
+    assert scene.cache.is_published
+    assert scene.stop(broker_epoch=-1).error_code == ErrorCode.NONE
+    assert scene.fixture.replicas.partitions() == []
 
 
 def test_an_epoch_that_changes_while_configs_are_read(scene: Scene) -> None:

@@ -47,8 +47,17 @@ def test_commands_that_connect_have_the_same_options(command: str) -> None:
         ("produce", "TOPIC"),
         ("produce t --acks 2", "invalid choice: '2'"),
         ("produce t --compression zip", "invalid choice: 'zip'"),
-        ("consume t --from-beginning --offset 3", "not allowed with"),
-        ("consume t --offset later", "later is none of N, -N, earliest, latest"),
+        pytest.param(
+            "consume t --from-beginning --partition 0 --offset 3", "not allowed with", id="08:T-3"
+        ),
+        pytest.param("consume t --offset -3", "--offset needs --partition", id="08:T-3-tail"),
+        pytest.param("consume t --offset 3", "--offset needs --partition", id="08:T-3-number"),
+        pytest.param("consume t --offset latest", "--offset needs --partition", id="08:T-3-word"),
+        pytest.param(
+            "consume t --partition 0 --offset abc",
+            "abc is none of N, -N, earliest, latest",
+            id="08:T-1-neither",
+        ),
         ("consume t --max-messages -1", "-1 is negative"),
         ("consume t --timeout nan", "nan is not a time in seconds"),
         ("configs describe user alice", "invalid choice: 'user'"),

@@ -77,6 +77,19 @@ def test_an_answer_given_while_the_handler_runs_takes_no_detour() -> None:
     assert bench.processor.responses == []
 
 
+def test_an_answer_of_a_handler_that_failed_after_it_is_nobody_elses() -> None:
+    def handler(request: Request) -> None:
+        if request is failing:
+            bench.channel.send_response(NoOpResponse(request))
+            raise ValueError("bug")
+
+    bench = Bench(handler)
+    failing = make_request()
+
+    assert isinstance(bench.channel.submit(failing), CloseConnectionResponse)
+    assert bench.channel.submit(make_request()) is None
+
+
 def test_a_full_queue_keeps_requests_with_their_connections() -> None:
     """02:N-10: nothing blocks, nothing is lost, order is kept."""
     handler = WaitingHandler()

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -24,17 +25,27 @@ STAGES = (".cleaned", ".swap", ".deleted")
 # Many segments become one: what a cleaner does.
 
 
-def three_segments(path: Path, disk: SimDisk) -> LogFixture:
-    """Segments 0, 4 and 8 of four batches each, durable, and an active one at 12."""
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Segments 0, 4 and 8 of four batches each, and an active one at 12; closed."""
+    path = tmp_path_factory.mktemp("template")
+    with LogFixture(path, config=CONFIG) as fixture:
+        log = fixture.open()
+        for _ in range(3):
+            fixture.append(4, size=SIZE)
+            log.roll()
+        fixture.append(2, size=SIZE)
+        log.close()
+    return path
+
+
+def three_segments(template: Path, path: Path) -> tuple[LogFixture, SimDisk]:
+    """A copy of the template, durable and open."""
+    shutil.copytree(template, path, dirs_exist_ok=True)
+    disk = SimDisk(path)
     fixture = LogFixture(path, disk=disk, config=CONFIG)
-    log = fixture.open()
-    for _ in range(3):
-        fixture.append(4, size=SIZE)
-        log.roll()
-    fixture.append(2, size=SIZE)
-    log.flush()
-    disk.settle()
-    return fixture
+    fixture.open(clean=True, recovery_point=14)
+    return fixture, disk
 
 
 def survives(offset: int) -> bool:
@@ -63,8 +74,9 @@ def compact(log: Log, disk: SimDisk) -> None:
         replaced.delete_if_exists()
 
 
-def test_one_segment_takes_the_place_of_two(tmp_path: Path) -> None:
-    with three_segments(tmp_path, disk := SimDisk(tmp_path)) as fixture:
+def test_one_segment_takes_the_place_of_two(template: Path, tmp_path: Path) -> None:
+    fixture, disk = three_segments(template, tmp_path)
+    with fixture:
         log = fixture.log
         assert log is not None
         compact(log, disk)
@@ -75,8 +87,9 @@ def test_one_segment_takes_the_place_of_two(tmp_path: Path) -> None:
         assert offsets(read_all(log)) == [1, 3, 5, 7, *range(8, 14)]
 
 
-def test_old_segments_that_left_the_log_are_left_alone(tmp_path: Path) -> None:
-    with three_segments(tmp_path, disk := SimDisk(tmp_path)) as fixture:
+def test_old_segments_that_left_the_log_are_left_alone(template: Path, tmp_path: Path) -> None:
+    fixture, disk = three_segments(template, tmp_path)
+    with fixture:
         log = fixture.log
         assert log is not None
         gone, other = list(log.segments)[:2]
@@ -96,9 +109,10 @@ def test_old_segments_that_left_the_log_are_left_alone(tmp_path: Path) -> None:
             segment.delete_if_exists()
 
 
-def test_renames_go_from_the_highest_base_down(tmp_path: Path) -> None:
+def test_renames_go_from_the_highest_base_down(template: Path, tmp_path: Path) -> None:
     """01 §2: as long as one `.cleaned` is left, what lies above it is incomplete company."""
-    with three_segments(tmp_path, disk := SimDisk(tmp_path)) as fixture:
+    fixture, disk = three_segments(template, tmp_path)
+    with fixture:
         log = fixture.log
         assert log is not None
         old = list(log.segments)[:1]
@@ -131,7 +145,7 @@ MODES: list[tuple[Mode, int]] = [("drop", 0), ("keep", 0), ("torn", 1)]
 
 @pytest.mark.parametrize(("mode", "seed"), MODES)
 def test_a_crash_in_a_compaction_leaves_the_old_or_the_new_set(
-    mode: Mode, seed: int, tmp_path: Path
+    mode: Mode, seed: int, template: Path, tmp_path: Path
 ) -> None:
     """01:LOAD-10, many to one: before every operation that changes the disk"""
     outcomes = set()
@@ -146,10 +160,8 @@ def test_a_crash_in_a_compaction_leaves_the_old_or_the_new_set(
         assert log.log_end_offset == 14
 
     for n in itertools.count():
-        path = tmp_path / str(n)
-        path.mkdir()
-        disk = SimDisk(path)
-        with three_segments(path, disk) as fixture:
+        fixture, disk = three_segments(template, tmp_path / str(n))
+        with fixture:
             log = fixture.log
             assert log is not None
             disk.crash_at(n)

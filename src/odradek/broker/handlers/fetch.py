@@ -43,7 +43,8 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
     by_position: list[SessionPartition] = []
     refused: list[tuple[SessionPartition, FetchResult]] = []
     for partition in session.partitions:
-        name, topic_id = _name_of(partition.key.topic, context)
+        topic, index = partition.key
+        name, topic_id = (topic, None) if isinstance(topic, str) else _name_of(topic, context)
         if name is None:
             refused.append((partition, FetchResult(ErrorCode.UNKNOWN_TOPIC_ID)))
         elif version < _FIRST_ZSTD_VERSION and context.compression_type(name) == "zstd":
@@ -52,7 +53,7 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
             by_position.append(partition)
             readable.append(
                 FetchPartition(
-                    TopicPartition(name, partition.key.partition),
+                    TopicPartition(name, index),
                     topic_id,
                     partition.fetch_offset,
                     partition.max_bytes,
@@ -63,7 +64,8 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
             )
 
     def respond(results: list[tuple[FetchPartition, FetchResult]]) -> None:
-        told = session.select([*refused, *zip(by_position, (r for _, r in results), strict=True)])
+        read = [(p, r) for p, (_, r) in zip(by_position, results, strict=True)]
+        told = session.select([*refused, *read] if refused else read)
         context.send(_finish(request, session, told, context))
 
     params = FetchParams(
@@ -113,9 +115,7 @@ def _wanted(topic: str | bytes, row: FetchPartitionTuple) -> SessionPartition:
     )
 
 
-def _name_of(topic: str | bytes, context: BrokerContext) -> tuple[str | None, uuid.UUID | None]:
-    if isinstance(topic, str):
-        return topic, None
+def _name_of(topic: bytes, context: BrokerContext) -> tuple[str | None, uuid.UUID]:
     topic_id = uuid.UUID(bytes=topic)
     return context.cache.get_topic_name(topic_id), topic_id
 
@@ -127,18 +127,22 @@ def _finish(
     context: BrokerContext,
 ) -> Response:
     version = request.header.api_version
-    size = sum(result.records.length for _, result in told if result.records is not None)
+    size = sum([result.records.length for _, result in told if result.records is not None])
     throttle_ms = context.quotas.fetch_throttle_ms(request, size)
     if throttle_ms > 0:
         context.throttle(request, throttle_ms)
     topics: dict[str | bytes, list[FetchPartitionResult]] = {}
     for partition, result in told:
+        topic, index = partition.key
         error = result.error
-        if error is ErrorCode.KAFKA_STORAGE_ERROR and version < _FIRST_STORAGE_ERROR_VERSION:
+        if version < _FIRST_STORAGE_ERROR_VERSION and error is ErrorCode.KAFKA_STORAGE_ERROR:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        topics.setdefault(partition.key.topic, []).append(
+        rows = topics.get(topic)
+        if rows is None:
+            rows = topics[topic] = []
+        rows.append(
             FetchPartitionResult(
-                partition.key.partition,
+                index,
                 error,
                 result.high_watermark,
                 result.last_stable_offset,

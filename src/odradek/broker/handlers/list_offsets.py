@@ -18,6 +18,7 @@ __all__ = ["handle_list_offsets"]
 # First version that knows a negative timestamp.
 _KNOWN_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 _EARLIEST, _EARLIEST_LOCAL = -2, -4
+_FIRST_LEADER_EPOCH_VERSION = 4
 _FIRST_NOT_AVAILABLE_VERSION = 5
 _TIERED = (-5, -6)  # Places in tiered storage, of which there is none.
 
@@ -56,7 +57,7 @@ def _look_up(
             error_code=error,
             timestamp=timestamp,
             offset=offset,
-            leader_epoch=-1 if epoch is None else epoch,
+            leader_epoch=-1 if epoch is None or version < _FIRST_LEADER_EPOCH_VERSION else epoch,
         )
 
     timestamp = wanted.timestamp

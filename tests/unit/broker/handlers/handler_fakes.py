@@ -226,6 +226,7 @@ class BrokerFixture:
     Args:
         log_dirs: Data directories, for tests that need logs; they call `log_manager.startup`.
         settings: Keys of the broker.
+        is_published: Whether it knows the cluster already, which is itself alone.
     """
 
     def __init__(
@@ -236,6 +237,7 @@ class BrokerFixture:
         authorizer: Authorizer | None = None,
         delete_topics_enabled: bool = True,
         max_described_partitions: int = 2_000,
+        is_published: bool = True,
     ) -> None:
         self.clock = ManualClock()
         self.timer = ManualTimer("topic")
@@ -287,7 +289,8 @@ class BrokerFixture:
             delete_topics_enabled=delete_topics_enabled,
             max_described_partitions=max_described_partitions,
         )
-        self.publish_brokers(BROKER_ID)
+        if is_published:
+            self.publish_brokers(BROKER_ID)
 
     # Metadata
 

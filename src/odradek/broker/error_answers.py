@@ -1,0 +1,124 @@
+"""The answer of an API whose handler failed: the error, wherever that API has room for one.
+
+Where the room is can be read off the declarations: in the answer itself, or else in each row of
+the one list that repeats what was asked for (topics, partitions, resources, ...):
+
+    asked     {topics: [{name: t, partitions: [{partition_index: 0, ...}]}]}
+    answered  {topics: [{name: t, partitions: [{partition_index: 0, error_code: -1, ...}]}]}
+
+If there is no room (Produce without acks, a question for "all topics" in an old version), the
+connection ends, since an answer without the error would be taken for a good one.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from odradek.broker.context import reply
+from odradek.errors import ErrorCode
+from odradek.network.request import CloseConnectionResponse, Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.registry import request_type, response_type
+from odradek.protocol.schema import ArrayOf, Field, Message, MessageType
+
+__all__ = ["error_answer"]
+
+# What a row is about: taken over from the request.
+_IDENTITY: Final = frozenset(
+    {
+        "entity",
+        "group_id",
+        "index",
+        "name",
+        "partition",
+        "partition_index",
+        "resource_name",
+        "resource_type",
+        "topic",
+        "topic_id",
+    }
+)
+# The same, where what was asked for is a plain number or text, or Fetch's `partition`.
+_PLAIN_IDENTITY: Final = ("partition_index", "partition_id", "name", "key")
+
+# What else an answer with an error says, where zero would be a statement.
+_WITH_ERROR: Final = {
+    "base_offset": -1,
+    "committed_offset": -1,
+    "high_watermark": -1,
+    "leader_id": -1,
+    "low_watermark": -1,
+    "node_id": -1,
+    "port": -1,
+    "records": None,
+    "error_message": "the request met an error in the broker; its log has more",
+}
+
+
+def error_answer(request: Request, code: ErrorCode) -> Response:
+    """Answers a request that was parsed before, and failed after that.
+
+    Raises:
+        DecodeError: It was no request of its API.
+    """
+    header = request.header
+    message, _ = parse_message(
+        request_type(header.api_key), request.payload, header.api_version, request.body_offset
+    )
+    answer = None
+    if getattr(message, "acks", None) != 0:
+        answer = _filled(response_type(header.api_key), message, header.api_version, code)
+    if answer is None:
+        return CloseConnectionResponse(request, f"{request}: {code.name}")
+    return reply(request, answer)
+
+
+def _filled(cls: MessageType, asked: Any, version: int, code: ErrorCode) -> Message | None:
+    """An answer or a row of one; None if there is nowhere to put the error."""
+    fields = {field.name: field for field in cls.wire_fields if version in field.versions}
+    values: dict[str, Any] = {name: _WITH_ERROR[name] for name in fields if name in _WITH_ERROR}
+    values |= _identity(fields, asked)
+    if "error_code" in fields:
+        values["error_code"] = code
+    else:
+        found = next(_lists_with_errors(fields.values(), version), None)
+        if found is None:
+            return None
+        name, row_type = found
+        rows = [_filled(row_type, one, version, code) for one in _list_in(asked, version)]
+        values[name] = [row for row in rows if row is not None]
+        if not values[name]:
+            return None
+    answer: Message = cls(**values)
+    return answer
+
+
+def _identity(fields: dict[str, Field], asked: Any) -> dict[str, Any]:
+    if not isinstance(asked, Message):
+        return {next(name for name in _PLAIN_IDENTITY if name in fields): asked}
+    same = {
+        field.name: getattr(asked, field.name)
+        for field in asked.wire_fields
+        if field.name in _IDENTITY and field.name in fields
+    }
+    if "partition_index" in fields and hasattr(asked, "partition"):
+        same["partition_index"] = asked.partition
+    return same
+
+
+def _lists_with_errors(fields: Iterable[Field], version: int) -> Iterator[tuple[str, MessageType]]:
+    """Lists whose rows hold an error, themselves or further in."""
+    for field in fields:
+        if isinstance(field.type, ArrayOf) and isinstance(field.type.element, MessageType):
+            inner = [f for f in field.type.element.wire_fields if version in f.versions]
+            if any(f.name == "error_code" for f in inner) or any(
+                True for _ in _lists_with_errors(inner, version)
+            ):
+                yield field.name, field.type.element
+
+
+def _list_in(asked: Message, version: int) -> Iterable[Any]:
+    """What was asked for: the first list of a request or of one of its rows."""
+    for field in asked.wire_fields:
+        if isinstance(field.type, ArrayOf) and version in field.versions:
+            return getattr(asked, field.name) or ()
+    return ()

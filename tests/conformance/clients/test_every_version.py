@@ -1,0 +1,269 @@
+"""Every version that the broker advertises is answered, with rows in it, and without an error.
+
+Clients send one version each; this is for all the others. A field that a handler fills but an old
+version cannot carry shows here.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from odradek.errors import ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages import (
+    alter_client_quotas,
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_client_quotas,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    elect_leaders,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_config_resources,
+    list_offsets,
+    list_partition_reassignments,
+    metadata,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+)
+from odradek.protocol.schema import Message
+from odradek.records.builder import build_batch
+from tests.conformance.clients.raw import RawConnection
+from tests.support.odradek_broker import OdradekBroker
+
+pytestmark = pytest.mark.slow
+
+_TOPIC_RESOURCE = 2
+
+
+def _batch() -> bytes:
+    return bytes(build_batch([(int(time.time() * 1000), b"k", b"v", ())]))
+
+
+def _create(name: str, *, validate_only: bool = False) -> create_topics.CreateTopicsRequest:
+    topic = create_topics.CreatableTopic(name=name, num_partitions=2, replication_factor=1)
+    return create_topics.CreateTopicsRequest(topics=[topic], validate_only=validate_only)
+
+
+def _produce(topic: str, topic_id: bytes) -> Message:
+    partition = produce.PartitionProduceData(index=0, records=_batch())
+    data = produce.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[partition])
+    return produce.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
+
+
+def _fetch(topic: str, topic_id: bytes) -> Message:
+    partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    wanted = fetch.FetchTopic(topic=topic, topic_id=topic_id, partitions=[partition])
+    return fetch.FetchRequest(max_wait_ms=100, min_bytes=1, topics=[wanted])
+
+
+def _list_offsets(topic: str, _: bytes) -> Message:
+    partitions = [
+        list_offsets.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        for timestamp in (-1, -2, 0)
+    ]
+    return list_offsets.ListOffsetsRequest(
+        replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=partitions)]
+    )
+
+
+def _offset_fetch(topic: str, version: int) -> Message:
+    if version < 8:
+        asked = offset_fetch.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
+        return offset_fetch.OffsetFetchRequest(group_id="g", topics=[asked])
+    topics = [offset_fetch.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+    group = offset_fetch.OffsetFetchRequestGroup(group_id="g", topics=topics)
+    return offset_fetch.OffsetFetchRequest(groups=[group])
+
+
+def _find_coordinator(version: int) -> Message:
+    if version < 4:
+        return find_coordinator.FindCoordinatorRequest(key="g")
+    return find_coordinator.FindCoordinatorRequest(coordinator_keys=["g", "h"])
+
+
+def _describe_quotas() -> Message:
+    component = describe_client_quotas.ComponentData(
+        entity_type="client-id", match_type=0, match="someone"
+    )
+    return describe_client_quotas.DescribeClientQuotasRequest(components=[component])
+
+
+def _alter_quotas() -> Message:
+    entity = alter_client_quotas.EntityData(entity_type="client-id", entity_name="someone")
+    operation = alter_client_quotas.OpData(key="request_percentage", value=200.0)
+    entry = alter_client_quotas.RequestEntryData(entity=[entity], ops=[operation])
+    return alter_client_quotas.AlterClientQuotasRequest(entries=[entry])
+
+
+def _alter_configs(topic: str) -> Message:
+    change = alter_configs.AlterableConfig(name="retention.ms", value="7200000")
+    resource = alter_configs.AlterConfigsResource(
+        resource_type=_TOPIC_RESOURCE, resource_name=topic, configs=[change]
+    )
+    return alter_configs.AlterConfigsRequest(resources=[resource])
+
+
+def _incremental_alter_configs(topic: str) -> Message:
+    change = incremental_alter_configs.AlterableConfig(
+        name="retention.ms", config_operation=0, value="3600000"
+    )
+    resource = incremental_alter_configs.AlterConfigsResource(
+        resource_type=_TOPIC_RESOURCE, resource_name=topic, configs=[change]
+    )
+    return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
+
+
+def _describe_configs(topic: str, version: int) -> Message:
+    resource = describe_configs.DescribeConfigsResource(
+        resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=None
+    )
+    return describe_configs.DescribeConfigsRequest(
+        resources=[resource], include_synonyms=True, include_documentation=version >= 3
+    )
+
+
+def _delete_topics(topic: str, version: int) -> Message:
+    if version < 6:
+        return delete_topics.DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000)
+    state = delete_topics.DeleteTopicState(name=topic)
+    return delete_topics.DeleteTopicsRequest(topics=[state], timeout_ms=10_000)
+
+
+def _delete_records(topic: str) -> Message:
+    partition = delete_records.DeleteRecordsPartition(partition_index=1, offset=-1)
+    wanted = delete_records.DeleteRecordsTopic(name=topic, partitions=[partition])
+    return delete_records.DeleteRecordsRequest(topics=[wanted], timeout_ms=5000)
+
+
+def _epoch_end(topic: str) -> Message:
+    partition = offset_for_leader_epoch.OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    wanted = offset_for_leader_epoch.OffsetForLeaderTopic(topic=topic, partitions=[partition])
+    return offset_for_leader_epoch.OffsetForLeaderEpochRequest(topics=[wanted])
+
+
+# (topic, its id, version) -> a request that will be answered with a row about the topic.
+_REQUESTS: dict[ApiKey, Callable[[str, bytes, int], Message]] = {
+    ApiKey.PRODUCE: lambda topic, topic_id, _: _produce(topic, topic_id),
+    ApiKey.FETCH: lambda topic, topic_id, _: _fetch(topic, topic_id),
+    ApiKey.LIST_OFFSETS: lambda topic, topic_id, _: _list_offsets(topic, topic_id),
+    ApiKey.METADATA: lambda topic, _, version: metadata.MetadataRequest(
+        topics=[metadata.MetadataRequestTopic(name=topic)],
+        include_topic_authorized_operations=version >= 8,
+        include_cluster_authorized_operations=8 <= version <= 10,
+    ),
+    ApiKey.OFFSET_FETCH: lambda topic, _, version: _offset_fetch(topic, version),
+    ApiKey.FIND_COORDINATOR: lambda _, __, version: _find_coordinator(version),
+    ApiKey.API_VERSIONS: lambda _, __, version: api_versions.ApiVersionsRequest(
+        client_software_name="raw", client_software_version="1"
+    ),
+    ApiKey.CREATE_TOPICS: lambda topic, _, version: _create(f"{topic}-v{version}"),
+    ApiKey.DELETE_TOPICS: lambda topic, _, version: _delete_topics(f"{topic}-gone", version),
+    ApiKey.DELETE_RECORDS: lambda topic, _, __: _delete_records(topic),
+    ApiKey.INIT_PRODUCER_ID: lambda _, __, ___: init_producer_id.InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=60_000
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda topic, _, __: _epoch_end(topic),
+    ApiKey.DESCRIBE_CONFIGS: lambda topic, _, version: _describe_configs(topic, version),
+    ApiKey.ALTER_CONFIGS: lambda topic, _, __: _alter_configs(topic),
+    ApiKey.DESCRIBE_LOG_DIRS: lambda _, __, ___: describe_log_dirs.DescribeLogDirsRequest(
+        topics=None
+    ),
+    ApiKey.CREATE_PARTITIONS: lambda topic, _, version: create_partitions.CreatePartitionsRequest(
+        topics=[create_partitions.CreatePartitionsTopic(name=topic, count=3 + version)],
+        timeout_ms=10_000,
+    ),
+    ApiKey.ELECT_LEADERS: lambda topic, _, __: elect_leaders.ElectLeadersRequest(
+        topic_partitions=[elect_leaders.TopicPartitions(topic=topic, partitions=[0])]
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda topic, _, __: _incremental_alter_configs(topic),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda _, __, ___: (
+        list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None)
+    ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda _, __, ___: _describe_quotas(),
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda _, __, ___: _alter_quotas(),
+    ApiKey.DESCRIBE_CLUSTER: lambda _, __, ___: describe_cluster.DescribeClusterRequest(
+        include_cluster_authorized_operations=True
+    ),
+    ApiKey.DESCRIBE_PRODUCERS: lambda topic, _, __: describe_producers.DescribeProducersRequest(
+        topics=[describe_producers.TopicRequest(name=topic, partition_indexes=[0])]
+    ),
+    ApiKey.LIST_CONFIG_RESOURCES: lambda _, __, version: (
+        list_config_resources.ListConfigResourcesRequest()
+    ),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda topic, _, __: (
+        describe_topic_partitions.DescribeTopicPartitionsRequest(
+            topics=[describe_topic_partitions.TopicRequest(name=topic)]
+        )
+    ),
+}
+
+
+def _error_codes(value: object) -> Iterator[ErrorCode]:
+    """All error codes in an answer, at whatever depth."""
+    if isinstance(value, Message):
+        for name in type(value).__slots__ or [one.name for one in dataclasses.fields(value)]:
+            inner = getattr(value, name)
+            if name == "error_code":
+                yield ErrorCode(inner)
+            else:
+                yield from _error_codes(inner)
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes | memoryview):
+        for one in value:
+            yield from _error_codes(one)
+
+
+def _expected_errors(key: ApiKey, version: int) -> set[ErrorCode]:
+    if key is ApiKey.PRODUCE and version < 3:
+        return {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}  # No v2 batches there; see 11:PS-6.
+    if key is ApiKey.ELECT_LEADERS:
+        return {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED}
+    return {ErrorCode.NONE}
+
+
+def _advertised(broker: OdradekBroker) -> dict[ApiKey, range]:
+    with RawConnection(broker.port) as connection:
+        answer = connection.call(ApiKey.API_VERSIONS, 0, api_versions.ApiVersionsRequest())
+    assert isinstance(answer, api_versions.ApiVersionsResponse)
+    return {
+        ApiKey(row.api_key): range(row.min_version, row.max_version + 1) for row in answer.api_keys
+    }
+
+
+def test_every_advertised_api_is_tried(odradek: OdradekBroker) -> None:
+    """11:PS-12: no empty range, a handler for each row, OffsetFetch beside FindCoordinator."""
+    advertised = _advertised(odradek)
+    assert set(advertised) == set(_REQUESTS)
+    assert all(versions for versions in advertised.values())
+    assert ApiKey.OFFSET_FETCH in advertised
+
+
+@pytest.mark.parametrize("key", [pytest.param(key, id=key.name) for key in _REQUESTS])
+def test_every_version_is_answered(
+    odradek: OdradekBroker, new_topic: Callable[[], str], key: ApiKey
+) -> None:
+    topic = new_topic()
+    with RawConnection(odradek.port) as connection:
+        made = connection.call(ApiKey.CREATE_TOPICS, 7, _create(topic))
+        assert isinstance(made, create_topics.CreateTopicsResponse)
+        topic_id = made.topics[0].topic_id
+        connection.call(ApiKey.PRODUCE, 12, _produce(topic, topic_id))
+        for version in _advertised(odradek)[key]:
+            if key is ApiKey.DELETE_TOPICS:
+                connection.call(ApiKey.CREATE_TOPICS, 7, _create(f"{topic}-gone"))
+            answer = connection.call(key, version, _REQUESTS[key](topic, topic_id, version))
+            errors = set(_error_codes(answer))
+            assert errors <= _expected_errors(key, version), f"v{version}: {answer}"
