@@ -22,7 +22,7 @@ $(READY): pyproject.toml setup.py scripts/setup scripts/debian-packages $(COMPIL
 	@rm -f .venv/.ready*
 	@touch $@
 
-demo: $(READY) ## write a log, kill the writer, recover it, print what survived
+demo: $(READY) ## a broker, a million messages in and out, a kill and the recovery
 	@$(BIN)/python scripts/demo.py
 
 test: $(READY) ## all checks and all tests; what CI runs

@@ -36,11 +36,17 @@ class RawConnection:
 
     def call(self, api_key: ApiKey, version: int, request: Message) -> Message:
         """Sends a request and returns the answer to it."""
-        header = RequestHeader(api_key, version, next(self._correlation_ids), "raw")
-        self.send_frame(encode_request(header, request))
+        sent_id = next(self._correlation_ids)
+        self.send_request(api_key, version, sent_id, request)
         correlation_id, response = parse_response(self.receive_frame(), api_key, version)
-        assert correlation_id == header.correlation_id
+        assert correlation_id == sent_id
         return response
+
+    def send_request(
+        self, api_key: ApiKey, version: int, correlation_id: int, request: Message
+    ) -> None:
+        header = RequestHeader(api_key, version, correlation_id, "raw")
+        self.send_frame(encode_request(header, request))
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)

@@ -183,7 +183,9 @@ _REQUESTS: dict[ApiKey, Callable[[str, bytes, int], Message]] = {
         topics=None
     ),
     ApiKey.CREATE_PARTITIONS: lambda topic, _, version: create_partitions.CreatePartitionsRequest(
-        topics=[create_partitions.CreatePartitionsTopic(name=topic, count=3 + version)],
+        topics=[
+            create_partitions.CreatePartitionsTopic(name=topic, count=3 + version, assignments=None)
+        ],
         timeout_ms=10_000,
     ),
     ApiKey.ELECT_LEADERS: lambda topic, _, __: elect_leaders.ElectLeadersRequest(

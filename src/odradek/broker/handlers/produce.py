@@ -29,7 +29,6 @@ from odradek.records.batch import (
     LOG_OVERHEAD,
     parse_header,
 )
-from odradek.records.compression import Codec
 from odradek.replication import ProduceResult
 
 __all__ = ["handle_produce"]
@@ -38,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST_SERVED_VERSION = 3  # Older ones cannot carry the only format that is stored.
 _FIRST_ZSTD_VERSION = 7
+_ZSTD = 4  # The codec, as the attributes of a batch name it.
 _ADMIN_CLIENT_ID = "__admin_client"  # May write to internal topics.
 
 # Of a batch: the length at 8, the magic at 16.
@@ -144,7 +144,7 @@ def _problem_with(records: memoryview | None, version: int) -> ProduceResult | N
             error=ErrorCode.INVALID_RECORD,
             error_message="expected exactly one record batch of format v2",
         )
-    if header.attributes & CODEC_MASK == Codec.ZSTD and version < _FIRST_ZSTD_VERSION:
+    if header.attributes & CODEC_MASK == _ZSTD and version < _FIRST_ZSTD_VERSION:
         return ProduceResult(
             error=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             error_message=f"zstd needs Produce {_FIRST_ZSTD_VERSION}, this is {version}",
