@@ -119,7 +119,7 @@ class _Sessions:
         self.topic = topic
         self.topic_id = topic_id
 
-    def fetch(
+    def ask(
         self,
         session_id: int,
         epoch: int,
@@ -147,7 +147,7 @@ class _Sessions:
         return ErrorCode(answer.error_code), answer.session_id, count
 
     def open(self, version: int = 12) -> int:
-        error, session_id, count = self.fetch(0, 0, version=version)
+        error, session_id, count = self.ask(0, 0, version=version)
         assert (error, count) == (ErrorCode.NONE, 1)
         assert session_id != 0
         return session_id
@@ -166,31 +166,31 @@ def test_fetch_sessions_row_by_row(odradek: OdradekBroker, new_topic: Callable[[
     with RawConnection(odradek.port) as connection:
         sessions = _Sessions(connection, topic, _create(connection, topic))
         # (0, -1): no session. (0, 0): a new one.
-        assert sessions.fetch(0, -1) == (ErrorCode.NONE, 0, 1)
+        assert sessions.ask(0, -1) == (ErrorCode.NONE, 0, 1)
         first = sessions.open()
         # (n, e > 0): only what changed; a wrong epoch; an unknown session.
-        assert sessions.fetch(first, 1, offset=None) == (ErrorCode.NONE, first, 0)
+        assert sessions.ask(first, 1, offset=None) == (ErrorCode.NONE, first, 0)
         _produce(connection, topic, _batch(b"value"))
-        assert sessions.fetch(first, 2, offset=None) == (ErrorCode.NONE, first, 1)
-        wrong, _, count = sessions.fetch(first, 9, offset=None)
+        assert sessions.ask(first, 2, offset=None) == (ErrorCode.NONE, first, 1)
+        wrong, _, count = sessions.ask(first, 9, offset=None)
         assert (wrong, count) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
-        assert sessions.fetch(123_456, 1, offset=None) == unknown
+        assert sessions.ask(123_456, 1, offset=None) == unknown
         # (n, 0): n ends, another begins.
-        error, second, count = sessions.fetch(first, 0)
+        error, second, count = sessions.ask(first, 0)
         assert (error, count) == (ErrorCode.NONE, 1)
         assert second not in (0, first)
-        assert sessions.fetch(first, 3, offset=None) == unknown
+        assert sessions.ask(first, 3, offset=None) == unknown
         # (n, -1): n ends.
-        assert sessions.fetch(second, -1) == (ErrorCode.NONE, 0, 1)
-        assert sessions.fetch(second, 1, offset=None) == unknown
+        assert sessions.ask(second, -1) == (ErrorCode.NONE, 0, 1)
+        assert sessions.ask(second, 1, offset=None) == unknown
         # A session that is left empty ends.
         third = sessions.open()
-        assert sessions.fetch(third, 1, offset=None, forget=True) == (ErrorCode.NONE, 0, 0)
-        assert sessions.fetch(third, 2, offset=None) == unknown
+        assert sessions.ask(third, 1, offset=None, forget=True) == (ErrorCode.NONE, 0, 0)
+        assert sessions.ask(third, 2, offset=None) == unknown
         # Made with names, continued with ids, and the reverse.
         for made, continued in ((12, 13), (13, 12)):
             session_id = sessions.open(version=made)
-            error, _, _ = sessions.fetch(session_id, 1, version=continued)
+            error, _, _ = sessions.ask(session_id, 1, version=continued)
             assert error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 

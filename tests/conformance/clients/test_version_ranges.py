@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages import fetch
 from tests.conformance.clients.adaptors import (
     AioKafka,
     Client,
@@ -15,6 +17,7 @@ from tests.conformance.clients.adaptors import (
     Librdkafka,
     Message,
 )
+from tests.conformance.clients.raw import RawConnection
 from tests.support.apache_kafka import KafkaInstall
 from tests.support.odradek_broker import OdradekBroker, running_odradek
 
@@ -50,6 +53,18 @@ def test_produce_must_begin_at_zero(odradek: OdradekBroker, tmp_path: Path) -> N
     assert all(size > 100_000 for size in plain.values()), plain
 
 
+def _session_given(broker: OdradekBroker, topic: str) -> int:
+    """The session that is opened for a client who asks for one."""
+    partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    wanted = fetch.FetchTopic(topic=topic, partitions=[partition])
+    request = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=0, topics=[wanted])
+    with RawConnection(broker.port) as connection:
+        answer = connection.call(ApiKey.FETCH, 12, request)
+    assert isinstance(answer, fetch.FetchResponse)
+    assert answer.error_code == 0
+    return answer.session_id
+
+
 def _exchange(broker: OdradekBroker, clients: list[Client]) -> None:
     for client in clients:
         topic = f"through-{client.name}"
@@ -70,8 +85,11 @@ def test_without_topic_ids(kafka: KafkaInstall, tmp_path: Path) -> None:
     clients: list[Client] = [JavaClient(kafka), Librdkafka(), KafkaPython(), AioKafka()]
     settings = {"max.incremental.fetch.session.cache.slots": "0"}
     ranges = {"PRODUCE": "0-12", "FETCH": "4-12"}
-    with running_odradek(tmp_path, settings, advertise=ranges) as broker:
-        with broker.watched() as requests:
-            _exchange(broker, clients)
+    with (
+        running_odradek(tmp_path, settings, advertise=ranges) as broker,
+        broker.watched() as requests,
+    ):
+        _exchange(broker, clients)
+        assert _session_given(broker, "through-librdkafka") == 0
     assert max(requests.versions_of("Produce")) < 13
     assert max(requests.versions_of("Fetch")) == 12

@@ -24,6 +24,7 @@ from odradek.protocol.messages.metadata import (
     MetadataResponse,
 )
 from odradek.protocol.registry import request_type, response_type
+from odradek.protocol.versions import VersionRange
 from odradek.purgatory import ManualTimer
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeConnection, parsed, run
 
@@ -87,7 +88,7 @@ def test_api_versions_names_exactly_what_is_served() -> None:
     assert [row.api_key for row in rows] == sorted(HANDLERS)
     for row in rows:
         key = ApiKey(row.api_key)
-        assert (row.min_version, row.max_version) == API_SUPPORT[key].advertised
+        assert VersionRange(row.min_version, row.max_version) == API_SUPPORT[key].advertised
         for version in range(row.min_version, row.max_version + 1):
             assert version in request_type(key).wire_versions
             assert version in response_type(key).wire_versions
