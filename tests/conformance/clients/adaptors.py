@@ -9,7 +9,7 @@ import subprocess
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import aiokafka
 import confluent_kafka
@@ -29,6 +29,7 @@ __all__ = [
     "Librdkafka",
     "Message",
     "Read",
+    "kafka",
 ]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -60,8 +61,11 @@ class Read(NamedTuple):
 class Client(Protocol):
     """One foreign client."""
 
-    name: str
-    takes_timestamps: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def takes_timestamps(self) -> bool: ...
 
     def produce(
         self, bootstrap: str, topic: str, codec: str, messages: Sequence[Message]
@@ -126,10 +130,8 @@ class Librdkafka:
         assert offset is not None
         assert not isinstance(key, str)
         assert not isinstance(value, str)
-        headers = tuple(
-            (name, content if isinstance(content, bytes) else str(content).encode())
-            for name, content in message.headers() or ()
-        )
+        pairs: Any = message.headers() or ()
+        headers = tuple((name, content) for name, content in pairs)
         return Read(offset, message.timestamp()[1], key, value, headers)
 
 

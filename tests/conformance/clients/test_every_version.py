@@ -4,7 +4,6 @@ Clients send one version each; this is for all the others. A field that a handle
 version cannot carry shows here.
 """
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -217,9 +216,9 @@ _REQUESTS: dict[ApiKey, Callable[[str, bytes, int], Message]] = {
 def _error_codes(value: object) -> Iterator[ErrorCode]:
     """All error codes in an answer, at whatever depth."""
     if isinstance(value, Message):
-        for name in type(value).__slots__ or [one.name for one in dataclasses.fields(value)]:
-            inner = getattr(value, name)
-            if name == "error_code":
+        for field in type(value).wire_fields:
+            inner = getattr(value, field.name)
+            if field.name == "error_code":
                 yield ErrorCode(inner)
             else:
                 yield from _error_codes(inner)

@@ -8,14 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.conformance.clients.adaptors import CODECS, AioKafka, KafkaPython, Librdkafka, Message
@@ -85,7 +81,8 @@ def test_admin_round_trip(
         partition = TopicPartition(topic, 0)
         deleted = admin.delete_records([TopicPartition(topic, 0, 4)])
         assert deleted[partition].result(_TIMEOUT_S).low_watermark == 4
-        earliest = admin.list_offsets({partition: OffsetSpec.earliest()})
+        first: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # theirs
+        earliest = admin.list_offsets({partition: first})
         assert earliest[partition].result(_TIMEOUT_S).offset == 4
 
         admin.delete_topics([topic])[topic].result(_TIMEOUT_S)
@@ -139,8 +136,8 @@ def test_offsets_by_time(
     assert offset_for(first_ms + 4201) == 43
     assert offset_for(first_ms + 9901) == -1  # OFFSET_END
     assert consumer.get_watermark_offsets(partition, _TIMEOUT_S) == (0, 100)
-    greatest = admin.list_offsets({partition: OffsetSpec.max_timestamp()})[partition]
-    found = greatest.result(_TIMEOUT_S)
+    last: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # theirs
+    found = admin.list_offsets({partition: last})[partition].result(_TIMEOUT_S)
     assert (found.offset, found.timestamp) == (99, first_ms + 9900)
 
 

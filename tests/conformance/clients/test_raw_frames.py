@@ -8,7 +8,14 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.messages import api_versions, create_topics, fetch, metadata, produce
+from odradek.protocol.messages import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    fetch,
+    metadata,
+    produce,
+)
 from odradek.records.builder import build_batch
 from tests.conformance.clients.raw import RawConnection
 from tests.support.odradek_broker import OdradekBroker
@@ -192,6 +199,37 @@ def test_fetch_sessions_row_by_row(odradek: OdradekBroker, new_topic: Callable[[
             session_id = sessions.open(version=made)
             error, _, _ = sessions.ask(session_id, 1, version=continued)
             assert error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_the_id_of_a_topic_that_is_gone(
+    odradek: OdradekBroker, new_topic: Callable[[], str]
+) -> None:
+    """11:PS-7: a topic made anew under its name has another id; the old one is unknown."""
+    topic = new_topic()
+    with RawConnection(odradek.port) as connection:
+        old_id = _create(connection, topic)
+        state = delete_topics.DeleteTopicState(name=topic)
+        gone = delete_topics.DeleteTopicsRequest(topics=[state], timeout_ms=10_000)
+        connection.call(ApiKey.DELETE_TOPICS, 6, gone)
+        new_id = _create(connection, topic)
+        assert new_id != old_id
+        expected = {old_id: ErrorCode.UNKNOWN_TOPIC_ID, new_id: ErrorCode.NONE}
+        for topic_id, error in expected.items():
+            partition = produce.PartitionProduceData(index=0, records=_batch(b"value"))
+            data = produce.TopicProduceData(topic_id=topic_id, partition_data=[partition])
+            request = produce.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
+            produced = connection.call(ApiKey.PRODUCE, 13, request)
+            assert isinstance(produced, produce.ProduceResponse)
+            assert produced.responses[0].partition_responses[0].error_code == error
+            fetched = connection.call(ApiKey.FETCH, 17, _fetch_by_id(topic_id))
+            assert isinstance(fetched, fetch.FetchResponse)
+            assert fetched.responses[0].partitions[0].error_code == error
+
+
+def _fetch_by_id(topic_id: bytes) -> fetch.FetchRequest:
+    partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    wanted = fetch.FetchTopic(topic_id=topic_id, partitions=[partition])
+    return fetch.FetchRequest(max_wait_ms=0, min_bytes=0, topics=[wanted])
 
 
 def _named(name: str) -> api_versions.ApiVersionsRequest:

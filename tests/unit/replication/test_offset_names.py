@@ -33,7 +33,7 @@ def offsets_in(result: FetchResult) -> list[int]:
     assert result.error is ErrorCode.NONE
     if result.records is None:
         return []
-    return [header.base_offset for header in iter_headers(result.records.read())]
+    return [header.base_offset for _, header in iter_headers(result.records.read())]
 
 
 def test_the_log_end_is_the_offset_of_the_next_record(fixture: ReplicaFixture) -> None:
@@ -94,7 +94,7 @@ def test_the_last_stable_offset_is_not_the_log_start(fixture: ReplicaFixture) ->
 
 
 def test_records_in_a_file_and_in_memory(fixture: ReplicaFixture) -> None:
-    """08:P-9: what is read is a piece of a file, a type of its own, until somebody asks for bytes."""
+    """08:P-9: what is read is a piece of a file, a type of its own, until bytes are asked for."""
     fixture.lead(tp())
     sent = batch(3)
     fixture.produce({tp(): bytearray(sent)})
@@ -103,7 +103,7 @@ def test_records_in_a_file_and_in_memory(fixture: ReplicaFixture) -> None:
     assert not isinstance(found, bytes | bytearray | memoryview)
     in_memory = found.read()
     assert isinstance(in_memory, bytes)
-    [header] = iter_headers(in_memory)
+    [(_, header)] = iter_headers(in_memory)
     assert (header.base_offset, header.last_offset) == (0, 2)
     # All but what the leader stamps: the base offset, and the leader epoch behind the length.
     assert (in_memory[8:12], in_memory[16:]) == (sent[8:12], sent[16:])
