@@ -67,7 +67,7 @@ def test_zero_copy_in_exactly_two_places(tmp_path: Path, monkeypatch: pytest.Mon
         sent_from.append(os.readlink(f"/proc/self/fd/{in_fd}"))
         return sendfile(out_fd, in_fd, offset, count)
 
-    monkeypatch.setattr(send_queue.os, "sendfile", noting)
+    monkeypatch.setattr(os, "sendfile", noting)
     data = (tmp_path / "data").resolve()
     log = data / "t-0" / "00000000000000000000.log"
     with EmbeddedBroker(data_dir=data) as broker:

@@ -51,7 +51,7 @@ from odradek.metadata.delta import ClusterDelta, ImageDelta
 from odradek.metadata.image import Broker as BrokerImage
 from odradek.metadata.image import ClusterImage, ConfigResourceType
 from odradek.metrics import MetricRegistry
-from odradek.model import Endpoint, SecurityProtocol, TopicPartition, uuid_text
+from odradek.model import Endpoint, TopicPartition, uuid_text
 from odradek.network.authentication import ListenerSecurity
 from odradek.network.endpoint import EndPoint, published_endpoints
 from odradek.network.request import Request, Response
@@ -378,10 +378,7 @@ class Broker:
     def _registration(self) -> BrokerImage:
         return BrokerImage(
             self.broker_id,
-            tuple(
-                Endpoint(e.host, e.port, e.listener, SecurityProtocol(e.protocol))
-                for e in self.endpoints
-            ),
+            tuple(Endpoint(e.host, e.port, e.listener, e.protocol) for e in self.endpoints),
             self._settings.node.rack,
         )
 

@@ -5,10 +5,10 @@ their own protocol; any other name needs an entry in `listener.security.protocol
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
 from typing import Final, NamedTuple
 
 from odradek.errors import ConfigError
+from odradek.model import SecurityProtocol
 
 __all__ = [
     "DEFAULT_PROTOCOL_MAP",
@@ -26,23 +26,6 @@ _ADVERTISED: Final = "advertised.listeners"
 _PROTOCOL_MAP: Final = "listener.security.protocol.map"
 _CONTROL_PLANE: Final = "control.plane.listener.name"
 _INTER_BROKER: Final = "inter.broker.listener.name"
-
-
-class SecurityProtocol(IntEnum):
-    """What a connection speaks below the requests; the number is the one on the wire."""
-
-    PLAINTEXT = 0
-    SSL = 1
-    SASL_PLAINTEXT = 2
-    SASL_SSL = 3
-
-    @property
-    def uses_tls(self) -> bool:
-        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
-
-    @property
-    def uses_sasl(self) -> bool:
-        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 DEFAULT_PROTOCOL_MAP: Final[Mapping[str, SecurityProtocol]] = {

@@ -106,7 +106,7 @@ def test_a_request_nobody_serves_ends_its_connection(key: ApiKey) -> None:
     """It has a codec, and no handler: it is not advertised, and not answered."""
     served = Served()
     served.gate.open(served.channel)
-    version = request_type(key).wire_versions.first  # type: ignore[attr-defined]
+    version = request_type(key).wire_versions.first
     request = served.broker.request(key, request_type(key)(), version)
     response = served.channel.submit(request)
     assert isinstance(response, CloseConnectionResponse)

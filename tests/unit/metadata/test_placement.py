@@ -164,3 +164,12 @@ def test_a_wrong_placement_by_hand_is_refused(
         check_assignment(assignment, frozenset({0, 1, 2}))
     assert caught.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3], ids="08:F-14-{}".format)
+def test_as_many_replicas_as_the_replication_factor_says(factor: int) -> None:
+    """What is assigned when a topic is made, the leader-to-be among them."""
+    assignment = assign_replicas(
+        brokers(3), partition_count=4, replication_factor=factor, random=Scripted(0, 0)
+    )
+    assert [len(set(one)) for one in replicas(assignment)] == [factor] * 4
