@@ -49,9 +49,7 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
     """
     problem = find_name_problem(name)
     if problem is not None:
-        raise ApiError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, problem
-        )
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     existing = set(existing)
     if name in existing:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
