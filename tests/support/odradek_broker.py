@@ -20,10 +20,16 @@ __all__ = ["OdradekBroker", "Requests", "running_odradek"]
 
 _START_TIMEOUT_S = 30
 _STOP_TIMEOUT_S = 30
+_QUIET_TIMEOUT_S = 20
 _READY = re.compile(r"^odradek: broker 0 ready on (?P<address>\S+:\d+)$", re.MULTILINE)
 _REQUEST_COUNT = re.compile(
     r"^kafka_network_requestmetrics_requests_total"
     r"\{request=\"(?P<name>\w+)\",version=\"(?P<version>-?\d+)\"\} (?P<count>[\d.e+]+)$",
+    re.MULTILINE,
+)
+_NO_FETCH_WAITS = re.compile(
+    r"^kafka_server_delayedoperationpurgatory_numdelayedoperations"
+    r"\{delayedOperation=\"Fetch\"\} 0$",
     re.MULTILINE,
 )
 
@@ -73,8 +79,13 @@ class OdradekBroker:
         """Yields what will hold, at the end of the block, the requests that came within it.
 
         The broker counts a request when its answer has left; a client that got the answer is
-        at most one turn of the event loop ahead of that count, and asking takes several.
+        at most one turn of the event loop ahead of that count, and asking takes several. Fetches
+        that a client of before left behind are waited for, or they would count here.
         """
+        deadline = time.monotonic() + _QUIET_TIMEOUT_S
+        while not _NO_FETCH_WAITS.search(self.metrics()):
+            assert time.monotonic() < deadline, "somebody keeps fetching"
+            time.sleep(0.02)
         before = self._request_counts()
         requests = Requests()
         yield requests

@@ -59,7 +59,8 @@ class Tools:
         return AdminClient({"bootstrap.servers": self.broker.bootstrap})
 
     def create(self, topic: str) -> None:
-        self.admin().create_topics([NewTopic(topic, num_partitions=1)])[topic].result(20)
+        admin = self.admin()  # Without a name for it, its futures would end with it.
+        admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(20)
 
 
 @pytest.fixture
