@@ -6,8 +6,7 @@ API versions that the table of the specification says.
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,9 +57,10 @@ class Tools:
         """A cheap way to set up and to check, beside what is being tested."""
         return AdminClient({"bootstrap.servers": self.broker.bootstrap})
 
-    def create(self, topic: str) -> None:
+    def create(self, topic: str, **config: str) -> None:
         admin = self.admin()  # Without a name for it, its futures would end with it.
-        admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(20)
+        new = NewTopic(topic, num_partitions=1, config=config)
+        admin.create_topics([new])[topic].result(20)
 
 
 @pytest.fixture
@@ -179,20 +179,11 @@ def test_produce_consume_and_look_at_offsets(
     produce = ("Produce", 11 if tools.is_old else 13)
 
     with broker.watched() as requests:
-        result = tools.install.run_tool(
-            f"{_TOOLS}.ProducerPerformance",
-            *("--topic", topic, "--num-records", "5000", "--record-size", "200"),
-            *("--throughput", "-1"),
-            "--producer-props" if tools.is_old else "--command-property",
-            *(f"bootstrap.servers={broker.bootstrap}", "compression.type=lz4"),
-        )
-    assert result.returncode == 0, result.stderr
-    assert "5000 records sent" in result.stdout
+        _perf_test(tools, topic, count=5000, size=200, settings=("compression.type=lz4",))
     assert requests.without_introduction() == {("InitProducerId", 5), produce}
 
     with broker.watched() as requests:
-        result = _console_consumer(tools, topic, "4990")
-    values = result.stdout.splitlines()
+        values = _console_consumer(tools, topic, "4990", count=10)
     assert [len(value) for value in values] == [200] * 10
     assert ("Fetch", 17) in requests.counts
     assert requests.versions_of("Fetch") == {17}
@@ -238,11 +229,32 @@ def test_preferred_leader_election(tools: Tools, new_topic: Callable[[], str]) -
     )
 
 
-def _console_consumer(tools: Tools, topic: str, offset: str) -> subprocess.CompletedProcess[str]:
+def test_large_messages(tools: Tools, new_topic: Callable[[], str]) -> None:
+    """5 MB in one message, five times of what the consumer asks for at once."""
+    topic = new_topic()
+    tools.create(topic, **{"max.message.bytes": "6000000"})
+    _perf_test(tools, topic, count=2, size=5_000_000, settings=("max.request.size=6000000",))
+    values = _console_consumer(tools, topic, "earliest", count=2)
+    assert [len(value) for value in values] == [5_000_000] * 2
+
+
+def _perf_test(tools: Tools, topic: str, *, count: int, size: int, settings: Sequence[str]) -> None:
+    result = tools.install.run_tool(
+        f"{_TOOLS}.ProducerPerformance",
+        *("--topic", topic, "--num-records", str(count), "--record-size", str(size)),
+        *("--throughput", "-1"),
+        "--producer-props" if tools.is_old else "--command-property",
+        *(f"bootstrap.servers={tools.broker.bootstrap}", *settings),
+    )
+    assert result.returncode == 0, result.stderr
+    assert f"{count} records sent" in result.stdout
+
+
+def _console_consumer(tools: Tools, topic: str, offset: str, *, count: int) -> list[str]:
     result = tools.install.run_tool(
         f"{_TOOLS}.consumer.ConsoleConsumer",
         *("--bootstrap-server", tools.broker.bootstrap, "--topic", topic, "--partition", "0"),
-        *("--offset", offset, "--max-messages", "10"),
+        *("--offset", offset, "--max-messages", str(count)),
     )
     assert result.returncode == 0, result.stderr
-    return result
+    return result.stdout.splitlines()

@@ -66,7 +66,7 @@ _HOSTILE = {
 @pytest.mark.parametrize("sent", [pytest.param(data, id=name) for name, data in _HOSTILE.items()])
 def test_hostile_frames(odradek: OdradekBroker, sent: bytes) -> None:
     """11:PS-4, 11:PS-14: that connection closes, with one line in the log; others live on."""
-    lines_before = len(odradek.log().splitlines())
+    before = _complaints(odradek)
     with RawConnection(odradek.port) as other:
         other.call(ApiKey.API_VERSIONS, 0, _API_VERSIONS_V0)
         with RawConnection(odradek.port) as connection:
@@ -74,9 +74,13 @@ def test_hostile_frames(odradek: OdradekBroker, sent: bytes) -> None:
             assert connection.is_closed_by_peer()
         answer = other.call(ApiKey.METADATA, 1, metadata.MetadataRequest(topics=[]))
         assert isinstance(answer, metadata.MetadataResponse)
-    (line,) = odradek.log().splitlines()[lines_before:]
-    assert "WARNING" in line
+    (line,) = _complaints(odradek)[len(before) :]
     assert "127.0.0.1" in line
+
+
+def _complaints(broker: OdradekBroker) -> list[str]:
+    """What the broker logged, but for the ordinary."""
+    return [line for line in broker.log().splitlines() if " INFO " not in line]
 
 
 def test_bytes_behind_a_request_are_ignored(odradek: OdradekBroker) -> None:
