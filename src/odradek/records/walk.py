@@ -71,94 +71,103 @@ def walk_records_pure(  # noqa: C901 - inlined: calls would cost three times the
     if record_count < 0:
         raise InvalidRecordError(f"{record_count} records, expected 0 or more")
     # Each step reads ahead without asking where the record ends: whatever runs over its end, or
-    # over the end of the buffer, is caught by the comparison at the end or by IndexError. Numbers
-    # stay in zigzag form: 0 is 0, 1 is -1, 2 is 1. One and two bytes are decoded in place, where
-    # the second byte shifted by 7 meets the continuation bit of the first, hence - 0x80.
-    max_timestamp = max_index = -1
+    # over the end of the buffer, is caught by the comparison at the end, by IndexError, or by
+    # ValueError where several bytes are taken at once. Numbers stay in zigzag form: 0 is 0, 1 is
+    # -1, 2 is 1. One and two bytes are decoded in place, where the second byte shifted by 7 meets
+    # the continuation bit of the first, hence - 0x80. Times are compared as deltas: those of a
+    # batch are small numbers, and small numbers are quick.
+    data = region if isinstance(region, bytes) else bytes(region)
+    max_delta = max_index = -1
     consecutive = True
     bad: list[tuple[int, int]] | None = None
     wraps = not -_ORDINARY < base_timestamp < _ORDINARY
+    earliest_delta = earliest_timestamp - base_timestamp
+    latest_delta = latest_timestamp - base_timestamp
     position = start
     index = -1
     try:
         for index in range(record_count):
-            length = region[position]
+            length = data[position]
             at = position + 1
             if length >= 0x80:
-                if (high := region[at]) < 0x80:
+                if (high := data[at]) < 0x80:
                     length += (high << 7) - 0x80
                     at += 1
                 else:
-                    length, at = decode_base128(region, position, end, 5)
+                    length, at = decode_base128(data, position, end, 5)
                     length &= _MASK_32
             record_end = at + (length >> 1)
-            if length & 1 or not length or record_end > end:
+            if length & 1 or record_end > end:
                 raise IndexError
-            at += 1  # Attributes.
-
-            delta = region[at]
-            if delta < 0x80 and not wraps:
-                at += 1
-                timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
-            elif (high := region[at + 1]) < 0x80 and delta >= 0x80 and not wraps:
-                at += 2
-                delta += (high << 7) - 0x80
-                timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
-            else:
-                delta, at = decode_varlong(region, at, end)
-                timestamp = wrap_int64(base_timestamp + delta)
-
-            offset_delta = region[at]
-            at += 1
-            if offset_delta >= 0x80:
-                if (high := region[at]) < 0x80:
-                    offset_delta += (high << 7) - 0x80
-                    at += 1
+            # Attributes; then timestamp and offset of one or two bytes, and a key below 64 bytes.
+            _, b0, b1, b2, b3, b4 = data[at : at + 6]
+            if b0 < 0x80:
+                delta = b0
+                if b1 < 0x80:
+                    offset_delta, key_length = b1, b2
+                    at += 4
                 else:
-                    offset_delta, at = decode_base128(region, at - 1, end, 5)
-                    offset_delta &= _MASK_32
-
-            key_length = region[at]
-            at += 1
-            if key_length >= 0x80:
-                key_length, at = decode_base128(region, at - 1, end, 5)
+                    offset_delta, key_length = b1 + (b2 << 7) - 0x80, b3 if b2 < 0x80 else 0x80
+                    at += 5
+            else:
+                delta = b0 + (b1 << 7) - 0x80
+                if b1 >= 0x80:
+                    key_length = offset_delta = 0x80
+                elif b2 < 0x80:
+                    offset_delta, key_length = b2, b3
+                    at += 5
+                else:
+                    offset_delta, key_length = b2 + (b3 << 7) - 0x80, b4 if b3 < 0x80 else 0x80
+                    at += 6
+            if key_length < 0x80:
+                delta = (delta >> 1) ^ -(delta & 1)
+            else:  # Something is longer: all of it again, byte by byte.
+                at = record_end - (length >> 1) + 1
+                delta, at = decode_varlong(data, at, end)
+                offset_delta, at = decode_base128(data, at, end, 5)
+                offset_delta &= _MASK_32
+                key_length, at = decode_base128(data, at, end, 5)
                 key_length &= _MASK_32
+                delta = wrap_int64(base_timestamp + delta) - base_timestamp
+            if wraps:
+                delta = wrap_int64(base_timestamp + delta) - base_timestamp
             if not key_length & 1:
                 at += key_length >> 1
             elif key_length > 1:
                 raise IndexError
 
-            length = region[at]
+            length = data[at]
             at += 1
             if length >= 0x80:
-                if (high := region[at]) < 0x80:
+                if (high := data[at]) < 0x80:
                     length += (high << 7) - 0x80
                     at += 1
                 else:
-                    length, at = decode_base128(region, at - 1, end, 5)
+                    length, at = decode_base128(data, at - 1, end, 5)
                     length &= _MASK_32
             if not length & 1:
                 at += length >> 1
             elif length > 1:
                 raise IndexError
 
-            at = _skip_headers(region, at, record_end) if region[at] else at + 1
+            at = _skip_headers(data, at, record_end) if data[at] else at + 1
             if at != record_end:
                 raise IndexError
             position = at
-            if timestamp > max_timestamp or not index:
-                max_timestamp = timestamp
+            if delta > max_delta or not index:
+                max_delta = delta
                 max_index = index
             if offset_delta != index + index:
                 consecutive = False
             if key_length == 1 and require_key:
                 bad = _note(bad, index, NULL_KEY)
-            elif not earliest_timestamp <= timestamp <= latest_timestamp and timestamp != -1:
+            elif not earliest_delta <= delta <= latest_delta and delta + base_timestamp != -1:
                 bad = _note(bad, index, TIMESTAMP_OUT_OF_RANGE)
-    except (IndexError, InvalidRecordError):
+    except (IndexError, ValueError, InvalidRecordError):
         raise malformed_record(region, position, end, index) from None
     if position != end:
         raise malformed_region(position, end, record_count)
+    max_timestamp = base_timestamp + max_delta if record_count else -1
     return max_timestamp, max_index, consecutive, bad
 
 
