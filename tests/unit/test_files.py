@@ -152,3 +152,25 @@ def test_write_atomically_keeps_the_old_content_when_it_fails(tmp_path: Path) ->
 
     disk.crash()
     assert read_whole(disk, path) == b"old"
+
+
+def test_reserved_room_is_not_length_and_a_cut_gives_it_back(tmp_path: Path) -> None:
+    disk = Disk()
+    fd = disk.open(str(tmp_path / "file"), os.O_RDWR | os.O_CREAT)
+    try:
+        disk.write(fd, b"x" * 4096)
+        before = os.fstat(fd)
+        if not disk.reserve(fd, 4096, 8 << 20):
+            pytest.skip("this file system reserves nothing")
+        reserved = os.fstat(fd)
+        disk.ftruncate(fd, 4096)
+        after = os.fstat(fd)
+    finally:
+        disk.close(fd)
+    assert (before.st_size, reserved.st_size, after.st_size) == (4096, 4096, 4096)
+    assert reserved.st_blocks >= (8 << 20) // 512
+    assert after.st_blocks < reserved.st_blocks
+
+
+def test_reserving_is_only_a_hint() -> None:
+    assert not Disk().reserve(-1, 0, 1 << 20)

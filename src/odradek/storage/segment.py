@@ -48,6 +48,11 @@ class SegmentRead(NamedTuple):
     first_entry_incomplete: bool
 
 
+# Small segments are left alone: a thousand quiet partitions must not hold a thousand reserves.
+_RESERVE_FROM = 1 << 20
+_RESERVE_BYTES = 8 << 20
+
+
 class LogSegment:
     """A segment's files.
 
@@ -68,6 +73,7 @@ class LogSegment:
     __slots__ = (
         "_directory",
         "_disk",
+        "_reserved",
         "_rolling_based_timestamp",
         "base_offset",
         "created_ms",
@@ -107,6 +113,8 @@ class LogSegment:
         self.offset_index = indexes.offset_index
         self.time_index = indexes.time_index
         self.transaction_index = indexes.transaction_index
+        # End of the room that was set aside on disk, or that needs none.
+        self._reserved = 0
         self.fd = disk.open(self.path, os.O_RDWR | (os.O_CREAT if create else 0))
         # End of the valid bytes. Invariant: the descriptor's write position.
         self.size = os.lseek(self.fd, 0, os.SEEK_END)
@@ -171,6 +179,8 @@ class LogSegment:
             self._load_max_timestamp()  # Before the write: it may have to open a file.
         position = self.size
         length = len(records)
+        if position + length > self._reserved:
+            self._reserve(position + length)
         written = self._disk.write(self.fd, records)
         if written != length:
             raise OSError(errno.ENOSPC, f"short write: {written} of {length} bytes", self.path)
@@ -178,6 +188,13 @@ class LogSegment:
             self._rolling_based_timestamp = largest_timestamp
         self.size = position + length
         return position
+
+    def _reserve(self, end: int) -> None:
+        """Sets room on disk aside for what will follow, once the segment is not small any more."""
+        self._reserved = max(end, _RESERVE_FROM)
+        if end > _RESERVE_FROM:
+            self._reserved += _RESERVE_BYTES
+            self._disk.reserve(self.fd, end, _RESERVE_BYTES)
 
     def should_roll(
         self,
@@ -374,7 +391,9 @@ class LogSegment:
         if not self.indexes.append_last_timestamp():
             self.rebuild_indexes()
         self.indexes.trim()
-        if os.fstat(self.fd).st_size > self.size:
+        on_disk = os.fstat(self.fd)
+        has_spare_room = on_disk.st_blocks * 512 > self.size + _RESERVE_FROM
+        if on_disk.st_size > self.size or has_spare_room:
             self.truncate_file(self.size)
 
     def flush(self) -> None:

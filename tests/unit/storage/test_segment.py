@@ -25,6 +25,7 @@ from tests.support.logs import (
     headers,
     make_services,
     marker,
+    readable_offsets,
 )
 
 OpenSegment = Callable[..., LogSegment]
@@ -674,3 +675,19 @@ def test_positions_are_paired_with_offsets(open_segment: OpenSegment) -> None:
     segment = open_segment(50, create=True)
     fill(segment, 7, 1000)
     assert segment.offset_index.get().lookup(56) == OffsetPosition(55, 5000)
+
+
+def test_room_is_reserved_for_a_busy_segment_and_given_back(tmp_path: Path) -> None:
+    fixture = LogFixture(tmp_path / "data", disk=Disk())
+    log = fixture.open()
+    quiet = os.fstat(log.active.fd).st_blocks
+    for _ in range(3):
+        fixture.append(1, size=900_000)
+    busy = os.fstat(log.active.fd)
+    path = log.active.path
+    fixture.close()
+    closed = os.stat(path)
+    assert quiet == 0
+    assert busy.st_size == closed.st_size == 3 * 900_000
+    assert closed.st_blocks * 512 < busy.st_size + (1 << 20)
+    assert readable_offsets(fixture.open(clean=True)) == [0, 1, 2]
