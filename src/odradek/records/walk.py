@@ -36,6 +36,7 @@ WalkResult: TypeAlias = tuple[int, int, bool, list[tuple[int, int]] | None]
 
 # Closer to the ends of int64 than this, a base_timestamp and a short delta could leave it.
 _ORDINARY: Final = 1 << 62
+_BEYOND: Final = 1 << 70  # Above every difference of two timestamps.
 _MASK_32: Final = 0xFFFF_FFFF
 
 
@@ -77,12 +78,10 @@ def walk_records_pure(  # noqa: C901 - inlined: calls would cost three times the
     # the continuation bit of the first, hence - 0x80. Times are compared as deltas: those of a
     # batch are small numbers, and small numbers are quick.
     data = region if isinstance(region, bytes) else bytes(region)
-    max_delta = max_index = -1
-    consecutive = True
-    bad: list[tuple[int, int]] | None = None
-    wraps = not -_ORDINARY < base_timestamp < _ORDINARY
-    earliest_delta = earliest_timestamp - base_timestamp
-    latest_delta = latest_timestamp - base_timestamp
+    max_delta, max_index, min_delta = -_BEYOND, -1, _BEYOND
+    is_consecutive, has_null_key = True, False
+    # Below it, no length of one byte; 0 sends every record the long way, where times may wrap.
+    short = 0x80 if -_ORDINARY < base_timestamp < _ORDINARY else 0
     position = start
     index = -1
     try:
@@ -119,7 +118,7 @@ def walk_records_pure(  # noqa: C901 - inlined: calls would cost three times the
                 else:
                     offset_delta, key_length = b2 + (b3 << 7) - 0x80, b4 if b3 < 0x80 else 0x80
                     at += 6
-            if key_length < 0x80:
+            if key_length < short:
                 delta = (delta >> 1) ^ -(delta & 1)
             else:  # Something is longer: all of it again, byte by byte.
                 at = record_end - (length >> 1) + 1
@@ -129,11 +128,11 @@ def walk_records_pure(  # noqa: C901 - inlined: calls would cost three times the
                 key_length, at = decode_base128(data, at, end, 5)
                 key_length &= _MASK_32
                 delta = wrap_int64(base_timestamp + delta) - base_timestamp
-            if wraps:
-                delta = wrap_int64(base_timestamp + delta) - base_timestamp
             if not key_length & 1:
                 at += key_length >> 1
-            elif key_length > 1:
+            elif key_length == 1:
+                has_null_key = True
+            else:
                 raise IndexError
 
             length = data[at]
@@ -154,21 +153,56 @@ def walk_records_pure(  # noqa: C901 - inlined: calls would cost three times the
             if at != record_end:
                 raise IndexError
             position = at
-            if delta > max_delta or not index:
+            if delta > max_delta:
                 max_delta = delta
                 max_index = index
+            if delta < min_delta:
+                min_delta = delta
             if offset_delta != index + index:
-                consecutive = False
-            if key_length == 1 and require_key:
-                bad = _note(bad, index, NULL_KEY)
-            elif not earliest_delta <= delta <= latest_delta and delta + base_timestamp != -1:
-                bad = _note(bad, index, TIMESTAMP_OUT_OF_RANGE)
+                is_consecutive = False
     except (IndexError, ValueError, InvalidRecordError):
         raise malformed_record(region, position, end, index) from None
     if position != end:
         raise malformed_region(position, end, record_count)
-    max_timestamp = base_timestamp + max_delta if record_count else -1
-    return max_timestamp, max_index, consecutive, bad
+    if not record_count:
+        return -1, -1, True, None
+    max_timestamp = base_timestamp + max_delta
+    bad = None
+    if (
+        (has_null_key and require_key)
+        or base_timestamp + min_delta < earliest_timestamp
+        or max_timestamp > latest_timestamp
+    ):
+        bad = _find_bad(
+            data, start, record_count, base_timestamp,
+            (earliest_timestamp, latest_timestamp), require_key,
+        )  # fmt: skip
+    return max_timestamp, max_index, is_consecutive, bad
+
+
+def _find_bad(
+    data: bytes,
+    position: int,
+    record_count: int,
+    base_timestamp: int,
+    window: tuple[int, int],
+    require_key: bool,
+) -> list[tuple[int, int]] | None:
+    """The second look at a region that is well-formed: which of its records are bad."""
+    bad: list[tuple[int, int]] | None = None
+    end = len(data)
+    for index in range(record_count):
+        length, at = decode_varint(data, position, end)
+        position = at + length
+        delta, at = decode_varlong(data, at + 1, end)
+        _, at = decode_varint(data, at, end)
+        key_length, _ = decode_varint(data, at, end)
+        timestamp = wrap_int64(base_timestamp + delta)
+        if key_length < 0 and require_key:
+            bad = _note(bad, index, NULL_KEY)
+        elif not window[0] <= timestamp <= window[1] and timestamp != -1:
+            bad = _note(bad, index, TIMESTAMP_OUT_OF_RANGE)
+    return bad
 
 
 def _skip_headers(region: Buffer, position: int, end: int) -> int:
