@@ -56,7 +56,7 @@ class Disk:
     def reserve(self, fd: int, position: int, length: int) -> bool:
         """Sets room aside for bytes that will be written there; the file's length stays.
 
-        A write into reserved room is a third cheaper. Only a hint: False where the file system
+        A large write into reserved room costs less. Only a hint: False where the file system
         cannot do it or has no room, and the write itself will tell. A cut of the file, also to its
         own length, gives the room back.
         """
