@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # The two builds have their own marks, so that asking for the other one builds again.
 READY := .venv/.ready$(if $(filter 1,$(ODRADEK_PURE)),-pure)
-COMPILED := $(wildcard src/odradek/records/*.pyx)
+COMPILED := $(wildcard src/odradek/records/*.pyx src/odradek/records/*.pxi)
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup demo test check fmt lint types imports kafka bench bench-kafka docs fuzz clean
@@ -15,7 +15,7 @@ FUZZ_SECONDS ?= 60
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
-setup: $(READY) ## make .venv with the package, its compiled module and the tools (ODRADEK_PURE=1: no compiled module)
+setup: $(READY) ## make .venv with the package, its compiled modules and the tools (ODRADEK_PURE=1: none compiled)
 
 $(READY): pyproject.toml setup.py scripts/setup scripts/debian-packages $(COMPILED)
 	@scripts/setup

@@ -1,10 +1,12 @@
-"""Builds the optional compiled module; without a compiler the package installs all the same.
+"""Builds the optional compiled modules; without a compiler the package installs all the same.
 
-Everything else is declared in pyproject.toml. ``ODRADEK_PURE=1`` leaves the compiled module out
-on purpose, which is how the fallback is tested.
+Every ``.pyx`` of ``odradek.records`` becomes one, and each has a pure-Python twin. Everything else
+is declared in pyproject.toml. ``ODRADEK_PURE=1`` leaves the compiled modules out on purpose, which
+is how the fallback is tested.
 """
 
 import os
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -13,10 +15,13 @@ if os.environ.get("ODRADEK_PURE") != "1":
     try:
         from Cython.Build import cythonize
     except ImportError:
-        print("odradek: Cython is missing, the pure-Python record walk will be used")
+        print("odradek: Cython is missing, the pure-Python record loops will be used")
     else:
         extensions = cythonize(
-            [Extension("odradek.records._walk", ["src/odradek/records/_walk.pyx"])],
+            [
+                Extension(f"odradek.records.{path.stem}", [str(path)])
+                for path in sorted(Path("src/odradek/records").glob("*.pyx"))
+            ],
             build_dir="build/cython",
             language_level=3,
         )
