@@ -6,7 +6,9 @@ Large regions are walked without the GIL.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+include "_varint.pxi"
 
 from odradek.errors import InvalidRecordError
 from odradek.records.malformed import malformed_record, malformed_region
@@ -32,52 +34,6 @@ cdef struct Walk:
     int bad_reason[MAX_BAD_RECORDS]
     int bad_count
     bint has_bad_timestamp
-
-
-cdef inline const uint8_t* read_varint(
-    const uint8_t* cursor, const uint8_t* end, int32_t* value
-) noexcept nogil:
-    """Returns the byte behind the varint, or NULL."""
-    cdef uint32_t raw = 0
-    cdef int shift = 0
-    cdef uint8_t byte
-    while cursor < end and shift < 35:
-        byte = cursor[0]
-        cursor += 1
-        raw |= <uint32_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
-            return cursor
-        shift += 7
-    return NULL
-
-
-cdef inline const uint8_t* read_varlong(
-    const uint8_t* cursor, const uint8_t* end, int64_t* value
-) noexcept nogil:
-    """Returns the byte behind the varlong, or NULL."""
-    cdef uint64_t raw = 0
-    cdef int shift = 0
-    cdef uint8_t byte
-    while cursor < end and shift < 70:
-        byte = cursor[0]
-        cursor += 1
-        raw |= <uint64_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
-            return cursor
-        shift += 7
-    return NULL
-
-
-cdef inline const uint8_t* skip_bytes(
-    const uint8_t* cursor, const uint8_t* end, int32_t lowest, int32_t* length
-) noexcept nogil:
-    """Returns the byte behind a length and its bytes, or NULL."""
-    cursor = read_varint(cursor, end, length)
-    if cursor == NULL or length[0] < lowest or length[0] > end - cursor:
-        return NULL
-    return cursor + length[0] if length[0] > 0 else cursor
 
 
 cdef inline void note(Walk* walk, Py_ssize_t index, int reason) noexcept nogil:
