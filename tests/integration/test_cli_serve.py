@@ -47,7 +47,7 @@ def wait_until_ready(broker: subprocess.Popen[str]) -> str:
 
 def end(running: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str, str]:
     running.send_signal(number)
-    out, err = running.communicate(timeout=30)
+    out, err = running.communicate(timeout=120)
     return running.returncode, out, err
 
 
@@ -115,7 +115,7 @@ def test_the_writer_of_produce_presses_ctrl_c(tmp_path: Path) -> None:
             seen = read.ok("consume", "t", "--from-beginning", "--max-messages", 1)
             assert seen.lines == ["one"]
             writer.send_signal(signal.SIGINT)
-            assert writer.wait(30) == 130
+            assert writer.wait(120) == 130
             assert writer.stderr is not None
             assert writer.stderr.read() == ""
             with contextlib.suppress(BrokenPipeError):
