@@ -9,6 +9,8 @@ BIN := .venv/bin
 READY := .venv/.ready$(if $(filter 1,$(ODRADEK_PURE)),-pure)
 COMPILED := $(wildcard src/odradek/records/*.pyx src/odradek/records/*.pxi)
 FUZZ_SECONDS ?= 60
+# The order of the tests: one for the gate, so that a verdict can be had again; any other to look for trouble.
+SEED ?= 1
 
 .PHONY: help setup demo test check fmt lint types imports kafka bench bench-kafka docs fuzz clean
 
@@ -28,7 +30,7 @@ demo: $(READY) ## a broker, a million messages in and out, a kill and the recove
 test: $(READY) ## all checks and all tests; what CI runs
 	@scripts/kafka || echo "test: no Apache Kafka here, the tests that need it will be skipped"
 	@$(MAKE) lint types imports
-	@$(BIN)/pytest -n 2 -q
+	@$(BIN)/pytest -n 2 -q --randomly-seed=$(SEED)
 
 check: test ## the same as test
 
@@ -61,9 +63,9 @@ docs: $(READY) ## write the reference pages; check the documents: paths, links a
 	@$(BIN)/python scripts/generate_reference.py
 	@$(BIN)/pytest -q tests/architecture/test_docs.py
 
-fuzz: $(READY) ## throw ever new bytes at the decoders for FUZZ_SECONDS (60)
+fuzz: $(READY) ## throw ever new examples at decoders and models for FUZZ_SECONDS (60)
 	@end=$$((SECONDS + $(FUZZ_SECONDS))); \
-	while [ $$SECONDS -lt $$end ]; do $(BIN)/pytest -n 2 -q tests/fuzz; done
+	while [ $$SECONDS -lt $$end ]; do ODRADEK_EXAMPLES=explore $(BIN)/pytest -n 2 -q tests/fuzz tests/property; done
 
 clean: ## remove what make has made, except the cache of Apache Kafka
 	@rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
