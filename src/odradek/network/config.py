@@ -94,16 +94,16 @@ class NetworkConfig:
     )
     send_buffer_bytes: int = key(
         "socket.send.buffer.bytes",
-        default=102_400,
+        default=-1,
         at_least=-1,
-        doc="SO_SNDBUF of connections; -1: what the system chooses. Raise both buffers if clients "
-        "are more than 10 ms away.",
+        doc="SO_SNDBUF of connections; -1: what the system chooses, which grows with the "
+        "connection's speed. Kafka's 102400 nearly doubles the cost of a produced megabyte here.",
     )
     receive_buffer_bytes: int = key(
         "socket.receive.buffer.bytes",
-        default=102_400,
+        default=-1,
         at_least=-1,
-        doc="SO_RCVBUF of connections; -1: what the system chooses.",
+        doc="SO_RCVBUF of connections; -1: what the system chooses, as above.",
     )
     request_max_bytes: int = key(
         "socket.request.max.bytes",

@@ -168,7 +168,7 @@ class ReceiveBuffer:
             return
         charge = size - START_BYTES - self._charged_bytes
         if charge > 0:
-            if not self._pool.try_allocate(charge):
+            if not self._pool.try_allocate(charge, self):
                 raise OutOfMemoryError
             self._charged_bytes += charge
         grown = bytearray(size)

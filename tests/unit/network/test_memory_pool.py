@@ -14,7 +14,7 @@ def test_an_unlimited_pool_gives_and_counts() -> None:
     assert pool.available_bytes == 2**63 - 1
 
 
-def test_it_may_be_overdrawn_by_one_allocation_only() -> None:
+def test_it_may_be_overdrawn_by_one_who_takes_the_last() -> None:
     pool = MemoryPool(100)
     assert pool.try_allocate(99)
 
@@ -59,3 +59,35 @@ def test_one_who_finds_nothing_left_waits_again() -> None:
     pool.release(5)
 
     assert calls == [1]
+
+
+def test_who_takes_the_last_may_finish_and_nobody_else() -> None:
+    pool = MemoryPool(100)
+    first, second, third = object(), object(), object()
+    for holder in (first, second, third, first, second):
+        assert pool.try_allocate(20, holder)
+    # The second took the last.
+    assert not pool.try_allocate(20, first)
+    assert not pool.try_allocate(20, third)
+    assert pool.try_allocate(20, second)
+    assert pool.available_bytes == -20
+
+    pool.release(60)
+
+    # Something is left: the privilege is gone until somebody takes the last again.
+    assert pool.try_allocate(40, third)
+    assert not pool.try_allocate(20, second)
+    assert not pool.try_allocate(20, first)
+    assert pool.try_allocate(20, third)
+
+
+def test_who_finishes_goes_on_after_giving_back_too_little() -> None:
+    pool = MemoryPool(100)
+    first, second = object(), object()
+    assert pool.try_allocate(99, first)
+    assert pool.try_allocate(60, second)
+
+    pool.release(30)
+
+    assert not pool.try_allocate(1, first)
+    assert pool.try_allocate(30, second)

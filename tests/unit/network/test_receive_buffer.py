@@ -157,6 +157,32 @@ def test_a_large_frame_waits_for_the_pool() -> None:
     assert pool.used_bytes == 0
 
 
+@pytest.mark.parametrize("count", [2, 6, 30])
+@pytest.mark.parametrize("piece", [1_000, 16_384, 1 << 20])
+def test_large_frames_never_wait_for_one_another_for_ever(count: int, piece: int) -> None:
+    size = 200_000
+    pool = MemoryPool(250_000)
+    buffers = [ReceiveBuffer(size + 4, pool) for _ in range(count)]
+    streams = [Stream(frame(bytes([i]) * size), piece) for i in range(count)]
+    finished: list[int] = []
+    while len(finished) < count:
+        progress = 0
+        for i, (buffer, stream) in enumerate(zip(buffers, streams, strict=True)):
+            if not stream.data:
+                continue
+            try:
+                progress += buffer.receive(stream.recv_into)
+            except OutOfMemoryError:
+                continue
+            assert pool.used_bytes <= 250_000 + size
+            if (payload := buffer.next_frame()) is not None:
+                assert bytes(payload) == bytes([i]) * size
+                finished.append(i)
+                buffer.trim_to_start()
+        assert progress > 0, f"all wait, only {finished} were finished"
+    assert pool.used_bytes == 0
+
+
 def test_closing_gives_everything_back() -> None:
     pool = MemoryPool(1 << 20)
     buffer = ReceiveBuffer(1 << 20, pool)
