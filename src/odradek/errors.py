@@ -10,6 +10,7 @@ Ask first whose fault it is; the type answers::
     │   ├── RecordBatchTooLargeError  18
     │   ├── DisconnectedError         13  the way to a broker broke; the outcome is unknown
     │   ├── RequestTimedOutError      7   a broker did not answer in time
+    │   ├── UnsupportedVersionError   35  a broker lacks an API, or every version of it that we speak
     │   └── RecordsError              names each bad record
     │       ├── InvalidTimestampError 32
     │       └── InvalidRecordError    87  structure of a batch or of its records
@@ -84,6 +85,7 @@ __all__ = [
     "TimestampRegressionError",
     "UnexpectedAppendOffsetError",
     "UnsupportedRequestError",
+    "UnsupportedVersionError",
 ]
 
 
@@ -332,6 +334,13 @@ class RequestTimedOutError(ApiError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class UnsupportedVersionError(ApiError):
+    """A broker lacks an API, or every version of it that we speak."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNSUPPORTED_VERSION, message)
 
 
 class RecordsError(ApiError):

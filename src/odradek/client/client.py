@@ -17,10 +17,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from odradek.client.cluster import Cluster, TopicView
 from odradek.client.connections import Connections
+from odradek.client.errors import CallTimeoutError
 from odradek.client.options import ClientOptions
 from odradek.client.retry import Deadline, backoff_ms
 from odradek.clock import Clock, SystemClock
@@ -37,6 +38,9 @@ from odradek.protocol.schema import Message
 from odradek.protocol.versions import VersionRange
 
 __all__ = ["Client"]
+
+# Ten years: who says infinity means no less.
+MAX_TIMEOUT_S: Final = 315_360_000
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -96,6 +100,18 @@ class Client:
             self.clock, self.options.api_timeout_ms if timeout_ms is None else timeout_ms
         )
 
+    def deadline_after(self, timeout: float | None) -> Deadline:
+        """The same for a timeout in seconds, as callers of the public clients give it.
+
+        Raises:
+            ValueError: it is negative.
+        """
+        if timeout is None:
+            return self.deadline()
+        if not timeout >= 0:
+            raise ValueError(f"timeout={timeout!r}: expected seconds, at least 0, or None")
+        return self.deadline(int(min(timeout, MAX_TIMEOUT_S) * 1000))
+
     # Requests.
 
     async def ask(
@@ -146,11 +162,12 @@ class Client:
         deadline: Deadline,
         *,
         repeatable: bool = True,
+        lane: str = "",
     ) -> M:
         """A request for one broker."""
 
         async def connect() -> OutboundConnection:
-            return await self.connection_to(node_id, deadline)
+            return await self.connection_to(node_id, deadline, lane=lane)
 
         return await self._ask_through(
             connect, api_key, request, answer_type, deadline, repeatable=repeatable
@@ -180,8 +197,10 @@ class Client:
             connect, api_key, request, answer_type, deadline, repeatable=repeatable
         )
 
-    async def connection_to(self, node_id: int, deadline: Deadline) -> OutboundConnection:
-        """The connection to a broker.
+    async def connection_to(
+        self, node_id: int, deadline: Deadline, *, lane: str = ""
+    ) -> OutboundConnection:
+        """The connection to a broker; another `lane` is another connection, see `Connections`.
 
         Raises:
             ApiError: BROKER_NOT_AVAILABLE, the cluster has no such broker; or it does not answer.
@@ -192,7 +211,12 @@ class Client:
             raise ApiError(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"no broker {node_id}; there are: {known}"
             )
-        return await self._connections.to(node.host, node.port, deadline)
+        return await self._connections.to(node.host, node.port, deadline, lane=lane)
+
+    def opened_connection(self, node_id: int, *, lane: str = "") -> OutboundConnection | None:
+        """The connection to a broker if there is one already."""
+        node = self._cluster.nodes.get(node_id)
+        return None if node is None else self._connections.opened(node.host, node.port, lane)
 
     async def any_connection(self, deadline: Deadline) -> OutboundConnection:
         """A connection to whichever broker."""
@@ -227,7 +251,7 @@ class Client:
 
         Raises:
             ApiError: as `attempt` raised it, if trying again does not help.
-            RequestTimedOutError: the time is over; the message has the last failure.
+            CallTimeoutError: the time is over; the message has the last failure.
         """
         for pause_ms in self.pauses_ms():
             try:
@@ -236,7 +260,7 @@ class Client:
                 if not error.code.retriable:
                     raise
                 if deadline.left_ms() <= pause_ms:
-                    raise RequestTimedOutError(
+                    raise CallTimeoutError(
                         f"{what}: gave up after {deadline.timeout_ms} ms: {error}"
                     ) from error
                 needs_metadata = error.code.refresh_metadata

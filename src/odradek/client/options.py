@@ -23,21 +23,37 @@ class ClientOptions:
     request_timeout_ms: int = 30_000
     # One call with all its attempts: default.api.timeout.ms.
     api_timeout_ms: int = 60_000
+    # Doubles from the first to the second with each failure of an address in a row.
     connect_timeout_ms: int = 10_000
+    connect_timeout_max_ms: int = 30_000
+    # Pauses before an address that failed is tried again; they double in the same way.
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    # A connection that nobody uses for so long is closed; negative: never.
+    connections_max_idle_ms: int = 540_000
     # A topic that nobody knows may be one that was made a moment ago: how long to ask again.
     unknown_topic_timeout_ms: int = 3_000
     # Pauses between attempts double from the first to the last, each off by up to a fifth.
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    # Whether the bootstrap list is tried again when no known broker answers.
+    is_rebootstrapping: bool = True
+    # Requests that one connection may have unanswered.
+    max_in_flight: int = 5
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
     tls: ssl.SSLContext | None = None
 
-    def outbound(self) -> OutboundOptions:
+    def outbound(self, connect_timeout_ms: int | None = None) -> OutboundOptions:
         """The same for one connection."""
         return OutboundOptions(
             client_id=self.client_id,
-            connect_timeout_ms=self.connect_timeout_ms,
+            connect_timeout_ms=connect_timeout_ms or self.connect_timeout_ms,
             request_timeout_ms=self.request_timeout_ms,
+            max_in_flight=self.max_in_flight,
+            send_buffer_bytes=self.send_buffer_bytes,
+            receive_buffer_bytes=self.receive_buffer_bytes,
             tls=self.tls,
         )
 

@@ -27,6 +27,7 @@ from odradek.errors import (
     DisconnectedError,
     ErrorCode,
     RequestTimedOutError,
+    UnsupportedVersionError,
 )
 from odradek.network.memory_pool import MemoryPool
 from odradek.network.receive_buffer import START_BYTES, ReceiveBuffer
@@ -216,15 +217,14 @@ class OutboundConnection:
         """The newest version that both sides know, and that lies `within` the caller's range.
 
         Raises:
-            ApiError: UNSUPPORTED_VERSION, there is none.
+            UnsupportedVersionError: there is none.
         """
         ours, theirs = API_SUPPORT[api_key].parsed, self.versions(api_key)
         first = max(ours.first, theirs.first, within.first if within else 0)
         last = min(ours.last, theirs.last, within.last if within else ours.last)
         if first > last:
-            raise ApiError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"{api_key.name}: {self} serves {theirs}, we speak {within or ours}",
+            raise UnsupportedVersionError(
+                f"{api_key.name}: {self} serves {theirs}, we speak {within or ours}"
             )
         return last
 

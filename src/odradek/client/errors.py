@@ -1,0 +1,41 @@
+"""What a client raises besides the errors of the wire, which are `odradek.errors.ApiError`.
+
+::
+
+    ApiError
+    └── RequestTimedOutError
+        └── CallTimeoutError          a call's own time is over; also a TimeoutError
+            └── BufferExhaustedError  no room for a record within max.block.ms
+    OdradekError
+    ├── ClosedError                   used after close; also a RuntimeError
+    └── ForkedError                   used in a child process; also a RuntimeError
+"""
+
+from odradek.errors import OdradekError, RequestTimedOutError
+
+__all__ = ["BufferExhaustedError", "CallTimeoutError", "ClosedError", "ForkedError"]
+
+
+class CallTimeoutError(RequestTimedOutError, TimeoutError):
+    """A call did not succeed in its time; the message says what it waited for."""
+
+
+class BufferExhaustedError(CallTimeoutError):
+    """The buffer of a producer stayed full; the cluster takes less than is sent."""
+
+
+class ClosedError(OdradekError, RuntimeError):
+    """A client is used after it was closed."""
+
+    def __init__(self, what: str = "client") -> None:
+        super().__init__(f"the {what} is closed")
+
+
+class ForkedError(OdradekError, RuntimeError):
+    """A client is used in a child process, which shares the sockets and has no loop."""
+
+    def __init__(self, what: str = "client") -> None:
+        super().__init__(
+            f"this {what} was made before a fork; sockets cannot be shared with a child process: "
+            "make a new one in the child"
+        )
