@@ -1,0 +1,115 @@
+"""What administrators ask for: describe, list, delete a group, delete offsets of it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.member import MemberSummary
+from odradek.coordinator.group.removals import (
+    Removal,
+    apply_removal,
+    fail_removal,
+    make_removal,
+)
+from odradek.coordinator.group.states import GroupState
+from odradek.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
+from odradek.errors import ErrorCode
+
+__all__ = [
+    "GROUP_TYPE",
+    "GroupOverview",
+    "GroupSummary",
+    "Removal",
+    "apply_removal",
+    "decide_delete_group",
+    "decide_delete_offsets",
+    "describe",
+    "fail_removal",
+    "matches_filters",
+    "overview",
+]
+
+GROUP_TYPE: Final = "classic"
+
+
+class GroupSummary(NamedTuple):
+    """A group as `describe` shows it."""
+
+    state: str
+    protocol_type: str
+    protocol: str
+    members: Sequence[MemberSummary]
+
+
+class GroupOverview(NamedTuple):
+    """A group as `list` shows it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+def describe(group: Group) -> GroupSummary:
+    """State and members; protocol, subscriptions and assignments only of a Stable group."""
+    protocol = group.protocol_name if group.state is GroupState.STABLE else None
+    return GroupSummary(
+        group.state.value,
+        group.protocol_type or "",
+        protocol or "",
+        [member.summary(protocol) for member in group.members.values()],
+    )
+
+
+def overview(group: Group) -> GroupOverview:
+    """One line of a list."""
+    return GroupOverview(group.group_id, group.protocol_type or "", group.state.value)
+
+
+def matches_filters(group: Group, states: Sequence[str], types: Sequence[str]) -> bool:
+    """Whether a list with these filters shows the group; an empty filter lets all pass."""
+    if states and group.state.value.lower() not in map(str.lower, states):
+        return False
+    return not types or GROUP_TYPE in map(str.lower, types)
+
+
+def decide_delete_group(group: Group) -> ErrorCode | Removal:
+    """Remove an Empty group and its offsets.
+
+    Until the tombstones are written (`apply_removal`) or not (`fail_removal`), the group takes no
+    requests.
+    """
+    if group.is_dead:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not GroupState.EMPTY:
+        return ErrorCode.NON_EMPTY_GROUP
+    group.is_being_deleted = True
+    group.pending_members.clear()
+    return make_removal(group, group.offsets, is_group=True)
+
+
+def decide_delete_offsets(
+    group: Group, partitions: Iterable[tuple[str, int]]
+) -> tuple[ErrorCode, dict[tuple[str, int], ErrorCode], Removal]:
+    """Forget offsets of partitions that nobody in the group is subscribed to.
+
+    Returns:
+        The error of the request, those of the partitions, and what to write.
+    """
+    nothing = Removal([], [], False)
+    if group.is_dead:
+        return ErrorCode.GROUP_ID_NOT_FOUND, {}, nothing
+    is_empty = group.state is GroupState.EMPTY
+    if not is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return ErrorCode.NON_EMPTY_GROUP, {}, nothing
+    errors = {}
+    removed = []
+    for key in dict.fromkeys(partitions):
+        topics = group.subscribed_topics
+        if not is_empty and (topics is None or key[0] in topics):
+            errors[key] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            continue
+        errors[key] = ErrorCode.NONE
+        slot = group.offsets.get(key)
+        if slot is not None and (slot.committed is not None or slot.pending_count):
+            removed.append(key)
+    return ErrorCode.NONE, errors, make_removal(group, removed, is_group=False)

@@ -1,0 +1,374 @@
+"""One group: its members, their votes, its generation, its offsets.
+
+Invariants:
+
+- `votes[p]` is the number of members that list protocol `p`.
+- `awaiting_join_count` is the number of members with a parked JoinGroup.
+- A static member's id is `static_members[its instance id]`, and nobody else's.
+- `pending_sync` holds ids of members only, and is empty in Empty and PreparingRebalance.
+- While there are members, `leader_id` is one of them.
+
+This class keeps the books; when members come and go is decided by `joining`, `rebalance`,
+`syncing`, `leaving` and `sessions`. Protocol types other than `consumer` are as good: all their
+bytes are opaque.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from odradek.coordinator.config import GroupCoordinatorConfig
+from odradek.coordinator.group.decisions import (
+    Decision,
+    JoinedMember,
+    JoinReply,
+    SyncReply,
+    Ticket,
+    TimerKind,
+)
+from odradek.coordinator.group.member import Member, protocol_names
+from odradek.coordinator.group.records import GroupValue, MemberValue
+from odradek.coordinator.group.slots import OffsetSlot, TransactionalOffsets
+from odradek.coordinator.group.states import VALID_PREVIOUS, GroupState, check_transition
+from odradek.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from odradek.errors import ErrorCode, InvariantViolation
+
+__all__ = ["Group"]
+
+
+class Group:
+    """State of one group; edited by the functions of this package only."""
+
+    __slots__ = (
+        "awaiting_join_count",
+        "config",
+        "generation_id",
+        "group_id",
+        "has_new_member",
+        "has_registration",
+        "is_being_deleted",
+        "is_initial_join",
+        "is_storing",
+        "join_deadline_ms",
+        "join_remaining_ms",
+        "join_timer_due_ms",
+        "leader_id",
+        "members",
+        "offsets",
+        "partition",
+        "pending_members",
+        "pending_sync",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "subscribed_topics",
+        "sync_deadline_ms",
+        "sync_timer_due_ms",
+        "transactional",
+        "votes",
+    )
+
+    def __init__(
+        self, group_id: str, config: GroupCoordinatorConfig, *, wall_ms: int | None
+    ) -> None:
+        self.group_id = group_id
+        self.config = config
+        self.partition = -1  # Of the offsets topic; set by whoever keeps the groups.
+        self.state = GroupState.EMPTY
+        # Of the last transition. None: unknown, from an old record.
+        self.state_timestamp_ms = wall_ms
+        self.protocol_type: str | None = None  # None: a simple consumer's, offsets only.
+        self.protocol_name: str | None = None  # The assignment strategy of this generation.
+        self.generation_id = 0  # Rebalances so far.
+        self.leader_id: str | None = None  # Computes assignments; no partition leader is meant.
+        self.members: dict[str, Member] = {}  # In the order in which they came.
+        self.static_members: dict[str, str] = {}  # Instance id to member id.
+        self.pending_members: dict[str, int] = {}  # Ids handed out, not joined; their deadlines.
+        self.pending_sync: dict[str, None] = {}  # Got their JoinGroup answer, have not synced.
+        self.awaiting_join_count = 0
+        self.votes: dict[str, int] = {}
+        self.offsets: dict[tuple[str, int], OffsetSlot] = {}
+        self.transactional: TransactionalOffsets = {}
+        # None: unknown, which protects all topics from expiry.
+        self.subscribed_topics: frozenset[str] | None = None
+        # Somebody joined since the initial delay began: worth waiting for more.
+        self.has_new_member = False
+        self.is_initial_join = False  # The running join waits out its delay, whoever is there.
+        self.join_remaining_ms = 0  # What the initial delay may still be prolonged by.
+        self.join_deadline_ms: int | None = None
+        self.join_timer_due_ms: int | None = None
+        self.sync_deadline_ms: int | None = None
+        self.sync_timer_due_ms: int | None = None
+        # The leader's assignment of this generation is being written.
+        self.is_storing = False
+        # A registration record is in the log: removing the group takes a tombstone.
+        self.has_registration = False
+        self.is_being_deleted = False  # Its tombstones are being written.
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether no request may change it any more."""
+        return self.state is GroupState.DEAD or self.is_being_deleted
+
+    @property
+    def is_disposable(self) -> bool:
+        """Whether forgetting it loses nothing: a first join that was refused leaves such a one."""
+        return (
+            self.state is GroupState.EMPTY
+            and not self.has_registration
+            and not self.pending_members
+            and not self.offsets
+            and not self.transactional
+        )
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in VALID_PREVIOUS[GroupState.PREPARING_REBALANCE]
+
+    @property
+    def has_all_members_joined(self) -> bool:
+        return len(self.members) == self.awaiting_join_count and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The slowest member's; 0 without members."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def transition_to(self, target: GroupState, wall_ms: int) -> None:
+        """Raises:
+        InvariantViolation: `target` cannot follow the present state.
+        """
+        check_transition(self.group_id, self.state, target)
+        self.state = target
+        self.state_timestamp_ms = wall_ms
+
+    def bury(self) -> None:
+        """End its life here: removed, or coordinated elsewhere."""
+        self.state = GroupState.DEAD
+        self.is_being_deleted = False
+
+    def add_member(self, member: Member, join_ticket: Ticket = None) -> None:
+        """Let a member in.
+
+        Raises:
+            InvariantViolation: it does not fit in; its request should have been refused.
+        """
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        names = protocol_names(member.protocols)
+        if not self.supports_protocols(member.protocol_type, names):
+            raise InvariantViolation(
+                f"member {member.member_id!r} ({member.protocol_type}: {', '.join(names)}) does "
+                f"not fit into group {self.group_id!r} ({self.protocol_type}: {self.votes})"
+            )
+        assert member.member_id not in self.members
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self._count_votes(member, 1)
+        if join_ticket is not None:
+            member.join_ticket = join_ticket
+            self.awaiting_join_count += 1
+
+    def remove_member(self, member_id: str, error: ErrorCode, decision: Decision) -> None:
+        """Take a member out; requests of it that are parked get `error`."""
+        member = self.members.pop(member_id)
+        if member.join_ticket is not None:
+            self.awaiting_join_count -= 1
+            decision.replies.append((member.join_ticket, JoinReply(error, member_id)))
+            member.join_ticket = None
+        if member.sync_ticket is not None:
+            decision.replies.append((member.sync_ticket, SyncReply(error)))
+            member.sync_ticket = None
+        self._count_votes(member, -1)
+        if (
+            member.instance_id is not None
+            and self.static_members.get(member.instance_id) == member_id
+        ):
+            del self.static_members[member.instance_id]
+        self.discard_pending_sync(member_id)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+
+    def replace_static_member(self, old_id: str, new_id: str) -> Member:
+        """Give a static member another id, in the same place."""
+        member = self.members[old_id]
+        assert member.instance_id is not None
+        member.member_id = new_id
+        member.timer_due_ms = None  # Its timer rings under the old id, for nobody.
+        self.members = {m.member_id: m for m in self.members.values()}
+        self.static_members[member.instance_id] = new_id
+        if old_id in self.pending_sync:
+            del self.pending_sync[old_id]
+            self.pending_sync[new_id] = None
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        return member
+
+    def update_member(
+        self,
+        member: Member,
+        *,
+        protocols: Sequence[tuple[str, bytes]],
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+    ) -> None:
+        """Take over what a member says in another JoinGroup."""
+        self._count_votes(member, -1)
+        member.protocols = tuple(protocols)
+        self._count_votes(member, 1)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def park_join(self, member: Member, ticket: Ticket, decision: Decision) -> None:
+        """Answer a member's JoinGroup later; an earlier one of it is over."""
+        if member.join_ticket is None:
+            self.awaiting_join_count += 1
+        else:
+            reply = JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            decision.replies.append((member.join_ticket, reply))
+        member.join_ticket = ticket
+
+    def answer_join(
+        self, member: Member, reply: JoinReply, timer_ms: int, decision: Decision
+    ) -> None:
+        """Answer a parked JoinGroup; from now on the member has to show that it is alive."""
+        if member.join_ticket is not None:
+            self.awaiting_join_count -= 1
+            decision.replies.append((member.join_ticket, reply))
+            member.join_ticket = None
+        self.arm_session(member, timer_ms + member.session_timeout_ms, decision)
+
+    def answer_sync(
+        self, member: Member, reply: SyncReply, timer_ms: int, decision: Decision
+    ) -> None:
+        """Answer a parked SyncGroup; from now on the member has to show that it is alive."""
+        if member.sync_ticket is not None:
+            decision.replies.append((member.sync_ticket, reply))
+            member.sync_ticket = None
+        self.arm_session(member, timer_ms + member.session_timeout_ms, decision)
+
+    def arm_session(self, member: Member, deadline_ms: int, decision: Decision) -> None:
+        """Move a member's deadline, with a timer that rings no later."""
+        member.deadline_ms = deadline_ms
+        if member.timer_due_ms is None or deadline_ms < member.timer_due_ms:
+            member.timer_due_ms = deadline_ms
+            decision.timers.append(((TimerKind.SESSION, member.member_id), deadline_ms))
+
+    def discard_pending_sync(self, member_id: str) -> None:
+        """A member has synced, or is gone; after the last one nobody is late any more."""
+        if member_id in self.pending_sync:
+            del self.pending_sync[member_id]
+            if not self.pending_sync:
+                self.sync_deadline_ms = None
+
+    def supports_protocols(self, protocol_type: str, names: Mapping[str, None]) -> bool:
+        """Whether a member of that type with these protocols fits in."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(names)
+        if self.protocol_type != protocol_type:
+            return False
+        member_count = len(self.members)
+        return any(self.votes.get(name, 0) == member_count for name in names)
+
+    def candidate_protocols(self) -> set[str]:
+        """The protocols that every member supports."""
+        member_count = len(self.members)
+        return {name for name, count in self.votes.items() if count == member_count}
+
+    def select_protocol(self) -> str:
+        """The candidate most members like best; of several, the one voted for first.
+
+        Raises:
+            InvariantViolation: there are no members.
+        """
+        if not self.members:
+            raise InvariantViolation(f"group {self.group_id!r} has no members to select a protocol")
+        candidates = self.candidate_protocols()
+        ballots: dict[str, int] = {}
+        for member in self.members.values():
+            name = member.vote(candidates)
+            ballots[name] = ballots.get(name, 0) + 1
+        return max(ballots, key=ballots.__getitem__)
+
+    def init_next_generation(self, wall_ms: int) -> None:
+        """Begin a generation with the members there are, or become Empty."""
+        self.generation_id += 1
+        self.is_storing = False
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.subscribed_topics = self.compute_subscribed_topics()
+            self.transition_to(GroupState.COMPLETING_REBALANCE, wall_ms)
+        else:
+            self.protocol_name = None
+            self.subscribed_topics = self.compute_subscribed_topics()
+            self.transition_to(GroupState.EMPTY, wall_ms)
+
+    def compute_subscribed_topics(self) -> frozenset[str] | None:
+        """The topics somebody is subscribed to; None where that cannot be told."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        name = self.protocol_name
+        if self.members and name is None:
+            return None
+        return subscribed_topics(member.metadata(name or "") for member in self.members.values())
+
+    def current_members(self) -> list[JoinedMember]:
+        """What the leader assigns to.
+
+        Raises:
+            InvariantViolation: no protocol has been selected.
+        """
+        if self.protocol_name is None or self.state in (
+            GroupState.DEAD,
+            GroupState.PREPARING_REBALANCE,
+        ):
+            raise InvariantViolation(
+                f"group {self.group_id!r} is {self.state.value}: no protocol has been selected"
+            )
+        name = self.protocol_name
+        return [
+            JoinedMember(member.member_id, member.instance_id, member.metadata(name))
+            for member in self.members.values()
+        ]
+
+    def registration(self, assignments: Mapping[str, bytes]) -> GroupValue:
+        """The group as its record has it, with these assignments.
+
+        Raises:
+            InvariantViolation: there are members and no protocol.
+        """
+        name = self.protocol_name
+        if self.members and name is None:
+            raise InvariantViolation(f"group {self.group_id!r} has members, but no protocol")
+        members = [
+            MemberValue(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.metadata(name or ""),
+                assignments[member.member_id],
+            )
+            for member in self.members.values()
+        ]
+        return GroupValue(
+            self.protocol_type,
+            self.generation_id,
+            name,
+            self.leader_id,
+            self.state_timestamp_ms,
+            members,
+        )
+
+    def _count_votes(self, member: Member, change: int) -> None:
+        for name in protocol_names(member.protocols):
+            count = self.votes.get(name, 0) + change
+            if count:
+                self.votes[name] = count
+            else:
+                del self.votes[name]

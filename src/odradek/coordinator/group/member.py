@@ -1,0 +1,133 @@
+"""One member of a group."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from odradek.coordinator.group.decisions import Ticket
+from odradek.errors import InvariantViolation
+
+__all__ = ["Member", "MemberSummary", "protocol_names"]
+
+
+class MemberSummary(NamedTuple):
+    """A member as `describe` shows it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+def protocol_names(protocols: Iterable[tuple[str, bytes]]) -> dict[str, None]:
+    """The names alone, each once, in their order."""
+    return dict.fromkeys(name for name, _ in protocols)
+
+
+class Member:
+    """State of one member; edited by the functions of this package only."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "instance_id",
+        "is_new",
+        "join_ticket",
+        "member_id",
+        "protocol_type",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_ticket",
+        "timer_due_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        *,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocol_type: str,
+        protocols: Sequence[tuple[str, bytes]],
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id  # `group.instance.id` of a static member.
+        self.client_id = client_id
+        self.client_host = client_host
+        # How long a rebalance waits for it; both timeouts follow its newest JoinGroup.
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocol_type = protocol_type
+        self.protocols = tuple(protocols)  # Name and opaque metadata, its favourite first.
+        self.assignment = b""
+        self.join_ticket: Ticket = None  # Of its parked JoinGroup.
+        self.sync_ticket: Ticket = None  # Of its parked SyncGroup.
+        # Joined, and its first JoinGroup has not been answered: it cannot send heartbeats yet.
+        self.is_new = False
+        # When it counts as gone, in timer time; does not count while a request of it is parked,
+        # unless it is new.
+        self.deadline_ms = 0
+        # When its earliest timer rings. None: none is armed.
+        self.timer_due_ms: int | None = None
+
+    @property
+    def is_static(self) -> bool:
+        return self.instance_id is not None
+
+    @property
+    def is_awaiting_join(self) -> bool:
+        return self.join_ticket is not None
+
+    @property
+    def is_awaiting_sync(self) -> bool:
+        return self.sync_ticket is not None
+
+    def metadata(self, protocol_name: str) -> bytes:
+        """What the member sent along with `protocol_name`.
+
+        Raises:
+            InvariantViolation: it does not support that protocol.
+        """
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        raise InvariantViolation(
+            f"member {self.member_id!r} does not support protocol {protocol_name!r}, "
+            f"only {', '.join(protocol_names(self.protocols))}"
+        )
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """The candidate it likes best.
+
+        Raises:
+            InvariantViolation: it supports none of them.
+        """
+        for name, _ in self.protocols:
+            if name in candidates:
+                return name
+        raise InvariantViolation(
+            f"member {self.member_id!r} supports none of {sorted(candidates)}, "
+            f"only {', '.join(protocol_names(self.protocols))}"
+        )
+
+    def matches(self, protocols: Sequence[tuple[str, bytes]]) -> bool:
+        """Whether these are its protocols, in the same order with the same metadata."""
+        return self.protocols == tuple(protocols)
+
+    def summary(self, protocol_name: str | None) -> MemberSummary:
+        """What `describe` shows; without a protocol nothing of subscription and assignment."""
+        return MemberSummary(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            b"" if protocol_name is None else self.metadata(protocol_name),
+            b"" if protocol_name is None else self.assignment,
+        )

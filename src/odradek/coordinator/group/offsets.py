@@ -1,0 +1,281 @@
+"""Committed offsets: the commit lane from request to batch, and reading them back.
+
+A commit goes decide, persist, apply::
+
+    check_commit   may the sender commit?          moves its session deadline
+    build_commit   the batch to append             the partitions count as pending from here on
+    ... the driver appends the batch ...
+    apply_commit   the offsets are what is read    or fail_commit, and nothing happened
+
+Between the last two, readers see the old offset, or UNSTABLE_OFFSET_COMMIT if they asked for stable
+ones. A partition whose metadata is too long is never pending: it would stay so for ever.
+
+A batch of one plain record is the everyday case and the whole cost of a commit here, so most of it
+is bytes kept in the partition's slot (`slots`).
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final, TypeAlias
+
+from crc32c import crc32c
+
+from odradek.coordinator.group.decisions import Record
+from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.joining import check_member
+from odradek.coordinator.group.records import (
+    MAX_STRING_BYTES,
+    NO_TIMESTAMP,
+    OffsetAndMetadata,
+    encode_offset_value,
+)
+from odradek.coordinator.group.slots import OffsetSlot
+from odradek.coordinator.group.states import GroupState
+from odradek.errors import ErrorCode
+from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, LOG_OVERHEAD
+from odradek.records.builder import encode_record
+
+__all__ = [
+    "NO_OFFSET",
+    "CommitWrite",
+    "CommittedTopics",
+    "FetchedOffset",
+    "apply_commit",
+    "build_commit",
+    "check_commit",
+    "complete_transaction",
+    "fail_commit",
+    "fetch_all",
+    "fetch_offset",
+    "has_pending_commit",
+    "map_commit_error",
+]
+
+# (topic, ((partition, offset, leader epoch or -1, metadata), ...)), as a request lists them.
+CommittedTopics: TypeAlias = Sequence[tuple[str, Sequence[tuple[int, int, int, str | None]]]]
+
+# Offset, leader epoch, metadata, error code.
+FetchedOffset: TypeAlias = tuple[int, int, str, int]
+NO_OFFSET: Final[FetchedOffset] = (-1, -1, "", 0)
+_UNSTABLE: Final[FetchedOffset] = (-1, -1, "", int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
+
+# Base offset, length, leader epoch, magic, CRC: what the CRC does not cover.
+_HEAD: Final = Struct(">qiibI").pack
+# Attributes, last offset delta, both timestamps, producer id and epoch, sequence, record count.
+_TAIL: Final = Struct(">hiqqqhii").pack
+_HEAD_SIZE: Final = 21
+# Offset, leader epoch, metadata length, commit timestamp, header count.
+_PLAIN_VALUE: Final = Struct(">qihqx").pack
+_TAIL_LENGTH: Final = HEADER_SIZE - _HEAD_SIZE
+assert Struct(">hiqqqhii").size == _TAIL_LENGTH
+
+# Offset deltas of one byte.
+_DELTAS: Final = tuple(bytes((2 * delta,)) for delta in range(64))
+
+_COMMIT_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # It may be written all the same: the client commits again, and nothing is lost.
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+_NONE: Final = ErrorCode.NONE
+
+
+class CommitWrite:
+    """A commit on its way to the log."""
+
+    __slots__ = ("batch", "keys", "rejected", "slots", "values")
+
+    def __init__(
+        self,
+        batch: bytearray,
+        keys: list[tuple[str, int]],
+        slots: list[OffsetSlot],
+        values: list[OffsetAndMetadata],
+        rejected: set[tuple[str, int]] | None,
+    ) -> None:
+        self.batch = batch  # Complete but for the base offset; not compressed.
+        self.keys = keys
+        self.slots = slots
+        self.values = values
+        # Partitions whose metadata is too long: OFFSET_METADATA_TOO_LARGE, the rest is written.
+        self.rejected = rejected
+
+    @property
+    def count(self) -> int:
+        """Offsets in it."""
+        return len(self.values)
+
+    def records(self) -> list[Record]:
+        """What the batch holds, for a batch of another kind."""
+        return [
+            (slot.key, encode_offset_value(value))
+            for slot, value in zip(self.slots, self.values, strict=True)
+        ]
+
+
+def map_commit_error(error: ErrorCode) -> ErrorCode:
+    """The answer to OffsetCommit when its append failed with `error`."""
+    return _COMMIT_ERRORS.get(error, error)
+
+
+def check_commit(
+    group: Group, member_id: str, generation_id: int, instance_id: str | None, timer_ms: int
+) -> ErrorCode:
+    """Whether the sender may commit; a member that may is alive."""
+    member = group.members.get(member_id)
+    if member is None or instance_id is not None or group.is_being_deleted:
+        if group.is_dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and not member_id and instance_id is None:
+            # Somebody outside of the group, who must not fight its members.
+            return _NONE if group.state is GroupState.EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
+        error = check_member(group, member_id, instance_id)
+        if error is not _NONE:
+            return error
+        assert member is not None
+    if generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    member.deadline_ms = timer_ms + member.session_timeout_ms
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return _NONE
+
+
+def build_commit(
+    group: Group, topics: CommittedTopics, wall_ms: int, *, expire_ms: int = NO_TIMESTAMP
+) -> CommitWrite | None:
+    """Make one batch of all offsets that may be stored, and count them as pending.
+
+    Returns:
+        The write, or None if there is nothing to store: all metadata is too long.
+    """
+    offsets = group.offsets
+    keys: list[tuple[str, int]] = []
+    slots: list[OffsetSlot] = []
+    values: list[OffsetAndMetadata] = []
+    parts: list[bytes] = []
+    rejected: set[tuple[str, int]] | None = None
+    delta = 0
+    for topic, partitions in topics:
+        for partition, offset, leader_epoch, metadata in partitions:
+            key = (topic, partition)
+            if metadata and _is_too_long(metadata, group.config.max_metadata_size):
+                if rejected is None:
+                    rejected = set()
+                rejected.add(key)
+                continue
+            slot = offsets.get(key)
+            if slot is None:
+                slot = offsets[key] = OffsetSlot(group.group_id, topic, partition)
+            slot.pending_count += 1
+            value = OffsetAndMetadata(offset, leader_epoch, metadata or "", wall_ms, expire_ms)
+            if metadata or expire_ms != NO_TIMESTAMP or delta >= 64:
+                parts.append(encode_record(delta, 0, slot.key, encode_offset_value(value)))
+            else:
+                parts += (
+                    slot.front,
+                    _DELTAS[delta],
+                    slot.back,
+                    _PLAIN_VALUE(offset, leader_epoch, 0, wall_ms),
+                )
+            keys.append(key)
+            slots.append(slot)
+            values.append(value)
+            delta += 1
+    if not delta:
+        return None
+    region = _TAIL(0, delta - 1, wall_ms, wall_ms, -1, -1, -1, delta) + b"".join(parts)
+    length = len(region) + _HEAD_SIZE - LOG_OVERHEAD
+    batch = bytearray(_HEAD(0, length, -1, CURRENT_MAGIC, crc32c(region)))
+    batch += region
+    return CommitWrite(batch, keys, slots, values, rejected)
+
+
+def apply_commit(group: Group, write: CommitWrite, base_offset: int) -> None:
+    """The batch is durable at `base_offset`. Of two commits the one later in the log wins."""
+    if group.state is GroupState.DEAD:
+        return
+    for slot, value in zip(write.slots, write.values, strict=True):
+        slot.pending_count -= 1
+        # The same partition twice in one batch: the last counts, as it does when it is read.
+        if base_offset >= slot.record_offset:
+            slot.record_offset = base_offset
+            slot.committed = value
+
+
+def fail_commit(group: Group, write: CommitWrite) -> None:
+    """The batch was not written."""
+    for key, slot in zip(write.keys, write.slots, strict=True):
+        slot.pending_count -= 1
+        if slot.committed is None and not slot.pending_count and group.offsets.get(key) is slot:
+            del group.offsets[key]
+
+
+def has_pending_commit(group: Group, key: tuple[str, int]) -> bool:
+    """Whether a commit of the partition is being written, or waits for its transaction."""
+    slot = group.offsets.get(key)
+    if slot is not None and slot.pending_count:
+        return True
+    return any(key in staged for staged in group.transactional.values())
+
+
+def fetch_offset(group: Group, topic: str, partition: int, require_stable: bool) -> FetchedOffset:
+    """What is committed for a partition, as far as it is durable."""
+    if group.state is GroupState.DEAD:
+        return NO_OFFSET
+    key = (topic, partition)
+    if require_stable and has_pending_commit(group, key):
+        return _UNSTABLE
+    slot = group.offsets.get(key)
+    if slot is None or slot.committed is None:
+        return NO_OFFSET
+    committed = slot.committed
+    return committed.offset, committed.leader_epoch, committed.metadata, 0
+
+
+def fetch_all(
+    group: Group, require_stable: bool
+) -> list[tuple[str, list[tuple[int, int, int, str, int]]]]:
+    """Everything that is committed, by topic, each with its partition in front."""
+    if group.state is GroupState.DEAD:
+        return []
+    topics: dict[str, list[tuple[int, int, int, str, int]]] = {}
+    for (topic, partition), slot in group.offsets.items():
+        fetched = fetch_offset(group, topic, partition, require_stable)
+        if slot.committed is not None or fetched is _UNSTABLE:
+            topics.setdefault(topic, []).append((partition, *fetched))
+    return list(topics.items())
+
+
+def complete_transaction(group: Group, producer_id: int, *, is_commit: bool) -> None:
+    """A producer's transaction ended: its offsets count, or never were."""
+    staged = group.transactional.pop(producer_id, {})
+    if is_commit:
+        store_offsets(group, ((*key, *entry) for key, entry in staged.items()))
+
+
+def store_offsets(group: Group, entries: Iterable[tuple[str, int, int, OffsetAndMetadata]]) -> None:
+    """Take over durable offsets: (topic, partition, offset of their batch, value)."""
+    for topic, partition, record_offset, value in entries:
+        slot = group.offsets.get((topic, partition))
+        if slot is None:
+            slot = group.offsets[topic, partition] = OffsetSlot(group.group_id, topic, partition)
+        if record_offset >= slot.record_offset:
+            slot.record_offset = record_offset
+            slot.committed = value
+
+
+def _is_too_long(metadata: str, max_size: int) -> bool:
+    """The limit is in characters; a record's string has one of its own, in bytes."""
+    return len(metadata) > max_size or (
+        len(metadata) * 4 > MAX_STRING_BYTES and len(metadata.encode()) > MAX_STRING_BYTES
+    )

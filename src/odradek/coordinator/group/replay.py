@@ -1,0 +1,171 @@
+"""Reading a partition of the offsets topic: from its records to the groups they leave.
+
+The caller reads the log from its start and hands over every record, and every end of a transaction,
+in order; then `finish` makes the groups. What is not understood ends it with `ReplayError`: a
+partition served without one of its commits would tell a consumer to begin somewhere else. Keys of
+versions that newer brokers use say nothing about offsets, so they are passed over and counted.
+
+Rules:
+
+- The later record of a key wins; a tombstone removes it.
+- Offsets of a transaction count once its COMMIT marker is read, as if committed where their own
+  batch stands; one later in the log still wins. Those of a transaction that is open at the end wait
+  in the group.
+- A group with a registration is Stable, or Empty if that has no members. One that has offsets alone
+  is Empty without a protocol type: a simple consumer's.
+"""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from odradek.coordinator.config import GroupCoordinatorConfig
+from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.member import Member
+from odradek.coordinator.group.offsets import store_offsets
+from odradek.coordinator.group.records import (
+    GroupKey,
+    GroupValue,
+    OffsetAndMetadata,
+    OffsetKey,
+    parse_group_value,
+    parse_key,
+    parse_offset_value,
+)
+from odradek.coordinator.group.states import GroupState
+from odradek.errors import DecodeError, LogDataError
+
+__all__ = ["Replay", "ReplayError", "restore_group"]
+
+_Offsets: TypeAlias = dict[tuple[str, int], tuple[int, OffsetAndMetadata]]
+
+
+class ReplayError(LogDataError):
+    """A record that cannot be read, so that its partition cannot be served."""
+
+
+class Replay:
+    """A partition as far as it has been read."""
+
+    __slots__ = ("_config", "_offsets", "_registrations", "_transactional", "skipped_key_versions")
+
+    def __init__(self, config: GroupCoordinatorConfig) -> None:
+        self._config = config
+        self._registrations: dict[str, GroupValue] = {}
+        self._offsets: dict[str, _Offsets] = {}  # By group.
+        self._transactional: dict[int, dict[str, _Offsets]] = {}  # By producer id, then group.
+        # Records with keys of versions we do not know, counted by version.
+        self.skipped_key_versions: dict[int, int] = {}
+
+    def record(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        batch_offset: int,
+        producer_id: int = -1,
+        is_transactional: bool = False,
+    ) -> None:
+        """Take in the next record, of the batch that begins at `batch_offset`.
+
+        Raises:
+            ReplayError: it has no key, or cannot be read.
+        """
+        if key is None:
+            raise ReplayError(f"a record in the batch at offset {batch_offset} has no key")
+        try:
+            parsed = parse_key(key)
+            if isinstance(parsed, OffsetKey):
+                offsets = self._target(parsed.group_id, producer_id if is_transactional else None)
+                self._take_offset(offsets, parsed, value, batch_offset)
+            elif isinstance(parsed, GroupKey):
+                if value is None:
+                    self._registrations.pop(parsed.group_id, None)
+                else:
+                    # Read now, not at the end: what is wrong is found where it stands.
+                    self._registrations[parsed.group_id] = parse_group_value(value)
+            else:
+                counts = self.skipped_key_versions
+                counts[parsed] = counts.get(parsed, 0) + 1
+        except DecodeError as error:
+            raise ReplayError(
+                f"a record in the batch at offset {batch_offset} cannot be read: {error}"
+            ) from error
+
+    def marker(self, producer_id: int, is_commit: bool) -> None:
+        """Take in the end of a transaction."""
+        for group_id, staged in self._transactional.pop(producer_id, {}).items():
+            if is_commit:
+                offsets = self._target(group_id, None)
+                for key, entry in staged.items():
+                    known = offsets.get(key)
+                    if known is None or known[0] <= entry[0]:
+                        offsets[key] = entry
+
+    def finish(self, wall_ms: int) -> Iterator[Group]:
+        """Make the groups, one after another."""
+        open_offsets: dict[str, dict[int, _Offsets]] = {}
+        for producer_id, by_group in self._transactional.items():
+            for group_id, staged in by_group.items():
+                if staged:
+                    open_offsets.setdefault(group_id, {})[producer_id] = staged
+        with_offsets = [group_id for group_id, offsets in self._offsets.items() if offsets]
+        for group_id in dict.fromkeys((*self._registrations, *with_offsets, *open_offsets)):
+            registration = self._registrations.get(group_id)
+            if registration is None:
+                group = Group(group_id, self._config, wall_ms=wall_ms)
+            else:
+                group = restore_group(group_id, registration, self._config)
+            offsets = self._offsets.get(group_id, {})
+            store_offsets(group, ((*key, *entry) for key, entry in offsets.items()))
+            group.transactional = open_offsets.get(group_id, {})
+            yield group
+
+    def _target(self, group_id: str, producer_id: int | None) -> _Offsets:
+        if producer_id is None:
+            return self._offsets.setdefault(group_id, {})
+        return self._transactional.setdefault(producer_id, {}).setdefault(group_id, {})
+
+    @staticmethod
+    def _take_offset(
+        offsets: _Offsets, key: OffsetKey, value: bytes | None, batch_offset: int
+    ) -> None:
+        partition = (key.topic, key.partition)
+        if value is None:
+            offsets.pop(partition, None)
+        else:
+            offsets[partition] = (batch_offset, parse_offset_value(value))
+
+
+def restore_group(group_id: str, value: GroupValue, config: GroupCoordinatorConfig) -> Group:
+    """The group that a registration describes; sessions of its members begin with `on_loaded`."""
+    group = Group(group_id, config, wall_ms=value.state_timestamp_ms)
+    group.has_registration = True
+    group.protocol_type = value.protocol_type
+    group.generation_id = value.generation_id
+    if value.members and value.protocol_type is None:
+        raise ReplayError(f"group {group_id!r} has members, but no protocol type")
+    for stored in value.members:
+        # The one protocol that was chosen is all that is known; its next JoinGroup tells the rest.
+        protocols = ((value.protocol_name or "", stored.subscription),)
+        member = Member(
+            stored.member_id,
+            instance_id=stored.instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            rebalance_timeout_ms=stored.rebalance_timeout_ms,
+            session_timeout_ms=stored.session_timeout_ms,
+            protocol_type=value.protocol_type or "",
+            protocols=protocols,
+        )
+        member.assignment = stored.assignment
+        if stored.member_id in group.members:
+            raise ReplayError(f"group {group_id!r} has member {stored.member_id!r} twice")
+        group.add_member(member)
+    group.protocol_name = value.protocol_name
+    if group.members:
+        group.protocol_name = value.protocol_name or ""
+        group.state = GroupState.STABLE
+        if value.leader in group.members:
+            group.leader_id = value.leader
+    group.subscribed_topics = group.compute_subscribed_topics()
+    return group

@@ -1,0 +1,113 @@
+"""Who is alive: heartbeats, sessions that end, and a group that comes or goes with its coordinator.
+
+A heartbeat moves the member's deadline and touches nothing else. The timer that was armed before
+rings at its old time, finds the deadline moved and is armed for the new one: one timer per member
+and session timeout instead of one per heartbeat.
+"""
+
+from odradek.coordinator.group.decisions import (
+    Decision,
+    JoinReply,
+    Now,
+    SyncReply,
+    TimerKey,
+    TimerKind,
+)
+from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.joining import check_member
+from odradek.coordinator.group.rebalance import (
+    handle_departures,
+    maybe_prepare_rebalance,
+    on_join_timer,
+    on_sync_timer,
+)
+from odradek.coordinator.group.states import GroupState
+from odradek.errors import ErrorCode
+
+__all__ = ["heartbeat", "on_loaded", "on_timer", "unload"]
+
+_NONE = ErrorCode.NONE
+
+
+def heartbeat(
+    group: Group, member_id: str, generation_id: int, instance_id: str | None, timer_ms: int
+) -> ErrorCode:
+    """A member is alive."""
+    member = group.members.get(member_id)
+    if member is None or instance_id is not None or group.is_being_deleted:
+        if group.is_dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = check_member(group, member_id, instance_id)
+        if error is not _NONE:
+            return error
+        assert member is not None
+    if generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    member.deadline_ms = timer_ms + member.session_timeout_ms
+    # In CompletingRebalance all is well: REBALANCE_IN_PROGRESS there would restart a rebalance that
+    # is about to end.
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return _NONE
+
+
+def on_timer(group: Group, key: TimerKey, now: Now) -> Decision:
+    """A timer rang; it may be one that nobody waits for any more."""
+    decision = Decision()
+    if group.is_dead:
+        return decision
+    kind, member_id = key
+    match kind:
+        case TimerKind.SESSION:
+            _on_session_timer(group, member_id, now, decision)
+        case TimerKind.PENDING:
+            due_ms = group.pending_members.get(member_id)
+            if due_ms is not None and due_ms <= now.timer_ms:
+                del group.pending_members[member_id]
+                if group.state is GroupState.PREPARING_REBALANCE:
+                    handle_departures(group, "", now, decision)
+        case TimerKind.JOIN:
+            on_join_timer(group, now, decision)
+        case TimerKind.SYNC:
+            on_sync_timer(group, now, decision)
+    return decision
+
+
+def on_loaded(group: Group, now: Now) -> Decision:
+    """A group was read from its log: its members have one session timeout to show themselves."""
+    decision = Decision()
+    for member in group.members.values():
+        group.arm_session(member, now.timer_ms + member.session_timeout_ms, decision)
+    if len(group.members) > group.config.max_size:
+        why = f"{len(group.members)} members, group.max.size is {group.config.max_size}"
+        maybe_prepare_rebalance(group, why, now, decision)
+    return decision
+
+
+def unload(group: Group, now: Now) -> Decision:
+    """The group is coordinated elsewhere: whoever waits has to look for its coordinator."""
+    decision = Decision()
+    error = ErrorCode.NOT_COORDINATOR
+    for member in group.members.values():
+        if member.join_ticket is not None:
+            decision.replies.append((member.join_ticket, JoinReply(error, member.member_id)))
+            member.join_ticket = None
+        if member.sync_ticket is not None:
+            decision.replies.append((member.sync_ticket, SyncReply(error)))
+            member.sync_ticket = None
+    group.awaiting_join_count = 0
+    group.transition_to(GroupState.DEAD, now.wall_ms)
+    return decision
+
+
+def _on_session_timer(group: Group, member_id: str, now: Now, decision: Decision) -> None:
+    member = group.members.get(member_id)
+    if member is None or member.timer_due_ms is None or now.timer_ms < member.timer_due_ms:
+        return  # Gone, or a later one was armed since.
+    member.timer_due_ms = None
+    if now.timer_ms < member.deadline_ms:
+        group.arm_session(member, member.deadline_ms, decision)
+    elif member.is_new or not (member.is_awaiting_join or member.is_awaiting_sync):
+        group.remove_member(member_id, ErrorCode.UNKNOWN_MEMBER_ID, decision)
+        handle_departures(group, f"member {member_id} was silent too long", now, decision)
+    # Otherwise it waits for us. The answer arms its timer again.

@@ -1,0 +1,113 @@
+"""What follows when a group's registration was appended, or could not be."""
+
+import logging
+from typing import Final
+
+from odradek.coordinator.group.decisions import Decision, GroupWrite, JoinReply, Now, WriteKind
+from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.joining import PreviousMember
+from odradek.coordinator.group.rebalance import (
+    blank_assignments,
+    current_generation,
+    maybe_prepare_rebalance,
+)
+from odradek.coordinator.group.states import GroupState
+from odradek.coordinator.group.syncing import own_assignment
+from odradek.errors import ErrorCode
+
+__all__ = ["complete_write", "map_group_error"]
+
+_log = logging.getLogger(__name__)
+
+# What clients understand of an append that failed.
+_GROUP_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def map_group_error(error: ErrorCode) -> ErrorCode:
+    """The answer to JoinGroup or SyncGroup when the registration's append failed with `error`."""
+    return _GROUP_ERRORS.get(error, error)
+
+
+def complete_write(group: Group, write: GroupWrite, error: ErrorCode, now: Now) -> Decision:
+    """The append of `write` ended with `error`, as the log tells it."""
+    decision = Decision()
+    if error is ErrorCode.NONE:
+        group.has_registration = True
+    else:
+        _log.warning(
+            "group %s: its registration in generation %d (%s) was not written: %s",
+            group.group_id, write.generation_id, write.kind.value, error.name,
+        )  # fmt: skip
+    if write.kind is WriteKind.ASSIGNMENT:
+        _complete_assignment(group, write, map_group_error(error), now, decision)
+    elif write.kind is WriteKind.STATIC_MEMBER:
+        _complete_static_member(group, write, map_group_error(error), now, decision)
+    # EMPTY: the next registration says the same.
+    return decision
+
+
+def _complete_assignment(
+    group: Group, write: GroupWrite, error: ErrorCode, now: Now, decision: Decision
+) -> None:
+    if (
+        group.state is not GroupState.COMPLETING_REBALANCE
+        or group.generation_id != write.generation_id
+    ):
+        return  # Another rebalance began, whose JoinGroups or timer answer everybody.
+    group.is_storing = False
+    if error is not ErrorCode.NONE:
+        blank_assignments(group, error, now, decision)
+        why = f"the assignment could not be written: {error.name}"
+        maybe_prepare_rebalance(group, why, now, decision)
+        return
+    for member in group.members.values():
+        member.assignment = write.assignments[member.member_id]
+        if member.sync_ticket is not None:
+            group.answer_sync(member, own_assignment(group, member), now.timer_ms, decision)
+    group.transition_to(GroupState.STABLE, now.wall_ms)
+
+
+def _complete_static_member(
+    group: Group, write: GroupWrite, error: ErrorCode, now: Now, decision: Decision
+) -> None:
+    previous = write.previous
+    assert isinstance(previous, PreviousMember)
+    member = group.members.get(previous.new_id)
+    if (
+        member is None
+        or member.join_ticket is not write.ticket
+        or group.state is not GroupState.STABLE
+        or group.generation_id != write.generation_id
+    ):
+        return  # A rebalance began and has this JoinGroup now, or the member is gone, or Dead.
+    if error is not ErrorCode.NONE:
+        reply = JoinReply(error, "")
+        group.answer_join(member, reply, now.timer_ms, decision)
+        group.replace_static_member(previous.new_id, previous.old_id)
+        group.update_member(
+            member,
+            protocols=previous.protocols,
+            rebalance_timeout_ms=previous.rebalance_timeout_ms,
+            session_timeout_ms=previous.session_timeout_ms,
+        )
+        group.arm_session(member, now.timer_ms + member.session_timeout_ms, decision)
+        return
+    if previous.version >= 9:
+        is_leader = member.member_id == group.leader_id
+        reply = current_generation(group, member, with_members=is_leader)
+        reply = reply._replace(skip_assignment=is_leader)
+    else:
+        # Under its old id, so that a leader that is back does not assign again.
+        reply = current_generation(group, member, with_members=False)
+        reply = reply._replace(leader=previous.leader_id or "")
+    group.answer_join(member, reply, now.timer_ms, decision)
