@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.ports import free_ports
+
 __all__ = [
     "KAFKA_VERSIONS",
     "BrokerStartError",
@@ -32,7 +34,7 @@ KAFKA_VERSIONS = ("4.3.1", "3.9.1")
 _CLUSTER_ID = "b2RyYWRlay10ZXN0cy0wMQ"
 
 _START_TIMEOUT_S = 90  # a loaded machine of two cores takes 15 s
-_STOP_TIMEOUT_S = 30
+_STOP_TIMEOUT_S = 90
 _STARTED_LINE = "Kafka Server started"
 _PORT_TAKEN_LINE = "Address already in use"
 _START_ATTEMPTS = 3  # a free port found by asking may be taken before the broker binds it
@@ -165,7 +167,7 @@ def _lib_dir(version: str) -> Path:
 def _start(install: KafkaInstall, data_dir: Path, overrides: Mapping[str, str]) -> RunningBroker:
     log_path = data_dir / "broker.log"
     for _ in range(_START_ATTEMPTS):
-        port, controller_port = _free_ports(2)
+        port, controller_port = free_ports(2)
         properties_path = _write_properties(data_dir, port, controller_port, overrides)
         _format_storage(install, data_dir, properties_path)
         with log_path.open("wb") as log:
@@ -237,12 +239,3 @@ def _accepts(port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        # All open at once, so that they differ.
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

@@ -7,7 +7,6 @@ versions were sent to it (`requests_sent_by`), and its log.
 import contextlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,11 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.ports import free_port
+
 __all__ = ["OdradekBroker", "Requests", "running_odradek"]
 
-_START_TIMEOUT_S = 30
-_STOP_TIMEOUT_S = 30
-_QUIET_TIMEOUT_S = 20
+_START_TIMEOUT_S = 90
+_STOP_TIMEOUT_S = 90
+_QUIET_TIMEOUT_S = 60
 _READY = re.compile(r"^odradek: broker 0 ready on (?P<address>\S+:\d+)$", re.MULTILINE)
 _REQUEST_COUNT = re.compile(
     r"^kafka_network_requestmetrics_requests_total"
@@ -136,7 +137,7 @@ def running_odradek(
             `ApiKey`: ``{"PRODUCE": "3-12"}``.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
-    metrics_port = _free_port()
+    metrics_port = free_port()
     overrides = {"odradek.metrics.port": str(metrics_port), **(settings or {})}
     command = [sys.executable, "-m", "odradek.cli.main"]
     if advertise:
@@ -169,10 +170,3 @@ def _wait_until_ready(process: subprocess.Popen[bytes], out_path: Path, log_path
             return found["address"]
         time.sleep(0.02)
     raise AssertionError(f"Odradek did not start:\n{log_path.read_text(errors='replace')[-4000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port

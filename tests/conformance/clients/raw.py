@@ -13,7 +13,7 @@ from odradek.protocol.schema import Message
 
 __all__ = ["RawConnection"]
 
-_TIMEOUT_S = 30
+_TIMEOUT_S = 90
 
 
 class RawConnection:

@@ -19,7 +19,7 @@ from tests.support.odradek_broker import OdradekBroker
 
 pytestmark = pytest.mark.slow
 
-_TIMEOUT_S = 30
+_TIMEOUT_S = 90
 
 
 @pytest.fixture
