@@ -4,8 +4,7 @@ Uncompressed, the bytes are those the Java client writes for the same records.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import count
-from typing import Final, TypeAlias
+from typing import Final
 
 from crc32c import crc32c
 
@@ -25,9 +24,11 @@ from odradek.records.batch import (
     BatchHeader,
     Buffer,
 )
+from odradek.records.codec import encode_records
+from odradek.records.codec_encode import NewRecord, encode_record
 from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE, Codec, compress
-from odradek.records.record import Headers, Record, read_region
-from odradek.records.varint import decode_varint, decode_varlong, encode_varint, encode_varlong
+from odradek.records.record import Record, read_region
+from odradek.records.varint import decode_varint, decode_varlong, encode_varint
 from odradek.records.walk import walk_records
 
 __all__ = [
@@ -39,32 +40,8 @@ __all__ = [
     "rebuild_batch",
 ]
 
-# Timestamp, key, value, headers.
-NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
-
-_NULL: Final = encode_varint(-1)
 _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
-
-
-def encode_record(
-    offset_delta: int,
-    timestamp_delta: int,
-    key: Buffer | None,
-    value: Buffer | None,
-    headers: Headers = (),
-) -> bytes:
-    """Encodes one record of a batch, length included; the layout is in `malformed`."""
-    parts: list[Buffer] = [b"\x00", encode_varlong(timestamp_delta), encode_varint(offset_delta)]
-    for field in (key, value):
-        parts += (_NULL,) if field is None else (encode_varint(len(field)), field)
-    parts.append(encode_varint(len(headers)))
-    for name, content in headers:
-        encoded_name = name.encode("utf-8", "surrogateescape")
-        parts += (encode_varint(len(encoded_name)), encoded_name)
-        parts += (_NULL,) if content is None else (encode_varint(len(content)), content)
-    body = b"".join(parts)
-    return encode_varint(len(body)) + body
 
 
 def build_batch(
@@ -91,21 +68,17 @@ def build_batch(
         delete_horizon_ms: Takes the place of the base timestamp.
         offset_deltas: One per record, if they are not 0, 1, 2, ….
         last_offset_delta: If the last offsets of the batch have no records any more.
+
+    Raises:
+        TypeError, ValueError, RecordTooLargeError: See `codec_encode.encode_records_pure`.
     """
-    base_timestamp = delete_horizon_ms
-    max_timestamp = NO_TIMESTAMP
-    encoded = []
-    offset_delta = -1
-    numbered = zip(count() if offset_deltas is None else offset_deltas, records, strict=False)
-    for offset_delta, (timestamp, key, value, headers) in numbered:
-        if base_timestamp is None:
-            base_timestamp = timestamp
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
-        delta = timestamp - base_timestamp
-        encoded.append(encode_record(offset_delta, delta, key, value, headers))
-    assert encoded, "a batch has records; build_empty_batch makes one without"
-    assert base_timestamp is not None
+    items = records if isinstance(records, list) else list(records)
+    assert items, "a batch has records; build_empty_batch makes one without"
+    deltas = None if offset_deltas is None else list(offset_deltas)
+    batch, max_timestamp = encode_records(items, delete_horizon_ms, deltas, HEADER_SIZE)
+    base_timestamp = items[0][0] if delete_horizon_ms is None else delete_horizon_ms
+    if last_offset_delta is None:
+        last_offset_delta = len(items) - 1 if deltas is None else deltas[-1]
     attributes = int(codec)
     if log_append_time_ms is not None:
         attributes |= APPEND_TIME_MASK
@@ -123,16 +96,17 @@ def build_batch(
         magic=CURRENT_MAGIC,
         crc=0,
         attributes=attributes,
-        last_offset_delta=offset_delta if last_offset_delta is None else last_offset_delta,
+        last_offset_delta=last_offset_delta,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=len(encoded),
+        record_count=len(items),
     )
-    region = b"".join(encoded)
-    return _assemble(header, compress(codec, region, level) if codec else region)
+    if codec:
+        return _assemble(header, compress(codec, memoryview(batch)[HEADER_SIZE:], level))
+    return _seal(header, batch)
 
 
 def rebuild_batch(
@@ -221,6 +195,11 @@ def build_empty_batch(header: BatchHeader) -> bytearray:
 def _assemble(header: BatchHeader, region: Buffer) -> bytearray:
     batch = bytearray(HEADER_SIZE + len(region))
     batch[HEADER_SIZE:] = region
+    return _seal(header, batch)
+
+
+def _seal(header: BatchHeader, batch: bytearray) -> bytearray:
+    """Writes the header, with its length and checksum, in front of what is there."""
     HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LOG_OVERHEAD))
     crc = crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
     batch[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")

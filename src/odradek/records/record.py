@@ -18,12 +18,12 @@ from odradek.records.legacy import read_messages
 from odradek.records.malformed import malformed_record, malformed_region
 from odradek.records.varint import decode_varint, decode_varlong, wrap_int64
 
-__all__ = ["Headers", "Record", "read_records", "read_region"]
+__all__ = ["Fields", "Headers", "Record", "read_fields", "read_records", "read_region"]
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 # Timestamp delta, offset delta, key, value, headers.
-_Fields: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
+Fields: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
 
 
 class Record(NamedTuple):
@@ -66,7 +66,7 @@ def read_records(
     position = 0
     for index in range(header.record_count):
         try:
-            fields, position = _read_fields(region, position, len(region))
+            fields, position = read_fields(region, position, len(region))
         except (IndexError, InvalidRecordError):
             raise malformed_record(region, position, len(region), index) from None
         timestamp_delta, offset_delta, key, value, headers = fields
@@ -98,8 +98,12 @@ def read_region(
     return decompress(codec, stored, max_size=max_size, strict=strict)
 
 
-def _read_fields(region: bytes, position: int, region_end: int) -> tuple[_Fields, int]:
-    """Reads one record; any error means that it is malformed, whatever it says."""
+def read_fields(region: bytes, position: int, region_end: int) -> tuple[Fields, int]:
+    """Reads one record, and the position behind it.
+
+    Raises:
+        IndexError, InvalidRecordError: It is malformed; `malformed` says why.
+    """
     length, at = decode_varint(region, position, region_end)
     end = at + length
     if length <= 0 or end > region_end:
