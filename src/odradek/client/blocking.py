@@ -60,7 +60,7 @@ class LoopThread:
         Raises:
             RuntimeError: this is that thread.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_here():
             work.close()
             raise RuntimeError(
                 "a blocking call from a callback of the same client would wait for itself; "
@@ -73,6 +73,10 @@ class LoopThread:
             # Ctrl-C while waiting: nobody wants the result any more.
             future.cancel()
             raise
+
+    def is_here(self) -> bool:
+        """Whether this is that thread."""
+        return threading.current_thread() is self._thread
 
     def stop(self) -> None:
         """End the loop and wait for the thread."""

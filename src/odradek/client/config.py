@@ -215,6 +215,7 @@ def client_options(
     config: ClientConfig,
     *,
     max_in_flight: int = 5,
+    unknown_topic_timeout_ms: int = 3_000,
     ssl_context: ssl.SSLContext | None = None,
 ) -> ClientOptions:
     """What the core of a client reads, out of its settings.
@@ -241,6 +242,7 @@ def client_options(
         send_buffer_bytes=config.send_buffer_bytes,
         receive_buffer_bytes=config.receive_buffer_bytes,
         max_in_flight=max_in_flight,
+        unknown_topic_timeout_ms=unknown_topic_timeout_ms,
         tls=ssl_context or _ssl_context(config),
     )
 

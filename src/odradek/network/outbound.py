@@ -178,6 +178,11 @@ class OutboundConnection:
     def can_send(self) -> bool:
         return not self.is_closed and len(self._in_flight) < self._options.max_in_flight
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the broker has still to take bytes that were sent."""
+        return self._is_write_watched
+
     # Versions.
 
     async def negotiate(self) -> None:

@@ -1,0 +1,351 @@
+"""Where `send` puts records: an open batch per partition, within the memory of the buffer.
+
+`append` is all that happens on the caller's thread, so it does little: one tuple into one list,
+under one lock. Batches are encoded later, whole, by the loop (`sender`).
+
+A batch takes its memory when it is opened, as much as a full one, and gives it back when it has an
+outcome. If there is not enough, `append` says so and the caller waits, in turn with others who
+wait: otherwise one large record could starve behind many small ones.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Final
+
+from odradek.client.errors import BufferExhaustedError
+from odradek.client.partitioner import partition_of_key
+from odradek.client.producer.batch import Batch, PartitionQueue
+from odradek.client.producer.config import ProducerOptions
+from odradek.client.producer.delivery import Delivery, OutcomeOwner
+from odradek.client.producer.partitioning import Partitioner, choose_queue
+from odradek.errors import ApiError, ErrorCode, RecordTooLargeError
+from odradek.records.batch import HEADER_SIZE
+
+__all__ = ["Accumulator", "Headers", "TopicQueues"]
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+# What a record costs besides its bytes, at most: length, attributes, deltas, lengths, counts.
+RECORD_OVERHEAD: Final = 21
+# The same for a header: two lengths.
+_HEADER_OVERHEAD: Final = 10
+_MAX_TIMESTAMP: Final = 2**63 - 1
+
+_new_delivery: Any = tuple.__new__
+
+
+class TopicQueues:
+    """The queues of a topic, and the one that records without a key go to now."""
+
+    __slots__ = ("available", "queues", "sticky", "sticky_bytes", "topic", "topic_id", "used_s")
+
+    def __init__(self, topic: str, topic_id: bytes) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.queues: list[PartitionQueue] = []
+        # Those that have a leader; all, if none has.
+        self.available: Sequence[PartitionQueue] = ()
+        self.sticky: PartitionQueue | None = None
+        self.sticky_bytes = 0  # Since it was chosen.
+        self.used_s = 0.0  # When a batch was last opened.
+
+
+class Accumulator:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        owner: OutcomeOwner,
+        *,
+        now_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
+        rng: Random,
+        partitioner: Partitioner | None = None,
+    ) -> None:
+        self._options = options
+        self._owner = owner
+        self._lock = owner.lock
+        self._room = threading.Condition(owner.lock)
+        self._now_ms = now_ms
+        self._monotonic_s = monotonic_s
+        self._rng = rng
+        self._partitioner = partitioner
+        self._is_sticky_always = options.ignores_keys and partitioner is None
+        self._batch_size = options.batch_size
+        # A record above this is refused: it would not fit into a request, or never into the buffer.
+        self._max_record_bytes = min(options.max_request_size, options.buffer_memory)
+        self._linger_s = options.linger_ms / 1000
+        # Topics that may be sent to. Empty after close.
+        self.topics: dict[str, TopicQueues] = {}
+        # Queues with something to do, for the loop.
+        self.active: dict[PartitionQueue, None] = {}
+        # Batches without an outcome, oldest first.
+        self.incomplete: dict[Batch, None] = {}
+        self.free_bytes = options.buffer_memory
+        # Who waits for room, in turn; each ticket is how many bytes.
+        self._tickets: deque[list[int]] = deque()
+        self._async_waiters: deque[Callable[[], None]] = deque()
+        self.flushing_count = 0
+        self.is_closed = False
+        # Set by the loop: how to call it, and when it looks next.
+        self.wake: Callable[[], None] = lambda: None
+        self.is_woken = False
+        self.looks_at_s = float("inf")
+
+    # On the thread of the caller.
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp: int | None,
+        ticket: list[int] | None = None,
+    ) -> Delivery | None:
+        """Put a record into its batch; None if the topic is not known yet, or there is no room.
+
+        Args:
+            ticket: From `take_ticket`, if the caller has waited for room.
+
+        Raises:
+            RecordTooLargeError: it can never be sent.
+            ApiError: INVALID_PARTITIONS, the topic has no such partition.
+            TypeError: key, value or a header has a wrong type.
+        """
+        known = self.topics.get(topic)
+        if known is None:
+            return None
+        queue: PartitionQueue | None = None
+        if key is None:
+            key_size = -1
+            size = RECORD_OVERHEAD
+        else:
+            if type(key) is not bytes:
+                key = _as_bytes("key", key)
+            key_size = len(key)
+            size = RECORD_OVERHEAD + key_size
+        if value is None:
+            value_size = -1
+        else:
+            if type(value) is not bytes:
+                value = _as_bytes("value", value)
+            value_size = len(value)
+            size += value_size
+        if headers:
+            headers, header_bytes = _checked_headers(headers)
+            size += header_bytes
+        if partition is not None or self._partitioner is not None:
+            queue = self._chosen(known, key, value, partition)
+        elif key is not None and not self._is_sticky_always:
+            queues = known.queues
+            queue = queues[partition_of_key(key, len(queues))]
+        if timestamp is None:
+            timestamp = self._now_ms()
+        elif not 0 <= timestamp <= _MAX_TIMESTAMP:
+            raise ValueError(f"timestamp={timestamp!r}: expected milliseconds since 1970")
+        with self._lock:
+            if queue is None:
+                batch = known.sticky.open if known.sticky is not None else None
+                known.sticky_bytes += size
+            else:
+                batch = queue.open
+            if batch is None or batch.size + size > self._batch_size:
+                batch = self._open(known, queue, size, ticket)
+                if batch is None:
+                    return None
+            records = batch.records
+            index = len(records)
+            records.append((timestamp, key, value, headers))  # type: ignore[arg-type]  # a tuple
+            batch.size += size
+        delivery: Delivery = _new_delivery(
+            Delivery, (batch, index, timestamp, key_size, value_size)
+        )
+        return delivery
+
+    def take_ticket(self) -> list[int]:
+        """Begin to wait for room."""
+        ticket = [0]
+        with self._lock:
+            self._tickets.append(ticket)
+        return ticket
+
+    def drop_ticket(self, ticket: list[int]) -> None:
+        """End to wait for room, successfully or not."""
+        with self._lock:
+            self._tickets.remove(ticket)
+            self._tell_waiting()
+
+    def wait_for_room(self, ticket: list[int], timeout_s: float) -> bool:
+        """Block until the ticket's turn has come and there may be room."""
+        with self._lock:
+            self._ask_to_send()
+            return self._room.wait_for(lambda: self._is_turn(ticket), timeout_s)
+
+    def call_when_room(self, callback: Callable[[], None]) -> None:
+        """Have the loop told once that there may be room."""
+        with self._lock:
+            self._ask_to_send()
+            self._async_waiters.append(callback)
+
+    def has_turn(self, ticket: list[int]) -> bool:
+        """Whether `append` with this ticket may succeed."""
+        with self._lock:
+            return self._is_turn(ticket)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether somebody waits for room, so that no batch should linger."""
+        return bool(self._tickets)
+
+    def no_room(self, timeout_s: float) -> BufferExhaustedError:
+        """What to raise when it did not come."""
+        return BufferExhaustedError(
+            f"no room in the buffer within {timeout_s * 1000:.0f} ms: {self.free_bytes} of "
+            f"{self._options.buffer_memory} bytes (buffer.memory) are free; the cluster takes "
+            "records more slowly than they are sent"
+        )
+
+    def _is_turn(self, ticket: list[int]) -> bool:
+        if self.is_closed:
+            return True
+        return self._tickets[0] is ticket and ticket[0] <= self.free_bytes
+
+    def _ask_to_send(self) -> None:
+        if not self.is_woken:
+            self.is_woken = True
+            self.wake()
+
+    def _chosen(
+        self, known: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
+    ) -> PartitionQueue:
+        count = len(known.queues)
+        who = "a record"
+        if partition is None:
+            assert self._partitioner is not None, "the caller has looked"
+            partition = self._partitioner(known.topic, key, value, count)
+            who = "the partitioner"
+        if not isinstance(partition, int) or not 0 <= partition < count:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{who} chose partition {partition!r}, but topic {known.topic!r} has {count} "
+                "partitions, numbered from 0",
+            )
+        return known.queues[partition]
+
+    # With the lock held.
+
+    def _open(
+        self, known: TopicQueues, queue: PartitionQueue | None, size: int, ticket: list[int] | None
+    ) -> Batch | None:
+        """Close the full batch of a queue and open another; None if there is no room for it."""
+        if HEADER_SIZE + size > self._max_record_bytes:
+            raise RecordTooLargeError(
+                f"a record for topic {known.topic!r} has {HEADER_SIZE + size} bytes; at most "
+                f"{self._max_record_bytes} (max.request.size, buffer.memory) can be sent"
+            )
+        is_sticky = queue is None
+        if queue is None:
+            queue = self._sticky_queue(known, size)
+            batch = queue.open
+            if batch is not None and batch.size + size <= self._batch_size:
+                return batch
+        memory_bytes = min(max(self._batch_size, HEADER_SIZE + size), self._options.buffer_memory)
+        if self._tickets and (ticket is None or self._tickets[0] is not ticket):
+            has_room = False  # Others came first.
+        else:
+            has_room = memory_bytes <= self.free_bytes
+        if ticket is not None:
+            ticket[0] = memory_bytes
+        if self.is_closed or not has_room:
+            if is_sticky:
+                known.sticky_bytes -= size
+            return None
+        self.free_bytes -= memory_bytes
+        if queue.open is not None:
+            self.close_batch(queue)
+        now_s = known.used_s = self._monotonic_s()
+        batch = queue.open = Batch(
+            self._owner,
+            queue,
+            created_s=now_s,
+            deadline_s=now_s + self._options.delivery_timeout_ms / 1000,
+            memory_bytes=memory_bytes,
+        )
+        self.active[queue] = None
+        self.incomplete[batch] = None
+        # A loop that looks before this batch is due finds it by itself.
+        if not self.is_woken and (queue.closed or now_s + self._linger_s < self.looks_at_s):
+            self.is_woken = True
+            self.wake()
+        return batch
+
+    def _sticky_queue(self, known: TopicQueues, size: int) -> PartitionQueue:
+        """The queue for records without a key; another one if this one had its share."""
+        queue = known.sticky
+        if queue is None or HEADER_SIZE + known.sticky_bytes > self._batch_size:
+            queue = choose_queue(known.available, self._rng, is_adaptive=self._options.is_adaptive)
+            if known.sticky is not None and known.sticky.open is not None:
+                self.close_batch(known.sticky)
+            known.sticky = queue
+            known.sticky_bytes = size
+        return queue
+
+    def close_batch(self, queue: PartitionQueue) -> None:
+        """Let no more records into the open batch of a queue."""
+        batch = queue.open
+        assert batch is not None, "the caller has looked"
+        queue.open = None
+        batch.record_count = len(batch.records)
+        queue.closed.append(batch)
+
+    def free(self, batch: Batch) -> None:
+        """Take the memory of a batch back."""
+        self.free_bytes += batch.memory_bytes
+        batch.memory_bytes = 0
+        self.incomplete.pop(batch, None)
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        if self._tickets:
+            self._room.notify_all()
+            while self._async_waiters:
+                self._async_waiters.popleft()()
+
+    def close(self) -> None:
+        """Take no more records; who waits for room is told."""
+        self.is_closed = True
+        self.topics = {}
+        self._room.notify_all()
+        while self._async_waiters:
+            self._async_waiters.popleft()()
+
+
+def _as_bytes(what: str, given: object) -> bytes:
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(
+        f"{what} is a {type(given).__name__}, expected bytes or None; encode it, or give the "
+        f"producer a {what}_serializer"
+    )
+
+
+def _checked_headers(
+    headers: Headers,
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    """Headers as the encoder wants them, and an upper bound of their bytes."""
+    checked = []
+    size = 0
+    for name, content in headers:
+        if not isinstance(name, str):
+            raise TypeError(f"the key of a header is a {type(name).__name__}, expected str")
+        if content is not None and type(content) is not bytes:
+            content = _as_bytes("the value of a header", content)
+        checked.append((name, content))
+        size += len(name.encode("utf-8", "surrogateescape")) + _HEADER_OVERHEAD
+        size += len(content) if content is not None else 0
+    return tuple(checked), size

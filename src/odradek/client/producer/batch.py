@@ -1,0 +1,257 @@
+"""A batch on its way, and the queue of a partition: what has a number, and what may go next.
+
+With idempotence a partition counts its records. Rules:
+
+1. A batch gets its number when it first leaves, and keeps it byte for byte when it is sent again.
+2. A batch that comes back goes to the front, in order of the numbers; it leaves again only when no
+   batch before it is without an answer. New ones may leave behind up to five unanswered.
+3. A batch that is given up after it may have been written leaves a hole in the numbers. So does a
+   broker that forgot the producer. Then the partition begins anew with a higher epoch from 0, but
+   not before the fate of every batch that left is known: each is answered, or refused as out of
+   order, which proves that it is not in the log.
+
+Example of rule 3: 0-9, 10-19 and 20-29 are in flight and 0-9 is given up. If the log has it,
+10-19 is accepted; if not, it is refused as out of order, like 20-29. Only then is it safe to send
+both again as 0-9 and 10-19 of the next epoch: earlier, and the log could hold them twice.
+"""
+
+from collections import deque
+from typing import Final
+
+from crc32c import crc32c
+
+from odradek.client.producer.delivery import Outcome, OutcomeOwner
+from odradek.model import NO_LEADER
+from odradek.records.batch import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    HEADER_SIZE,
+    PRODUCER_EPOCH_POSITION,
+    PRODUCER_ID_POSITION,
+    increment_sequence,
+)
+from odradek.records.builder import NewRecord, build_batch
+from odradek.records.compression import Codec
+
+__all__ = ["MAX_UNANSWERED", "NO_SEQUENCE", "Batch", "PartitionQueue"]
+
+NO_SEQUENCE: Final = -1
+# Brokers remember the last five batches of a producer.
+MAX_UNANSWERED: Final = 5
+
+
+class Batch(Outcome):
+    """Records of one partition that travel together."""
+
+    __slots__ = (
+        "attempts",
+        "created_s",
+        "deadline_s",
+        "encoded",
+        "is_in_flight",
+        "is_maybe_stored",
+        "memory_bytes",
+        "producer_epoch",
+        "producer_id",
+        "queue",
+        "record_count",
+        "records",
+        "sequence",
+        "size",
+    )
+
+    def __init__(
+        self,
+        owner: OutcomeOwner,
+        queue: "PartitionQueue",
+        *,
+        created_s: float,
+        deadline_s: float,
+        memory_bytes: int,
+    ) -> None:
+        super().__init__(owner, queue.topic, queue.partition)
+        self.queue = queue
+        self.records: list[NewRecord] = []
+        # Set when the batch is closed; the records go once they are encoded and answered.
+        self.record_count = 0
+        self.size = HEADER_SIZE  # Upper bound of its bytes, uncompressed.
+        self.created_s = created_s  # In the loop's time, as is the deadline.
+        self.deadline_s = deadline_s
+        self.memory_bytes = memory_bytes  # Its part of buffer.memory.
+        self.encoded: bytearray | None = None
+        self.attempts = 0
+        self.is_in_flight = False
+        # Whether an attempt ended without an answer that says otherwise.
+        self.is_maybe_stored = False
+        self.sequence = NO_SEQUENCE
+        self.producer_id = -1
+        self.producer_epoch = -1
+
+    def encode(self, codec: Codec, level: int | None) -> bytearray:
+        """Its bytes, made once."""
+        if self.encoded is None:
+            self.encoded = build_batch(
+                self.records,
+                codec=codec,
+                level=level,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.sequence,
+            )
+        return self.encoded
+
+    def halves(self) -> "tuple[Batch, Batch]":
+        """Two batches with the same records, numbers, deadline and memory, in the place of it."""
+        middle = (self.record_count + 1) // 2
+        halves = []
+        first_memory = self.memory_bytes // 2
+        for records, sequence, memory_bytes in (
+            (self.records[:middle], self.sequence, first_memory),
+            (
+                self.records[middle:],
+                NO_SEQUENCE
+                if self.sequence == NO_SEQUENCE
+                else increment_sequence(self.sequence, middle),
+                self.memory_bytes - first_memory,
+            ),
+        ):
+            half = Batch(
+                self.owner,
+                self.queue,
+                created_s=self.created_s,
+                deadline_s=self.deadline_s,
+                memory_bytes=memory_bytes,
+            )
+            half.records = records
+            half.record_count = len(records)
+            half.size = self.size // 2 + HEADER_SIZE
+            half.attempts = self.attempts
+            half.number(self.producer_id, self.producer_epoch, sequence)
+            halves.append(half)
+        first, second = halves
+        self.split(first, second, middle)
+        return first, second
+
+    def number(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
+        """Give it an identity, in its bytes too if there are any."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.sequence = sequence
+        if self.encoded is None:
+            return
+        # A copy: the old bytes may still wait in the queue of a socket.
+        encoded = bytearray(self.encoded)
+        encoded[PRODUCER_ID_POSITION:PRODUCER_EPOCH_POSITION] = producer_id.to_bytes(8, "big")
+        end = PRODUCER_EPOCH_POSITION + 6
+        encoded[PRODUCER_EPOCH_POSITION:end] = producer_epoch.to_bytes(
+            2, "big"
+        ) + sequence.to_bytes(4, "big")
+        crc = crc32c(memoryview(encoded)[ATTRIBUTES_POSITION:])
+        encoded[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
+        self.encoded = encoded
+
+
+class PartitionQueue:
+    """Batches of one partition: one open, some closed, some sent. See the module's docstring.
+
+    `open` and `closed` are guarded by the producer's lock; the rest belongs to the loop.
+    """
+
+    __slots__ = (
+        "closed",
+        "in_flight_count",
+        "is_broken",
+        "leader",
+        "next_sequence",
+        "open",
+        "partition",
+        "producer_epoch",
+        "producer_id",
+        "retry_at_s",
+        "topic",
+        "unanswered",
+    )
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.open: Batch | None = None
+        # To be sent, in order; those that come back are at the front.
+        self.closed: deque[Batch] = deque()
+        # Numbered and without an outcome, in order of the numbers: in flight, or come back.
+        self.unanswered: list[Batch] = []
+        self.in_flight_count = 0
+        self.leader = NO_LEADER  # The broker to send to, as far as is known.
+        self.retry_at_s = 0.0
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.next_sequence = 0
+        # Its numbers have a hole: rule 3.
+        self.is_broken = False
+
+    @property
+    def is_idle(self) -> bool:
+        return self.open is None and not self.closed and not self.in_flight_count
+
+    def may_leave(self, batch: Batch, *, max_unanswered: int) -> bool:
+        """Whether the numbers let the first closed batch leave now."""
+        if batch.sequence != NO_SEQUENCE:
+            if self.is_broken and (self.in_flight_count or not batch.is_maybe_stored):
+                return False
+            return self.unanswered[0] is batch
+        return not self.is_broken and len(self.unanswered) < max_unanswered
+
+    def needs_new_epoch(self) -> bool:
+        """Whether the numbers are broken and no batch can be in the log under the old ones.
+
+        If the first is not there, none behind it is: brokers take them in order only.
+        """
+        return (
+            self.is_broken
+            and not self.in_flight_count
+            and not (self.unanswered and self.unanswered[0].is_maybe_stored)
+        )
+
+    def begin_anew(self, producer_id: int, producer_epoch: int) -> None:
+        """Count from 0 as another producer; what was refused gets new numbers."""
+        self.is_broken = False
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.next_sequence = 0
+        for batch in self.unanswered:
+            batch.is_maybe_stored = False
+            batch.number(producer_id, producer_epoch, self.next_sequence)
+            self.next_sequence = increment_sequence(self.next_sequence, batch.record_count)
+
+    def number(self, batch: Batch) -> None:
+        """Give a batch that leaves for the first time its numbers."""
+        batch.number(self.producer_id, self.producer_epoch, self.next_sequence)
+        self.next_sequence = increment_sequence(self.next_sequence, batch.record_count)
+        self.unanswered.append(batch)
+
+    def come_back(self, batch: Batch) -> None:
+        """Put a batch to the front again; the caller holds the lock."""
+        if batch.sequence == NO_SEQUENCE:
+            self.closed.appendleft(batch)
+            return
+        place = self.unanswered.index(batch)
+        position = 0
+        for waiting in self.closed:
+            if waiting.sequence == NO_SEQUENCE or self.unanswered.index(waiting) > place:
+                break
+            position += 1
+        self.closed.insert(position, batch)
+
+    def replace(self, batch: Batch, halves: tuple[Batch, Batch]) -> None:
+        """Put the halves of a batch to the front in its place; the caller holds the lock."""
+        if batch.sequence != NO_SEQUENCE:
+            place = self.unanswered.index(batch)
+            self.unanswered[place : place + 1] = halves
+        first, second = halves
+        self.come_back(second)
+        self.come_back(first)
+
+    def forget(self, batch: Batch) -> None:
+        """Take out a batch that has its outcome."""
+        if batch.sequence != NO_SEQUENCE and batch in self.unanswered:
+            self.unanswered.remove(batch)

@@ -1,0 +1,155 @@
+"""`odradek.Producer`: sends records, for plain scripts and threads."""
+
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from odradek.client.blocking import Blocking, blocking
+from odradek.client.errors import ClosedError
+from odradek.client.producer import producer as awaited
+from odradek.client.producer.accumulator import Headers
+from odradek.client.producer.delivery import Delivery
+from odradek.client.producer.partitioning import Partitioner
+from odradek.client.retry import Deadline
+from odradek.clock import SystemClock
+
+__all__ = ["Producer"]
+
+
+class Producer(Blocking[awaited.Producer]):
+    """Sends records to a cluster: in batches, in order, each once.
+
+    ::
+
+        with Producer(bootstrap_servers="localhost:9092", linger_ms=5) as producer:
+            delivery = producer.send("orders", key=b"k", value=b"v", headers=[("h", b"1")])
+            print(delivery.result().offset)
+
+    `send` returns as soon as the record is in the buffer; `flush`, and leaving the block, deliver
+    the rest. May be used by several threads.
+
+    Args: As `odradek.aio.Producer`. `on_error`, callbacks and acknowledgements of interceptors run
+        on the producer's own thread: what they do must not wait.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used.
+    """
+
+    _what = "producer"
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        key_serializer: awaited.Serializer | None = None,
+        value_serializer: awaited.Serializer | None = None,
+        interceptors: Sequence[awaited.Interceptor] = (),
+        on_error: Callable[[awaited.FailedRecords], object] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        **keywords: object,
+    ) -> None:
+        core = awaited.Producer(
+            config,
+            partitioner=partitioner,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+            on_error=on_error,
+            ssl_context=ssl_context,
+            **keywords,
+        )
+        super().__init__(core)
+        self._append = core.accumulator.append
+        self._is_plain = core.is_plain
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Delivery:
+        """Put a record into the buffer.
+
+        Waits, up to `max.block.ms`, for what the cluster tells of the topic, and for room.
+
+        Args:
+            value: Bytes or None, or what `value_serializer` takes.
+            key: The same; decides the partition.
+            headers: Pairs of a name and bytes.
+            partition: Chosen by the key if not given, or by the producer if there is none.
+            timestamp: Milliseconds since 1970; now if not given.
+
+        Returns:
+            What can be asked for the `RecordMetadata` (`result`), and need not be.
+
+        Raises:
+            RecordTooLargeError: it can never be sent.
+            BufferExhaustedError: the cluster takes too little, the buffer stayed full.
+            ApiError: the topic or the partition is not there.
+            ClosedError: the producer is closed.
+        """
+        if self._fork_guard.is_child:
+            self._fork_guard.check()
+        if headers is None:
+            headers = ()
+        if not self._is_plain:
+            topic, value, key, headers, partition, timestamp = self._core.prepare(
+                topic, value, key, headers, partition, timestamp
+            )
+        delivery = self._append(topic, value, key, headers, partition, timestamp)
+        if delivery is None:
+            return self._send_late(topic, value, key, headers, partition, timestamp)
+        return delivery
+
+    def _send_late(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> Delivery:
+        """Wait for the topic and for room."""
+        self._check_usable()
+        core = self._core
+        deadline = Deadline(SystemClock(), core.max_block_ms)
+        accumulator = core.accumulator
+        if topic not in accumulator.topics:
+            self._call(core.know_topic(topic))
+            delivery = accumulator.append(topic, value, key, headers, partition, timestamp)
+            if delivery is not None:
+                return delivery
+        ticket = accumulator.take_ticket()
+        try:
+            while True:
+                delivery = accumulator.append(
+                    topic, value, key, headers, partition, timestamp, ticket
+                )
+                if delivery is not None:
+                    return delivery
+                if accumulator.is_closed:
+                    raise ClosedError(self._what)
+                self._refuse_own_thread()
+                if not accumulator.wait_for_room(ticket, deadline.left_ms() / 1000):
+                    raise core.no_room()
+        finally:
+            accumulator.drop_ticket(ticket)
+
+    def _refuse_own_thread(self) -> None:
+        if self._thread.is_here():
+            raise RuntimeError(
+                "the buffer is full, and a callback on the producer's own thread cannot wait "
+                "for room; send from another thread"
+            )
+
+    flush = blocking(awaited.Producer.flush)
+    partitions_for = blocking(awaited.Producer.partitions_for)
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of this producer, under the names of Kafka's `producer-metrics`."""
+        return self._core.metrics()

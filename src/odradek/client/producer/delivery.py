@@ -1,0 +1,242 @@
+"""What becomes of a record: a light handle per record, one outcome per batch.
+
+`send` makes a handle for every record, so a handle is a bare tuple: the batch, the record's place
+in it, and what only this record knows. The outcome, and whoever waits for it, belong to the batch.
+
+A batch that a broker found too large is split in halves. Its handles stay: they find their record
+in the half that has it, however often that is split again.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+from odradek.client.errors import CallTimeoutError
+from odradek.errors import OdradekError
+
+__all__ = ["Delivery", "Outcome", "OutcomeOwner", "RecordMetadata"]
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is."""
+
+    topic: str
+    partition: int
+    offset: int  # -1 if nobody told: acks=0, or the broker had it from an earlier attempt.
+    timestamp: int  # The broker's if the topic has append time.
+    serialized_key_size: int  # -1 for no key.
+    serialized_value_size: int  # -1 for no value.
+
+
+class OutcomeOwner:
+    """What the outcomes of one producer share."""
+
+    __slots__ = ("lock", "loop", "thread_id")
+
+    def __init__(self) -> None:
+        # Guards who waits; the producer's own state as well, so that `send` takes one lock.
+        self.lock = threading.Lock()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.thread_id = 0
+
+    def is_here(self) -> bool:
+        """Whether this is the thread of the loop."""
+        return threading.get_ident() == self.thread_id
+
+
+class Outcome:
+    """Whether a batch of records was written, and where. Decided once, on the loop."""
+
+    __slots__ = (
+        "_callbacks",
+        "_event",
+        "_first_count",
+        "_halves",
+        "append_time_ms",
+        "base_offset",
+        "error",
+        "is_done",
+        "owner",
+        "partition",
+        "topic",
+    )
+
+    def __init__(self, owner: OutcomeOwner, topic: str, partition: int) -> None:
+        self.owner = owner
+        self.topic = topic
+        self.partition = partition
+        self.is_done = False
+        self.base_offset = -1
+        self.append_time_ms = -1
+        self.error: OdradekError | None = None
+        self._event: threading.Event | None = None
+        self._callbacks: list[Callable[[], object]] | None = None
+        self._halves: tuple[Outcome, Outcome] | None = None
+        self._first_count = 0  # Records of the first half.
+
+    def finish(
+        self,
+        *,
+        base_offset: int = -1,
+        append_time_ms: int = -1,
+        error: OdradekError | None = None,
+    ) -> bool:
+        """Decide it and tell who waits; False if it was decided before."""
+        with self.owner.lock:
+            if self.is_done:
+                return False
+            self.base_offset = base_offset
+            self.append_time_ms = append_time_ms
+            self.error = error
+            self.is_done = True
+            callbacks, self._callbacks = self._callbacks, None
+        if self._event is not None:
+            self._event.set()
+        for callback in callbacks or ():
+            callback()
+        return True
+
+    def split(self, first: "Outcome", second: "Outcome", first_count: int) -> None:
+        """Let two halves decide it: it is done when both are."""
+        self._halves = (first, second)
+        self._first_count = first_count
+
+        def half_is_done() -> None:
+            if first.is_done and second.is_done:
+                self.finish(error=first.error or second.error)
+
+        first.when_done(half_is_done)
+        second.when_done(half_is_done)
+
+    def find(self, index: int) -> "tuple[Outcome, int]":
+        """The outcome that has a record, and the record's place in it."""
+        if self._halves is None:
+            return self, index
+        first, second = self._halves
+        if index < self._first_count:
+            return first.find(index)
+        return second.find(index - self._first_count)
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call back on the loop's thread; at once if it is done."""
+        with self.owner.lock:
+            if not self.is_done:
+                if self._callbacks is None:
+                    self._callbacks = []
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def wait(self, timeout: float | None) -> None:
+        """Block until it is done.
+
+        Raises:
+            CallTimeoutError: not in time.
+            RuntimeError: this is the loop's thread, which would have to decide it.
+        """
+        if self.owner.is_here():
+            raise RuntimeError(
+                "the outcome is not known yet, and waiting here would keep it from coming: "
+                "await the delivery, or add a callback"
+            )
+        with self.owner.lock:
+            if self.is_done:
+                return
+            if self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        if not event.wait(timeout):
+            raise CallTimeoutError(
+                f"no outcome of a record for {self.topic}-{self.partition} within {timeout} s"
+            )
+
+
+class Delivery(tuple[Outcome, int, int, int, int]):
+    """A record on its way: ask `result`, await it, or forget it.
+
+    Made by `Producer.send`. A failure that nobody asks for is told to the producer's `on_error`.
+    """
+
+    # Outcome of the batch, index in it, timestamp, size of key and of value. A tuple, because one
+    # is made per record and nothing that Python can make is cheaper.
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Whether the record has arrived or failed."""
+        return self[0].is_done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the record and tell where it is.
+
+        Args:
+            timeout: Seconds; None waits as long as the producer tries (`delivery.timeout.ms`).
+
+        Raises:
+            OdradekError: why it failed.
+            TimeoutError: it is still on its way.
+        """
+        if not self[0].is_done:
+            self[0].wait(timeout)
+        return self._metadata()
+
+    def exception(self, timeout: float | None = None) -> OdradekError | None:
+        """Wait for the record and tell why it failed; None if it did not.
+
+        Raises:
+            TimeoutError: it is still on its way.
+        """
+        if not self[0].is_done:
+            self[0].wait(timeout)
+        outcome, _ = self[0].find(self[1])
+        return outcome.error
+
+    def add_done_callback(self, callback: "Callable[[Delivery], object]") -> None:
+        """Call back with this delivery when it is done, on the producer's own thread."""
+        self[0].when_done(lambda: callback(self))
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        outcome = self[0]
+        if not outcome.is_done:
+            loop = asyncio.get_running_loop()
+            done = loop.create_future()
+            if loop is outcome.owner.loop:
+                outcome.when_done(lambda: _set_done(done))
+            else:
+                outcome.when_done(lambda: loop.call_soon_threadsafe(_set_done, done))
+            yield from done
+        return self._metadata()
+
+    def __repr__(self) -> str:
+        outcome, index = self[0].find(self[1])
+        where = f"{outcome.topic}-{outcome.partition}"
+        if not self.done():
+            return f"<Delivery to {where}: on its way>"
+        if outcome.error is not None:
+            return f"<Delivery to {where}: failed: {outcome.error}>"
+        offset = outcome.base_offset + index if outcome.base_offset >= 0 else "unknown"
+        return f"<Delivery to {where}: at offset {offset}>"
+
+    # A handle is itself, not what it happens to hold.
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    def _metadata(self) -> RecordMetadata:
+        batch, position, timestamp, key_size, value_size = self
+        outcome, index = batch.find(position)
+        if outcome.error is not None:
+            raise outcome.error
+        return RecordMetadata(
+            outcome.topic,
+            outcome.partition,
+            outcome.base_offset + index if outcome.base_offset >= 0 else -1,
+            timestamp if outcome.append_time_ms < 0 else outcome.append_time_ms,
+            key_size,
+            value_size,
+        )
+
+
+def _set_done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,63 @@
+"""Which partition a record without a chosen one goes to.
+
+A key decides by its hash (`odradek.client.partitioner`). Without a key, records stay with one
+partition until a batch of it is full, then go on with another: full batches beat spread ones.
+The next one is drawn at random among those that have a leader; if it is to be adaptive, one whose
+queue is longer gets less, so that a slow broker does not slow the others down.
+
+Example: queues of 0, 1 and 3 batches get the weights 4, 3 and 1.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from random import Random
+from typing import Protocol
+
+from odradek.client.partitioner import RoundRobin
+from odradek.client.producer.batch import PartitionQueue
+
+__all__ = ["Partitioner", "RoundRobinPartitioner", "choose_queue"]
+
+
+class Partitioner(Protocol):
+    """Chooses a partition in the place of the producer. Called by `send`, on its thread."""
+
+    def __call__(
+        self, topic: str, key: bytes | None, value: bytes | None, partition_count: int
+    ) -> int:
+        """A number from 0 up to, not including, `partition_count`."""
+        ...
+
+
+class RoundRobinPartitioner:
+    """Every record to the next partition, whatever its key."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, RoundRobin] = {}
+
+    def __call__(
+        self,
+        topic: str,
+        key: bytes | None,  # noqa: ARG002 - as every partitioner is called
+        value: bytes | None,  # noqa: ARG002
+        partition_count: int,
+    ) -> int:
+        turns = self._turns.get(topic)
+        if turns is None:
+            turns = self._turns.setdefault(topic, RoundRobin())
+        return turns.next_partition(partition_count)
+
+
+def choose_queue(
+    queues: Sequence[PartitionQueue], rng: Random, *, is_adaptive: bool
+) -> PartitionQueue:
+    """The partition that the next records without a key go to."""
+    if len(queues) == 1:
+        return queues[0]
+    if not is_adaptive:
+        return rng.choice(queues)
+    lengths = [len(queue.closed) for queue in queues]
+    longest = max(lengths) + 1
+    sums = list(accumulate(longest - length for length in lengths))
+    return queues[bisect_right(sums, rng.randrange(sums[-1]))]

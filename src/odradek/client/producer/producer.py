@@ -1,0 +1,425 @@
+"""`odradek.aio.Producer`: sends records, awaited."""
+
+# ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
+
+import asyncio
+import logging
+import ssl
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol, Self
+
+from odradek.client.client import Client
+from odradek.client.cluster import TopicView
+from odradek.client.config import client_options
+from odradek.client.errors import CallTimeoutError, ClosedError
+from odradek.client.producer.accumulator import Accumulator, Headers
+from odradek.client.producer.batch import Batch
+from odradek.client.producer.config import ACKS_NONE, read_producer_settings
+from odradek.client.producer.delivery import Delivery, OutcomeOwner, RecordMetadata
+from odradek.client.producer.metrics import ProducerMetrics
+from odradek.client.producer.partitioning import Partitioner
+from odradek.client.producer.sender import Sender
+from odradek.client.retry import Deadline
+from odradek.clock import Clock, SystemClock
+from odradek.errors import OdradekError
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+__all__ = ["FailedRecords", "Interceptor", "Producer", "ProducerRecord", "Serializer"]
+
+_log = logging.getLogger(__name__)
+
+# One more than a producer uses for records, so that metadata need not wait for them.
+_OTHER_REQUESTS: Final = 1
+
+Serializer = Callable[[Any], bytes | None]
+
+
+class ProducerRecord(NamedTuple):
+    """A record to send, as interceptors see it."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Headers = ()
+    partition: int | None = None  # None: chosen by the key, or by the producer.
+    timestamp: int | None = None  # Milliseconds since 1970; None: now.
+
+
+class FailedRecords(NamedTuple):
+    """Records that could not be delivered, told to `on_error`."""
+
+    topic: str
+    partition: int
+    record_count: int
+    error: OdradekError
+
+
+class Interceptor(Protocol):
+    """Sees every record on its way out, and what became of it. What it raises is logged."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Called by `send`, on its thread, before a partition is chosen."""
+        ...
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: OdradekError | None) -> None:
+        """Called on the producer's loop; the offset is -1 if there is an error."""
+        ...
+
+
+class Producer:
+    """Sends records to a cluster: in batches, in order, each once.
+
+    ::
+
+        async with Producer(bootstrap_servers="localhost:9092") as producer:
+            delivery = await producer.send("orders", key=b"k", value=b"v")
+            print((await delivery).offset)
+
+    `send` returns as soon as the record is in the buffer. Belongs to the loop it was started on.
+
+    Args:
+        config: Settings under Kafka's names, as ``{"linger.ms": 5}``.
+        partitioner: Chooses partitions instead of the default one.
+        key_serializer: Makes bytes of what is given as a key.
+        value_serializer: The same for values.
+        interceptors: Objects that see every record; see `Interceptor`.
+        on_error: Called on the producer's loop with records that failed.
+        ssl_context: Instead of the ``ssl.*`` settings.
+        keywords: Settings with underscores, as ``linger_ms=5``.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        on_error: Callable[[FailedRecords], object] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        **keywords: object,
+    ) -> None:
+        common, options = read_producer_settings(config, keywords)
+        self._options = options
+        self._clock: Clock = SystemClock()
+        self._rng = Random()  # noqa: S311 - spreads load, guards nothing
+        self._client = Client(
+            client_options(
+                common,
+                max_in_flight=options.max_in_flight + _OTHER_REQUESTS,
+                unknown_topic_timeout_ms=options.max_block_ms,
+                ssl_context=ssl_context,
+            ),
+            clock=self._clock,
+            rng=self._rng,
+        )
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._interceptors = tuple(interceptors)
+        self._on_error = on_error
+        self._owner = OutcomeOwner()
+        self._metrics = ProducerMetrics(self._now_s())
+        self.accumulator = Accumulator(
+            options,
+            self._owner,
+            now_ms=self._clock.now_ms,
+            monotonic_s=self._now_s,
+            rng=self._rng,
+            partitioner=partitioner,
+        )
+        self._sender: Sender | None = None
+        self._closed = asyncio.Event()
+        self._is_closing = False
+
+    # Life.
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin on the running loop. Nothing is connected before the first record."""
+        if self._sender is not None or self._is_closing:
+            raise ClosedError("producer") if self._is_closing else RuntimeError("started already")
+        loop = asyncio.get_running_loop()
+        self._owner.loop = loop
+        self._owner.thread_id = threading.get_ident()
+        sender = self._sender = Sender(
+            self._client,
+            self._options,
+            self.accumulator,
+            self._owner,
+            metrics=self._metrics,
+            rng=self._rng,
+            on_finish=self._on_finish,
+        )
+
+        def wake() -> None:
+            if self._owner.is_here():
+                loop.call_soon(sender.look)
+            else:
+                loop.call_soon_threadsafe(sender.look)
+
+        self.accumulator.wake = wake
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Deliver what is in the buffer, as far as the time goes, and end.
+
+        Args:
+            timeout: Seconds; None: until everything has its outcome, which takes no longer than
+                `delivery.timeout.ms`. What is left then fails with `ClosedError`.
+        """
+        if self._is_closing:
+            await self._closed.wait()
+            return
+        self._is_closing = True
+        try:
+            if self._sender is not None:
+                self._sender.refuse_more()
+                await self._deliver_rest(self._sender, timeout)
+        finally:
+            if self._sender is not None:
+                await self._sender.stop()
+            self._client.close()
+            self._closed.set()
+
+    async def _deliver_rest(self, sender: Sender, timeout: float | None) -> None:
+        # A second more than the longest way of a batch: its own deadline comes first.
+        longest_s = self._options.delivery_timeout_ms / 1000 + 1
+        deadline = self._client.deadline_after(longest_s if timeout is None else timeout)
+        try:
+            await sender.flush(deadline)
+            if self._options.acks == ACKS_NONE:
+                await self._make_sure_it_was_read(sender, deadline)
+        except OdradekError as error:
+            _log.warning("closed with records that were not delivered: %s", error)
+
+    # Sending.
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Delivery:
+        """Put a record into the buffer.
+
+        Waits, up to `max.block.ms`, for what the cluster tells of the topic, and for room.
+
+        Args:
+            value: Bytes or None, or what `value_serializer` takes.
+            key: The same; decides the partition.
+            headers: Pairs of a name and bytes.
+            partition: Chosen by the key if not given, or by the producer if there is none.
+            timestamp: Milliseconds since 1970; now if not given.
+
+        Returns:
+            What can be awaited for the `RecordMetadata`, and need not be.
+
+        Raises:
+            RecordTooLargeError: it can never be sent.
+            BufferExhaustedError: the cluster takes too little, the buffer stayed full.
+            ApiError: the topic or the partition is not there.
+            ClosedError: the producer is closed.
+        """
+        prepared = self.prepare(topic, value, key, headers or (), partition, timestamp)
+        delivery = self.accumulator.append(*prepared)
+        return delivery if delivery is not None else await self._send_late(prepared)
+
+    def prepare(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> tuple[str, Any, Any, Headers, int | None, int | None]:
+        """What `Accumulator.append` takes: after interceptors and serializers."""
+        if self._interceptors:
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp)
+            for interceptor in self._interceptors:
+                try:
+                    record = interceptor.on_send(record)
+                except Exception:  # noqa: BLE001 - whatever it raises is its own
+                    _log.exception("an interceptor failed on a record for %r", topic)
+            topic, value, key, headers, partition, timestamp = record
+        if self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(value)
+        return topic, value, key, headers, partition, timestamp
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `prepare` changes nothing."""
+        return not (self._interceptors or self._key_serializer or self._value_serializer)
+
+    async def _send_late(
+        self, prepared: tuple[str, Any, Any, Headers, int | None, int | None]
+    ) -> Delivery:
+        """Wait for the topic and for room."""
+        deadline = self._client.deadline(self._options.max_block_ms)
+        topic = prepared[0]
+        accumulator = self.accumulator
+        if topic not in accumulator.topics:
+            await self.know_topic(topic, deadline)
+            delivery = accumulator.append(*prepared)
+            if delivery is not None:
+                return delivery
+        ticket = accumulator.take_ticket()
+        try:
+            while True:
+                delivery = accumulator.append(*prepared, ticket)
+                if delivery is not None:
+                    return delivery
+                self._running()
+                await self._room(ticket, deadline)
+        finally:
+            accumulator.drop_ticket(ticket)
+
+    async def _room(self, ticket: list[int], deadline: Deadline) -> None:
+        room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell() -> None:
+            if not room.done():
+                room.set_result(None)
+
+        self.accumulator.call_when_room(tell)
+        if self.accumulator.has_turn(ticket):
+            return
+        try:
+            async with asyncio.timeout(deadline.left_ms() / 1000):
+                await room
+        except TimeoutError:
+            raise self.no_room() from None
+
+    async def know_topic(self, topic: str, deadline: Deadline | None = None) -> None:
+        """Wait until a topic can be sent to."""
+        sender = self._running()
+        await sender.know_topic(
+            topic, deadline or self._client.deadline(self._options.max_block_ms)
+        )
+
+    @property
+    def max_block_ms(self) -> int:
+        """How long `send` may wait."""
+        return self._options.max_block_ms
+
+    def no_room(self) -> CallTimeoutError:
+        """What to raise when room did not come."""
+        self._metrics.buffer_exhausted.value += 1
+        return self.accumulator.no_room(self._options.max_block_ms / 1000)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send what is in the buffer now, and wait until each record has arrived or failed.
+
+        Args:
+            timeout: Seconds; None: as long as it takes, at most `delivery.timeout.ms`.
+
+        Raises:
+            TimeoutError: some have no outcome yet.
+        """
+        sender = self._running()
+        longest_s = self._options.delivery_timeout_ms / 1000 + 1
+        deadline = self._client.deadline_after(longest_s if timeout is None else timeout)
+        await sender.flush(deadline)
+        if self._options.acks == ACKS_NONE:
+            await self._make_sure_it_was_read(sender, deadline)
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> TopicView:
+        """The partitions of a topic, with their leaders and replicas.
+
+        Raises:
+            ApiError: there is no such topic, or nobody tells in time.
+        """
+        self._running()
+        if timeout is None:
+            timeout = self._options.max_block_ms / 1000
+        deadline = self._client.deadline_after(timeout)
+        return await self._client.topic(topic, create=True, deadline=deadline)
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of this producer, under the names of Kafka's `producer-metrics`."""
+        told = self._metrics.snapshot(self._now_s())
+        told["requests-in-flight"] = float(self._sender.in_flight_count if self._sender else 0)
+        told["buffer-total-bytes"] = float(self._options.buffer_memory)
+        told["buffer-available-bytes"] = float(self.accumulator.free_bytes)
+        return told
+
+    def _running(self) -> Sender:
+        if self._is_closing:
+            raise ClosedError("producer")
+        if self._sender is None:
+            raise RuntimeError("the producer is not started: use `async with`, or await start()")
+        return self._sender
+
+    async def _make_sure_it_was_read(self, sender: Sender, deadline: Deadline) -> None:
+        """With acks=0 nobody answers; a question on the same connection is answered after all."""
+        request = ApiVersionsRequest(
+            client_software_name="odradek", client_software_version="0.1.0"
+        )
+        for leader in sender.leaders():
+            connection = self._client.opened_connection(leader)
+            if connection is not None:
+                await self._client.ask(
+                    connection, ApiKey.API_VERSIONS, request, ApiVersionsResponse, deadline
+                )
+
+    def _on_finish(self, batch: Batch) -> None:
+        error = batch.error
+        if self._interceptors:
+            self._tell_interceptors(batch)
+        if error is None:
+            return
+        failed = FailedRecords(batch.topic, batch.partition, batch.record_count, error)
+        if self._on_error is None:
+            _log.warning("%d records for %s-%d failed: %s", failed[2], failed[0], failed[1], error)
+            return
+        try:
+            self._on_error(failed)
+        except Exception:  # noqa: BLE001 - whatever it raises is its own
+            _log.exception("on_error failed")
+
+    def _tell_interceptors(self, batch: Batch) -> None:
+        for index, (timestamp, key, value, _) in enumerate(batch.records):
+            metadata = RecordMetadata(
+                batch.topic,
+                batch.partition,
+                batch.base_offset + index if batch.base_offset >= 0 else -1,
+                timestamp if batch.append_time_ms < 0 else batch.append_time_ms,
+                -1 if key is None else len(key),
+                -1 if value is None else len(value),
+            )
+            for interceptor in self._interceptors:
+                try:
+                    interceptor.on_acknowledgement(metadata, batch.error)
+                except Exception:  # noqa: BLE001 - whatever it raises is its own
+                    _log.exception("an interceptor failed on an acknowledgement")
+
+    def _now_s(self) -> float:
+        # The loop's clock; asked for on other threads, too.
+        return (
+            self._clock.monotonic_ms() / 1000
+            if self._owner.loop is None
+            else self._owner.loop.time()
+        )

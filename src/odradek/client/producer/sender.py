@@ -1,0 +1,779 @@
+"""Takes batches out of the accumulator and sees them through: the part that runs on the loop.
+
+It has no task of its own: `send` wakes it, answers wake it, and one timer does (a batch that has
+lingered enough, a pause that is over, a batch whose time is up). Each time it looks at all queues
+that have something to do, gathers what may leave for each broker into requests, at most one batch
+per partition and request, and says when it wants to look again.
+
+What happens to the answer of a batch:
+
+================================================  ===============================================
+written, or DUPLICATE_SEQUENCE_NUMBER             done; the offset of a duplicate is not known
+MESSAGE_TOO_LARGE with several records            two halves take its place
+retriable, or no answer                           back to the front after a pause, if in time;
+                                                  new metadata first, where the error says so
+OUT_OF_ORDER_SEQUENCE_NUMBER and such             back to the front; if it was the first without
+                                                  an answer, the partition begins anew (`batch`)
+anything else                                     failed
+================================================  ===============================================
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from odradek.client.client import Client
+from odradek.client.cluster import NO_TOPIC_ID
+from odradek.client.errors import CallTimeoutError, ClosedError
+from odradek.client.leaders import api_error, topic_name
+from odradek.client.producer.accumulator import Accumulator, TopicQueues
+from odradek.client.producer.batch import MAX_UNANSWERED, NO_SEQUENCE, Batch, PartitionQueue
+from odradek.client.producer.config import ACKS_NONE, ProducerOptions
+from odradek.client.producer.delivery import OutcomeOwner
+from odradek.client.producer.metrics import ProducerMetrics
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError, ErrorCode, OdradekError
+from odradek.model import NO_LEADER, TopicPartition
+from odradek.network.outbound import OutboundConnection
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import encode_message_parts
+from odradek.protocol.envelope import parse_response
+from odradek.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from odradek.protocol.versions import VersionRange
+from odradek.records.compression import Codec
+
+__all__ = ["Sender"]
+
+_log = logging.getLogger(__name__)
+
+# The first version with batches of magic 2, the first with zstd, the last with topic names.
+_FIRST_VERSION: Final = 3
+_FIRST_ZSTD_VERSION: Final = 7
+_LAST_VERSION_BY_NAME: Final = 12
+
+_MAX_EPOCH: Final = 32767
+_JITTER: Final = 0.2
+# How soon to look again at a broker that has not read yet what needs no answer.
+_UNREAD_PAUSE_S: Final = 0.002
+_FOREVER_S: Final = float("inf")
+
+# The numbers of a batch do not follow those the broker has.
+_OUT_OF_SEQUENCE: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+# Answers after which the batch may be in the log all the same.
+_MAYBE_STORED: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+OnFinish = Callable[[Batch], None]
+
+
+class Sender:
+    """See the module's docstring. All methods are called on the loop."""
+
+    def __init__(
+        self,
+        client: Client,
+        options: ProducerOptions,
+        accumulator: Accumulator,
+        owner: OutcomeOwner,
+        *,
+        metrics: ProducerMetrics,
+        rng: Random,
+        on_finish: OnFinish,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._accumulator = accumulator
+        self._lock = owner.lock
+        self._metrics = metrics
+        self._rng = rng
+        self._on_finish = on_finish
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Every topic that has been sent to of late; the accumulator's are those open to `send`.
+        self._topics: dict[str, TopicQueues] = {}
+        self._in_flight: dict[int, int] = {}  # Requests, by broker.
+        self._connecting: set[int] = set()
+        # By broker, in the loop's time: until when it asked to be left alone, and since when it
+        # takes nothing.
+        self._throttled_until_s: dict[int, float] = {}
+        self._blocked_since_s: dict[int, float] = {}
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._is_asking_id = False
+        self._is_refreshing = False
+        self._metadata_due_s = self._loop.time() + options.metadata_max_age_ms / 1000
+        self._is_closing = False
+
+    # Looking.
+
+    def look(self) -> None:
+        """Send what may leave, give up what is late, and see to it that it is called again."""
+        self._accumulator.is_woken = False
+        try:
+            now_s = self._loop.time()
+            self._expire(now_s)
+            next_s = min(self._close_due(now_s), self._send_all(now_s), self._look_at_age(now_s))
+        except Exception as error:  # noqa: BLE001 - nobody else would ever end the deliveries
+            _log.exception("the producer cannot go on")
+            self.fail_all(OdradekError(f"a bug in the producer: {error!r}"))
+            return
+        oldest = next(iter(self._accumulator.incomplete), None)
+        if oldest is not None:
+            next_s = min(next_s, oldest.deadline_s)
+        self._accumulator.looks_at_s = next_s
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if next_s < _FOREVER_S and not self._accumulator.is_woken:
+            self._timer = self._loop.call_at(next_s, self.look)
+
+    def look_soon(self) -> None:
+        """Look at the next turn of the loop."""
+        if not self._accumulator.is_woken:
+            self._accumulator.is_woken = True
+            self._loop.call_soon(self.look)
+
+    def _close_due(self, now_s: float) -> float:
+        """Close batches that have waited enough; when the next one has."""
+        accumulator = self._accumulator
+        is_urgent = accumulator.flushing_count > 0 or accumulator.is_exhausted
+        is_urgent = is_urgent or self._is_closing
+        linger_s = self._options.linger_ms / 1000
+        next_s = _FOREVER_S
+        with self._lock:
+            for queue in list(accumulator.active):
+                batch = queue.open
+                if batch is not None:
+                    due_s = batch.created_s + linger_s
+                    if is_urgent or due_s <= now_s:
+                        accumulator.close_batch(queue)
+                    else:
+                        next_s = min(next_s, due_s)
+                elif queue.is_idle:
+                    del accumulator.active[queue]
+        return next_s
+
+    def _expire(self, now_s: float) -> None:
+        """Give up batches whose time is over."""
+        incomplete = self._accumulator.incomplete
+        while incomplete:
+            with self._lock:
+                batch = next(iter(incomplete), None)
+                if batch is None or batch.deadline_s > now_s:
+                    return
+                queue = batch.queue
+                if queue.open is batch:
+                    self._accumulator.close_batch(queue)
+                if batch in queue.closed:
+                    queue.closed.remove(batch)
+            if batch.sequence != NO_SEQUENCE:
+                queue.is_broken = True
+            error = CallTimeoutError(
+                f"{batch.record_count} records for {queue.topic}-{queue.partition} were not "
+                f"delivered within {self._options.delivery_timeout_ms} ms "
+                f"(delivery.timeout.ms), after {batch.attempts} attempts"
+            )
+            self._finish(batch, error=error, is_given_up=True)
+
+    def _send_all(self, now_s: float) -> float:
+        """Send what may leave to every broker; when something that waits may."""
+        by_leader: dict[int, list[PartitionQueue]] = {}
+        next_s = _FOREVER_S
+        is_leader_missing = False
+        for queue in list(self._accumulator.active):
+            if not queue.closed:
+                continue
+            if queue.retry_at_s > now_s:
+                next_s = min(next_s, queue.retry_at_s)
+            elif queue.leader == NO_LEADER:
+                is_leader_missing = True
+            else:
+                by_leader.setdefault(queue.leader, []).append(queue)
+        if is_leader_missing:
+            self._refresh_soon()
+        if by_leader and self._options.is_idempotent and self._producer_id < 0:
+            self._ask_id()
+            return next_s
+        for leader, queues in by_leader.items():
+            next_s = min(next_s, self._send_to(leader, queues, now_s))
+        return next_s
+
+    def _send_to(self, leader: int, queues: list[PartitionQueue], now_s: float) -> float:
+        throttled_until_s = self._throttled_until_s.get(leader, 0.0)
+        if throttled_until_s > now_s:
+            return throttled_until_s
+        connection = self._client.opened_connection(leader)
+        if connection is None:
+            self._blocked_since_s.setdefault(leader, now_s)
+            self._connect(leader)
+            return _FOREVER_S
+        while self._in_flight.get(leader, 0) < self._options.max_in_flight:
+            if self._options.acks == ACKS_NONE and connection.has_unsent:
+                return now_s + _UNREAD_PAUSE_S
+            taken = self._take(queues)
+            if not taken:
+                self._blocked_since_s.pop(leader, None)
+                return _FOREVER_S
+            self._send(connection, leader, taken, now_s)
+            if connection.is_closed:
+                break
+        self._blocked_since_s.setdefault(leader, now_s)
+        return _FOREVER_S
+
+    # Requests.
+
+    def _take(self, queues: Iterable[PartitionQueue]) -> list[Batch]:
+        """Batches of one request: the first of each queue, as far as they fit and may leave."""
+        options = self._options
+        taken: list[Batch] = []
+        room = options.max_request_size
+        for queue in queues:
+            if not queue.closed:
+                continue
+            if not self._may_leave(queue):
+                continue
+            with self._lock:
+                batch = queue.closed[0]
+                size = batch.size if batch.encoded is None else len(batch.encoded)
+                if taken and size > room:
+                    continue
+                queue.closed.popleft()
+            if options.is_idempotent and batch.sequence == NO_SEQUENCE:
+                queue.number(batch)
+            room -= size
+            batch.attempts += 1
+            batch.is_in_flight = True
+            queue.in_flight_count += 1
+            taken.append(batch)
+        if taken:
+            # Who was served goes behind who was not.
+            active = self._accumulator.active
+            with self._lock:
+                for batch in taken:
+                    if active.pop(batch.queue, False) is None:
+                        active[batch.queue] = None
+        return taken
+
+    def _may_leave(self, queue: PartitionQueue) -> bool:
+        options = self._options
+        if not options.is_idempotent:
+            return options.max_in_flight > 1 or not queue.in_flight_count
+        if queue.needs_new_epoch() and not self._renew(queue):
+            return False
+        if queue.producer_id < 0:
+            queue.begin_anew(self._producer_id, self._producer_epoch)
+        return queue.may_leave(queue.closed[0], max_unanswered=MAX_UNANSWERED)
+
+    def _renew(self, queue: PartitionQueue) -> bool:
+        """Give a queue whose numbers are broken another epoch, or ask for another id."""
+        if self._producer_id < 0:
+            return False
+        if self._producer_epoch >= _MAX_EPOCH:
+            self._producer_id = -1
+            self._ask_id()
+            return False
+        self._producer_epoch += 1
+        _log.info(
+            "%s-%d: begins anew with producer epoch %d",
+            queue.topic,
+            queue.partition,
+            self._producer_epoch,
+        )
+        queue.begin_anew(self._producer_id, self._producer_epoch)
+        return True
+
+    def _send(
+        self, connection: OutboundConnection, leader: int, taken: list[Batch], now_s: float
+    ) -> None:
+        options = self._options
+        request = self._encode(taken, now_s)
+        if request is None:
+            return
+        message, batches = request
+        try:
+            version = connection.version_for(ApiKey.PRODUCE, self._versions(batches))
+            parts = encode_message_parts(message, version)
+            if options.acks == ACKS_NONE:
+                connection.send_unanswered(ApiKey.PRODUCE, version, parts)
+            else:
+                answer = connection.send(
+                    ApiKey.PRODUCE, version, parts, timeout_ms=options.request_timeout_ms
+                )
+        except ApiError as error:
+            for batch in batches:
+                self._return(batch, error, leader, was_sent=False)
+            return
+        metrics = self._metrics
+        metrics.requests.value += 1
+        metrics.records_per_request.add(sum(batch.record_count for batch in batches), now_s)
+        if options.acks == ACKS_NONE:
+            for batch in batches:
+                self._finish(batch)
+            return
+        self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
+        answer.add_done_callback(partial(self._on_answer, leader, version, batches, now_s))
+
+    def _encode(
+        self, taken: list[Batch], now_s: float
+    ) -> tuple[ProduceRequest, list[Batch]] | None:
+        """A request with the bytes of the batches; one that cannot be encoded fails alone."""
+        options, metrics = self._options, self._metrics
+        by_topic: dict[str, list[PartitionProduceData]] = {}
+        batches = []
+        for batch in taken:
+            is_first = batch.encoded is None
+            try:
+                encoded = batch.encode(options.codec, options.level)
+            except Exception as error:  # noqa: BLE001 - its neighbours are not to suffer
+                _log.exception("a batch for %s-%d", batch.topic, batch.partition)
+                if batch.sequence != NO_SEQUENCE:
+                    batch.queue.is_broken = True
+                self._finish(batch, error=OdradekError(f"it cannot be encoded: {error}"))
+                continue
+            by_topic.setdefault(batch.topic, []).append(
+                PartitionProduceData(index=batch.partition, records=encoded)
+            )
+            batches.append(batch)
+            metrics.outgoing_bytes.value += len(encoded)
+            if is_first:
+                metrics.batch_bytes.add(len(encoded), now_s)
+                metrics.queue_time_ms.add((now_s - batch.created_s) * 1000, now_s)
+                if options.codec is not Codec.NONE:
+                    metrics.compression_rate.add(len(encoded) / batch.size, now_s)
+        if not batches:
+            return None
+        request = ProduceRequest(
+            acks=options.acks,
+            timeout_ms=options.request_timeout_ms,
+            topic_data=[
+                TopicProduceData(
+                    name=name, topic_id=self._topics[name].topic_id, partition_data=partitions
+                )
+                for name, partitions in by_topic.items()
+            ],
+        )
+        return request, batches
+
+    def _versions(self, batches: Iterable[Batch]) -> VersionRange:
+        first = _FIRST_ZSTD_VERSION if self._options.codec is Codec.ZSTD else _FIRST_VERSION
+        has_ids = all(self._topics[batch.topic].topic_id != NO_TOPIC_ID for batch in batches)
+        return VersionRange(first, 32767 if has_ids else _LAST_VERSION_BY_NAME)
+
+    # Answers.
+
+    def _on_answer(
+        self,
+        leader: int,
+        version: int,
+        batches: Sequence[Batch],
+        sent_s: float,
+        answer: "asyncio.Future[memoryview]",
+    ) -> None:
+        self._in_flight[leader] -= 1
+        if self._is_closing and not self._accumulator.incomplete:
+            return
+        self.look_soon()
+        error: OdradekError | None = None
+        try:
+            _, response = parse_response(answer.result(), ApiKey.PRODUCE, version)
+        except asyncio.CancelledError:
+            return
+        except ApiError as failure:
+            error = failure
+        except OdradekError as failure:
+            error = ApiError(
+                ErrorCode.NETWORK_EXCEPTION, f"an answer that cannot be read: {failure}"
+            )
+        now_s = self._loop.time()
+        self._metrics.request_latency_ms.add((now_s - sent_s) * 1000, now_s)
+        if error is not None:
+            assert isinstance(error, ApiError)
+            for batch in reversed(batches):
+                self._return(batch, error, leader)
+            return
+        assert isinstance(response, ProduceResponse), "the registry gave another class"
+        if response.throttle_time_ms > 0:
+            self._metrics.throttle_time_ms.add(response.throttle_time_ms, now_s)
+            self._throttled_until_s[leader] = now_s + response.throttle_time_ms / 1000
+        told = {
+            (topic_name(topic.name, topic.topic_id, self._client.cluster), one.index): one
+            for topic in response.responses
+            for one in topic.partition_responses
+        }
+        for batch in batches:
+            self._judge(batch, told.get((batch.topic, batch.partition)), leader)
+
+    def _judge(self, batch: Batch, told: PartitionProduceResponse | None, leader: int) -> None:
+        if told is None:
+            what = f"broker {leader} left {batch.topic}-{batch.partition} out of its answer"
+            self._return(batch, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, what), leader)
+        elif told.error_code == ErrorCode.NONE:
+            self._finish(
+                batch, base_offset=told.base_offset, append_time_ms=told.log_append_time_ms
+            )
+        elif told.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._finish(batch)
+        else:
+            faults = [one.batch_index_error_message for one in told.record_errors]
+            message = told.error_message or next(filter(None, faults), None)
+            tp = TopicPartition(batch.topic, batch.partition)
+            self._return(batch, api_error(told.error_code, message, tp), leader)
+
+    def _return(self, batch: Batch, error: ApiError, leader: int, *, was_sent: bool = True) -> None:
+        """A batch comes back without having been acknowledged."""
+        queue = batch.queue
+        self._land(batch)
+        if batch.is_done:
+            queue.forget(batch)
+            return
+        code = error.code
+        if was_sent and code in _MAYBE_STORED:
+            batch.is_maybe_stored = True
+        if code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+            self._split(batch)
+            return
+        is_out_of_sequence = code in _OUT_OF_SEQUENCE and batch.sequence != NO_SEQUENCE
+        if is_out_of_sequence:
+            batch.is_maybe_stored = False
+            if queue.unanswered[0] is batch:
+                queue.is_broken = True
+        if code.refresh_metadata:
+            self._client.forget_leader(TopicPartition(queue.topic, queue.partition), leader)
+            queue.leader = NO_LEADER
+            self._refresh_soon()
+        if not (code.retriable or is_out_of_sequence) or batch.attempts > self._options.retries:
+            if batch.sequence != NO_SEQUENCE:
+                queue.is_broken = True
+            self._finish(batch, error=error)
+            return
+        self._metrics.records_retried.value += batch.record_count
+        queue.retry_at_s = self._loop.time() + self._pause_s(batch.attempts)
+        with self._lock:
+            queue.come_back(batch)
+            self._accumulator.active[queue] = None
+
+    def _split(self, batch: Batch) -> None:
+        """Two halves take the place of a batch that is too large."""
+        queue = batch.queue
+        halves = batch.halves()
+        self._metrics.batch_splits.value += 1
+        accumulator = self._accumulator
+        with self._lock:
+            queue.replace(batch, halves)
+            accumulator.active[queue] = None
+            accumulator.incomplete.pop(batch, None)
+            # Batches are given up in this order; the halves are as old as the whole.
+            rest = [*halves, *accumulator.incomplete]
+            rest.sort(key=lambda one: one.deadline_s)
+            accumulator.incomplete.clear()
+            accumulator.incomplete.update(dict.fromkeys(rest))
+        batch.records = []
+        batch.encoded = None
+
+    def _finish(
+        self,
+        batch: Batch,
+        *,
+        base_offset: int = -1,
+        append_time_ms: int = -1,
+        error: OdradekError | None = None,
+        is_given_up: bool = False,
+    ) -> None:
+        """A batch has its outcome; one that is given up in flight stays so until its answer."""
+        if not is_given_up:
+            self._land(batch)
+        if not batch.is_in_flight:
+            batch.queue.forget(batch)
+        if batch.finish(base_offset=base_offset, append_time_ms=append_time_ms, error=error):
+            if error is None:
+                self._metrics.records_sent.value += batch.record_count
+            else:
+                self._metrics.records_failed.value += batch.record_count
+            self._on_finish(batch)
+            batch.records = []
+            batch.encoded = None
+            with self._lock:
+                self._accumulator.free(batch)
+
+    def _land(self, batch: Batch) -> None:
+        if batch.is_in_flight:
+            batch.is_in_flight = False
+            batch.queue.in_flight_count -= 1
+
+    def _pause_s(self, attempts: int) -> float:
+        options = self._options
+        pause_ms = min(
+            options.retry_backoff_ms << min(attempts - 1, 20), options.retry_backoff_max_ms
+        )
+        return pause_ms * self._rng.uniform(1 - _JITTER, 1 + _JITTER) / 1000
+
+    # What takes longer than a turn of the loop.
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _connect(self, leader: int) -> None:
+        if leader not in self._connecting:
+            self._connecting.add(leader)
+            self._start(self._open_connection(leader))
+
+    async def _open_connection(self, leader: int) -> None:
+        try:
+            await self._client.connection_to(leader, self._request_deadline())
+        except ApiError as error:
+            _log.info("broker %d cannot be reached: %s", leader, error)
+            # It may have moved, or another leads now.
+            await self._refresh_once()
+            if self._client.opened_connection(leader) is None:
+                await asyncio.sleep(self._pause_s(1))
+        finally:
+            self._connecting.discard(leader)
+            self.look_soon()
+
+    def _ask_id(self) -> None:
+        if not self._is_asking_id:
+            self._is_asking_id = True
+            self._start(self._get_id())
+
+    async def _get_id(self) -> None:
+        async def attempt() -> InitProducerIdResponse:
+            response = await self._client.ask_any(
+                ApiKey.INIT_PRODUCER_ID,
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
+                InitProducerIdResponse,
+                deadline,
+            )
+            if response.error_code != ErrorCode.NONE:
+                raise api_error(response.error_code, None, "no producer id")
+            return response
+
+        deadline = self._client.deadline(self._options.delivery_timeout_ms)
+        try:
+            response = await self._client.retry("a producer id", attempt, deadline)
+        except ApiError as error:
+            if not error.code.retriable:
+                self.fail_all(error)
+        else:
+            self._producer_id = response.producer_id
+            self._producer_epoch = response.producer_epoch
+        finally:
+            self._is_asking_id = False
+            self.look_soon()
+
+    # Metadata.
+
+    async def know_topic(self, name: str, deadline: Deadline) -> None:
+        """Open a topic to `send`.
+
+        Raises:
+            ApiError: the cluster does not tell, or has no such topic.
+        """
+        await self._client.topic(name, create=True, deadline=deadline)
+        if name not in self._topics:
+            self._topics[name] = TopicQueues(name, self._client.cluster.topic_id(name))
+        self._topics[name].used_s = self._loop.time()
+        self._learn()
+
+    def _refresh_soon(self) -> None:
+        if not self._is_refreshing:
+            self._is_refreshing = True
+            self._start(self._refresh())
+
+    async def _refresh(self) -> None:
+        """Ask until every partition that has something to send has a leader."""
+        try:
+            for pause_ms in self._client.pauses_ms():
+                await self._refresh_once()
+                self.look_soon()
+                if not any(
+                    queue.closed and queue.leader == NO_LEADER for queue in self._accumulator.active
+                ):
+                    return
+                await asyncio.sleep(pause_ms / 1000)
+        finally:
+            self._is_refreshing = False
+
+    async def _refresh_once(self) -> None:
+        try:
+            await self._client.refresh(sorted(self._topics), self._request_deadline())
+        except ApiError as error:
+            _log.warning("no metadata: %s", error)
+        self._metadata_due_s = self._loop.time() + self._options.metadata_max_age_ms / 1000
+        self._learn()
+
+    def _look_at_age(self, now_s: float) -> float:
+        """Forget topics that nobody uses, and ask about the others in time."""
+        if now_s < self._metadata_due_s:
+            return self._metadata_due_s if self._topics else _FOREVER_S
+        self._metadata_due_s = now_s + self._options.metadata_max_age_ms / 1000
+        idle_s = self._options.metadata_max_idle_ms / 1000
+        with self._lock:
+            busy = {queue.topic for queue in self._accumulator.active}
+            for name, topic in list(self._topics.items()):
+                if name not in busy and now_s - topic.used_s >= idle_s:
+                    self._accumulator.topics.pop(name, None)
+                    del self._topics[name]
+        if self._topics:
+            self._refresh_soon()
+        return self._metadata_due_s
+
+    def _learn(self) -> None:
+        """Take over what the cluster has told."""
+        cluster = self._client.cluster
+        nodes = cluster.nodes
+        for name, topic in self._topics.items():
+            told = cluster.topics.get(name)
+            if told is None:
+                continue
+            with self._lock:
+                queues = topic.queues
+                for partition in range(len(queues), len(told.partitions)):
+                    queues.append(PartitionQueue(name, partition))
+                if topic.topic_id != told.topic_id:
+                    self._begin_topic_anew(topic)
+                    topic.topic_id = told.topic_id
+                for queue, view in zip(queues, told.partitions, strict=False):
+                    queue.leader = view.leader if view.leader in nodes else NO_LEADER
+                topic.available = self._available(queues)
+                if not self._is_closing:
+                    self._accumulator.topics[name] = topic
+
+    def _begin_topic_anew(self, topic: TopicQueues) -> None:
+        """Another topic has the name now: nothing that left can be in it."""
+        for queue in topic.queues:
+            queue.is_broken = True
+            for batch in queue.unanswered:
+                batch.is_maybe_stored = False
+
+    def _available(self, queues: Sequence[PartitionQueue]) -> Sequence[PartitionQueue]:
+        """Partitions for records without a key: those that have a leader which takes something."""
+        timeout_s = self._options.availability_timeout_ms / 1000
+        now_s = self._loop.time()
+        led = [
+            queue
+            for queue in queues
+            if queue.leader != NO_LEADER
+            and not (
+                timeout_s and now_s - self._blocked_since_s.get(queue.leader, now_s) >= timeout_s
+            )
+        ]
+        return led or queues
+
+    def _request_deadline(self) -> Deadline:
+        return self._client.deadline(self._options.request_timeout_ms)
+
+    # The end.
+
+    async def flush(self, deadline: Deadline) -> None:
+        """Wait until everything that was sent before has its outcome.
+
+        Raises:
+            CallTimeoutError: not in time.
+        """
+        accumulator = self._accumulator
+        with self._lock:
+            batches = list(accumulator.incomplete)
+            accumulator.flushing_count += 1
+        self.look_soon()
+        left = len(batches)
+        done = self._loop.create_future()
+
+        def one_is_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left and not done.done():
+                done.set_result(None)
+
+        try:
+            for batch in batches:
+                batch.when_done(one_is_done)
+            if batches:
+                async with asyncio.timeout(deadline.left_ms() / 1000):
+                    await done
+        except TimeoutError:
+            raise CallTimeoutError(
+                f"flush: {left} of {len(batches)} batches have no outcome after "
+                f"{deadline.timeout_ms} ms"
+            ) from None
+        finally:
+            with self._lock:
+                accumulator.flushing_count -= 1
+
+    def refuse_more(self) -> None:
+        """Take no more records; what is there goes at once."""
+        self._is_closing = True
+        with self._lock:
+            self._accumulator.close()
+        self.look_soon()
+
+    def fail_all(self, error: OdradekError) -> None:
+        """Give up everything that has no outcome."""
+        accumulator = self._accumulator
+        with self._lock:
+            batches = list(accumulator.incomplete)
+            for queue in accumulator.active:
+                if queue.open is not None:
+                    accumulator.close_batch(queue)
+                queue.closed.clear()
+        for batch in batches:
+            if batch.sequence != NO_SEQUENCE:
+                batch.queue.is_broken = True
+            self._finish(batch, error=error, is_given_up=True)
+
+    async def stop(self) -> None:
+        """Give up what is left, and every task."""
+        self._is_closing = True
+        self.fail_all(ClosedError("producer"))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._accumulator.is_woken = True  # Nobody looks any more.
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def in_flight_count(self) -> int:
+        """Requests without an answer."""
+        return sum(self._in_flight.values())
+
+    def leaders(self) -> list[int]:
+        """Brokers that lead partitions of the topics in use."""
+        return sorted(
+            {
+                queue.leader
+                for topic in self._topics.values()
+                for queue in topic.queues
+                if queue.leader != NO_LEADER
+            }
+        )
