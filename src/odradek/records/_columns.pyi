@@ -1,0 +1,1 @@
+from odradek.records.columns_pure import ColumnSink as ColumnSink
