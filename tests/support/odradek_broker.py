@@ -56,7 +56,7 @@ class OdradekBroker:
     bootstrap: str  # host:port for clients
     log_dir: Path
     log_path: Path  # what it wrote to standard error
-    _metrics_port: int = field(repr=False)
+    metrics_port: int = field(repr=False)
     _process: subprocess.Popen[bytes] = field(repr=False)
 
     @property
@@ -70,7 +70,7 @@ class OdradekBroker:
         return self._process.poll() is None
 
     def metrics(self) -> str:
-        url = f"http://127.0.0.1:{self._metrics_port}/metrics"
+        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=10) as answer:
             text: str = answer.read().decode()
         return text

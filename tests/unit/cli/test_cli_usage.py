@@ -28,7 +28,7 @@ def test_every_command_has_help(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [*(c for c in COMMANDS if c not in ("serve", "topics", "configs", "log")), *ACTIONS]
+    "command", [*(c for c in COMMANDS if c not in ("serve", "topics", "configs", "log", "metrics")), *ACTIONS]
 )
 def test_commands_that_connect_have_the_same_options(command: str) -> None:
     shown = run_command(*command.split(), "--help").out
