@@ -30,6 +30,7 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.dispatch import StartGate, dispatch
 from odradek.broker.edge import MetadataEdge
 from odradek.broker.identity import check_directories
+from odradek.broker.internal_partitions import InternalPartitions
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.observability import ObservabilityServer
 from odradek.broker.producer_ids import ProducerIdAllocator
@@ -41,13 +42,16 @@ from odradek.clock import SystemClock
 from odradek.config import Source
 from odradek.controller import Controller, ControllerConfig, LocalChannel, StorePersistence
 from odradek.controller.config_feed import ConfigFeed
+from odradek.controller.results import NewTopic
 from odradek.controller.store_bootstrap import claim_cluster_id, create_parents
 from odradek.controller.store_port import StoreControllerPort
 from odradek.coordination.embedded import EmbeddedEngine
+from odradek.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from odradek.coordinator.stall_clock import StallClock
 from odradek.errors import ConfigError, StorageError
 from odradek.files import Disk
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.delta import ClusterDelta, ImageDelta
+from odradek.metadata.delta import ClusterDelta, ImageDelta, LocalDelta
 from odradek.metadata.image import Broker as BrokerImage
 from odradek.metadata.image import ClusterImage, ConfigResourceType
 from odradek.metrics import MetricRegistry
@@ -76,7 +80,7 @@ __all__ = ["Broker"]
 
 logger = logging.getLogger(__name__)
 
-_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+_INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 _STOP_GRACE_MS = 5_000  # For answers that are under way when the broker stops.
 _QUOTA_EXPIRY_MS = 60_000  # How often measurements of clients that went away are dropped.
 _STORAGE_THREADS = 4  # Syncing, mostly: they wait for the disk, not for the interpreter.
@@ -278,10 +282,62 @@ class Broker:
             self._cache,
             self._replicas,
             on_settings=self._apply_settings,
-            on_roles=lambda _delta: None,
+            on_roles=self._apply_roles,
             on_published=self._on_published,
+            on_deleted=lambda topics: self._groups.upkeep.forget_topics(topics),
         )
+        self._groups = self._build_groups(loop)
         self._gate = StartGate()
+
+    def _build_groups(self, loop: asyncio.AbstractEventLoop) -> GroupCoordinator:
+        settings = self._settings
+        config = settings.groups
+        deadlines = StallClock(self._clock, loop.call_later)
+        timer = SystemTimer("group", loop=loop, clock=deadlines)
+        deadlines.is_needed = lambda: timer.size > 0
+        timer.drive_with(lambda: timer.advance_clock(0))
+        groups = GroupCoordinator(
+            config,
+            InternalPartitions(
+                OFFSETS_TOPIC,
+                self._replicas,
+                timeout_ms=config.commit_timeout_ms,
+                required_acks=config.commit_required_acks,
+            ),
+            partition_count=self._offsets_partition_count,
+            has_topic=self._cache.contains_topic,
+            clock=self._clock,
+            deadlines=deadlines,
+            timer=timer,
+            spawn=self._spawn,
+            sleep=asyncio.sleep,
+            new_id=lambda: str(_random_uuid(self._random)),
+            metrics=self.metrics,
+        )
+        self._stack.callback(groups.stop)
+        return groups
+
+    def _offsets_partition_count(self) -> int:
+        topic = self._cache.image.topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            return len(topic.partitions)
+        return self._settings.internal_topics.offsets_partitions
+
+    def _offsets_topic(self) -> NewTopic:
+        """As many replicas as this store can have brokers, unless the operator says how many."""
+        fitting = self._settings.fitting_internal_topics(
+            1, on_lowered=lambda line: logger.info("%s", line)
+        )
+        return NewTopic(
+            name=OFFSETS_TOPIC,
+            partition_count=fitting.offsets_partitions,
+            replication_factor=fitting.offsets_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "segment.bytes": str(fitting.offsets_segment_bytes),
+                "compression.type": "producer",
+            },
+        )
 
     async def _start_config_feed(self, feed: ConfigFeed) -> None:
         """Publishes what the store holds now; the rest follows in the background."""
@@ -347,7 +403,9 @@ class Broker:
             fetch_sessions=sessions,
             producer_ids=ProducerIdAllocator(self._port.allocate_producer_ids, spawn=self._spawn),
             quotas=self._quotas,
-            topic_creator=AutoTopicCreator(self._controller, self._spawn),
+            topic_creator=AutoTopicCreator(
+                self._controller, self._spawn, {OFFSETS_TOPIC: self._offsets_topic()}
+            ),
             auto_create_topics=settings.topics.auto_create,
             internal_topics=_INTERNAL_TOPICS,
             compression_type=lambda topic: self._topic_configs.get(topic).compression_type,
@@ -357,6 +415,7 @@ class Broker:
             controller_port=self._port,
             metadata_waiter=self._waiter,
             topic_configs=self._topic_configs,
+            groups=self._groups,
             broker_settings=lambda: self._settings,
             delete_topics_enabled=settings.topics.delete_enabled,
             max_described_partitions=settings.requests.max_described_partitions,
@@ -392,6 +451,7 @@ class Broker:
         self._spawn(self._isr_updates.run_expiration())
         self._spawn(self._isr_updates.run_announcements())
         self._every(_QUOTA_EXPIRY_MS, self._quotas.expire)
+        self._every(settings.groups.retention_check_interval_ms, self._groups.upkeep.start_round)
 
     async def _start_observability(self) -> None:
         observability = self._settings.observability
@@ -432,6 +492,25 @@ class Broker:
         self._waiter.notify()
         if self._cache.is_published:
             self._first_publish.set()
+
+    def _apply_roles(self, delta: LocalDelta) -> None:
+        """Coordinators follow the leadership of their partitions."""
+        runtime = self._groups.runtime
+        for hosted in delta.hosted:
+            state = hosted.state
+            if state.tp.topic != OFFSETS_TOPIC:
+                continue
+            if hosted.is_new:
+                runtime.resign(state.tp.partition, None)
+            if state.leader == self.broker_id:
+                runtime.lead(state.tp.partition, state.leader_epoch)
+            else:
+                runtime.resign(state.tp.partition, state.leader_epoch)
+        for stopped in delta.stopped:
+            if stopped.tp.topic == OFFSETS_TOPIC:
+                is_gone = stopped.deletes_log or stopped.leader_epoch < 0
+                epoch = None if is_gone else stopped.leader_epoch
+                runtime.resign(stopped.tp.partition, epoch)
 
     def _apply_settings(self, delta: ClusterDelta, image: ClusterImage) -> None:
         for resource in delta.configs:

@@ -11,6 +11,7 @@ from odradek.broker.log_levels import LogLevels
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.quotas import MutationQuota
 from odradek.clock import PreciseClock
+from odradek.coordinator.group.coordinator import GroupCoordinator
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.ports import ControllerPort
 from odradek.network.request import Request, Response, SendResponse
@@ -28,6 +29,7 @@ __all__ = [
     "note_local_end",
     "reply",
     "reply_throttled",
+    "request_throttle_ms",
 ]
 
 
@@ -97,6 +99,8 @@ class BrokerContext:
     # Wakes requests that wait for a publish.
     metadata_waiter: MetadataWaiter
     topic_configs: TopicConfigs
+    # Consumer groups, as far as this broker coordinates them.
+    groups: GroupCoordinator
     # What counts for this broker now.
     broker_settings: Callable[[], BrokerSettings]
     log_levels: LogLevels = field(default_factory=LogLevels)
@@ -117,6 +121,20 @@ def reply(request: Request, message: Message) -> SendResponse:
 def note_local_end(request: Request, context: BrokerContext) -> None:
     """Stamps the end of a handler's own work, before it waits for others."""
     request.api_local_complete_ns = context.clock.monotonic_ns()
+
+
+def request_throttle_ms(request: Request, context: BrokerContext) -> int:
+    """Counts a request against its client's share of the broker's time, as its answer is made.
+
+    Returns how long the client has to keep still; its connection is not read for as long.
+    """
+    end_ns = request.api_local_complete_ns
+    if end_ns < 0:
+        end_ns = context.clock.monotonic_ns()
+    throttle_ms = context.quotas.request_throttle_ms(request, end_ns - request.dequeue_ns)
+    if throttle_ms > 0:
+        context.throttle(request, throttle_ms)
+    return throttle_ms
 
 
 def reply_throttled(

@@ -20,28 +20,37 @@ from odradek.broker.handlers.alter_configs import handle_alter_configs
 from odradek.broker.handlers.api_versions import api_versions_handler
 from odradek.broker.handlers.create_partitions import handle_create_partitions
 from odradek.broker.handlers.create_topics import handle_create_topics
+from odradek.broker.handlers.delete_groups import handle_delete_groups
 from odradek.broker.handlers.delete_records import handle_delete_records
 from odradek.broker.handlers.delete_topics import handle_delete_topics
 from odradek.broker.handlers.describe_client_quotas import handle_describe_client_quotas
 from odradek.broker.handlers.describe_cluster import handle_describe_cluster
 from odradek.broker.handlers.describe_configs import handle_describe_configs
+from odradek.broker.handlers.describe_groups import handle_describe_groups
 from odradek.broker.handlers.describe_log_dirs import handle_describe_log_dirs
 from odradek.broker.handlers.describe_producers import handle_describe_producers
 from odradek.broker.handlers.describe_topic_partitions import handle_describe_topic_partitions
 from odradek.broker.handlers.elect_leaders import handle_elect_leaders
 from odradek.broker.handlers.fetch import handle_fetch
 from odradek.broker.handlers.find_coordinator import handle_find_coordinator
+from odradek.broker.handlers.heartbeat import handle_heartbeat
 from odradek.broker.handlers.incremental_alter_configs import handle_incremental_alter_configs
 from odradek.broker.handlers.init_producer_id import handle_init_producer_id
+from odradek.broker.handlers.join_group import handle_join_group
+from odradek.broker.handlers.leave_group import handle_leave_group
 from odradek.broker.handlers.list_config_resources import handle_list_config_resources
+from odradek.broker.handlers.list_groups import handle_list_groups
 from odradek.broker.handlers.list_offsets import handle_list_offsets
 from odradek.broker.handlers.list_partition_reassignments import (
     handle_list_partition_reassignments,
 )
 from odradek.broker.handlers.metadata import handle_metadata
+from odradek.broker.handlers.offset_commit import handle_offset_commit
+from odradek.broker.handlers.offset_delete import handle_offset_delete
 from odradek.broker.handlers.offset_fetch import handle_offset_fetch
 from odradek.broker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from odradek.broker.handlers.produce import handle_produce
+from odradek.broker.handlers.sync_group import handle_sync_group
 from odradek.errors import ApiError, DecodeError, ErrorCode
 from odradek.network.request import UNSET, CloseConnectionResponse, Request, Response
 from odradek.protocol.api_keys import ApiKey
@@ -63,6 +72,15 @@ _TABLE: Final[dict[ApiKey, ApiHandler]] = {
     # These two go together: librdkafka 2.16 crashes if only the second is there.
     ApiKey.OFFSET_FETCH: handle_offset_fetch,
     ApiKey.FIND_COORDINATOR: handle_find_coordinator,
+    ApiKey.OFFSET_COMMIT: handle_offset_commit,
+    ApiKey.JOIN_GROUP: handle_join_group,
+    ApiKey.SYNC_GROUP: handle_sync_group,
+    ApiKey.HEARTBEAT: handle_heartbeat,
+    ApiKey.LEAVE_GROUP: handle_leave_group,
+    ApiKey.DESCRIBE_GROUPS: handle_describe_groups,
+    ApiKey.LIST_GROUPS: handle_list_groups,
+    ApiKey.DELETE_GROUPS: handle_delete_groups,
+    ApiKey.OFFSET_DELETE: handle_offset_delete,
     ApiKey.CREATE_TOPICS: handle_create_topics,
     ApiKey.DELETE_TOPICS: handle_delete_topics,
     ApiKey.DELETE_RECORDS: handle_delete_records,

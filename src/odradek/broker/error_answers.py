@@ -38,7 +38,7 @@ _IDENTITY: Final = frozenset(
     }
 )
 # The same, where what was asked for is a plain number or text, or Fetch's `partition`.
-_PLAIN_IDENTITY: Final = ("partition_index", "partition_id", "name", "key")
+_PLAIN_IDENTITY: Final = ("partition_index", "partition_id", "name", "key", "group_id")
 
 # What else an answer with an error says, where zero would be a statement.
 _WITH_ERROR: Final = {

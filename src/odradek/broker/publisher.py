@@ -7,7 +7,8 @@ Steps of a publish; the later see what the earlier made:
    made in the next step must have its topic's own;
 3. replicas take their roles, with brokers and topic configs of the *next* image;
 4. coordinators of internal partitions follow (`on_roles`);
-5. the request-side cache shows the image, and whoever waits for metadata looks again.
+5. the request-side cache shows the image, and whoever waits for metadata looks again;
+6. what was kept for topics that are gone is forgotten (`on_deleted`).
 
 Nothing here awaits, so a publish is one step for everybody else on the loop.
 """
@@ -35,6 +36,7 @@ class Publisher:
         on_roles: Called with what of a delta was obeyed: a role that was refused must not move a
             coordinator, either.
         on_published: Called after each publish.
+        on_deleted: Called with the topics that a publish removed.
     """
 
     def __init__(
@@ -45,12 +47,14 @@ class Publisher:
         on_settings: Callable[[ClusterDelta, ClusterImage], None],
         on_roles: Callable[[LocalDelta], None],
         on_published: Callable[[], None],
+        on_deleted: Callable[[frozenset[str]], None] = lambda _topics: None,
     ) -> None:
         self._cache = cache
         self._replicas = replicas
         self._on_settings = on_settings
         self._on_roles = on_roles
         self._on_published = on_published
+        self._on_deleted = on_deleted
         # Ahead of the cache while a delta is being published.
         self.image = cache.image
 
@@ -72,6 +76,9 @@ class Publisher:
             self._on_roles(_obeyed(delta.local, results))
         self._cache.publish(applied, delta.cluster or ClusterDelta(), correlation_id)
         self._on_published()
+        if applied.deleted:
+            topics = frozenset(tp.topic for tp in applied.deleted)
+            self._on_deleted(frozenset(t for t in topics if t not in applied.image.topics))
         return results
 
 

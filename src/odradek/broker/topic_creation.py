@@ -2,11 +2,12 @@
 
 Whoever asks is told LEADER_NOT_AVAILABLE, refreshes, and finds the topic once it is there; nobody
 waits for it here, and a failure shows as the topic staying away. Asking again while a creation is
-under way starts no second one.
+under way starts no second one, and the same failure again is not logged again: clients keep asking.
 """
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from odradek.broker.admin import ControllerApi
@@ -23,20 +24,25 @@ MAX_CREATIONS: Final = 100
 
 
 class AutoTopicCreator:
-    """Makes topics with the broker's defaults.
+    """Makes topics with the broker's defaults; those it keeps its own state in, as they must be.
 
     Args:
         controller: Makes them, if it is the active one; if not, the topic stays away.
         spawn: Runs a coroutine as a task of a group that somebody owns.
+        internal: Topics that are made otherwise, by name.
     """
 
     def __init__(
         self,
         controller: ControllerApi,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        internal: Mapping[str, NewTopic] = MappingProxyType({}),
     ) -> None:
         self._controller = controller
         self._spawn = spawn
+        self._internal = internal
+        # Why each internal topic could not be made the last time.
+        self._failures: dict[str, str] = {}
         self._under_way: set[str] = set()
 
     def start_creation(self, topic: str) -> None:
@@ -47,19 +53,22 @@ class AutoTopicCreator:
         self._spawn(self._create(topic))
 
     async def _create(self, topic: str) -> None:
+        wanted = self._internal.get(topic) or NewTopic(name=topic)
         try:
-            [result] = await self._controller.create_topics(
-                [NewTopic(name=topic)], validate_only=False
-            )
+            [result] = await self._controller.create_topics([wanted], validate_only=False)
         except ApiError as error:
-            _log.warning("Topic %s is asked for, but cannot be created: %s", topic, error)
+            self._note_failure(topic, str(error))
         else:
-            if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                _log.warning(
-                    "Topic %s is asked for, but cannot be created: %s %s",
-                    topic,
-                    result.error.name,
-                    result.message,
-                )
+            if result.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self._failures.pop(topic, None)
+            else:
+                self._note_failure(topic, f"{result.error.name} {result.message}")
         finally:
             self._under_way.discard(topic)
+
+    def _note_failure(self, topic: str, why: str) -> None:
+        if topic in self._internal:  # Other names have no end.
+            if self._failures.get(topic) == why:
+                return
+            self._failures[topic] = why
+        _log.warning("Topic %s is asked for, but cannot be created: %s", topic, why)

@@ -85,14 +85,14 @@ class TestNames:
         settings = load_broker_settings(
             None,
             {
-                "group.initial.rebalance.delay.ms": "0",
+                "group.coordinator.threads": "0",
                 "listener.name.sasl_ssl.plain.sasl.jaas.config": "secret",
             },
             {"ODRADEK_METRIC_REPORTERS": "x"},
         )
 
         assert set(settings.warnings) == {
-            "group.initial.rebalance.delay.ms: has no effect here",
+            "group.coordinator.threads: has no effect here",
             "listener.name.sasl_ssl.plain.sasl.jaas.config: has no effect here",
             "ODRADEK_METRIC_REPORTERS: has no effect here",
         }
@@ -120,7 +120,6 @@ class TestNames:
 
         assert load_broker_settings(str(file), {}, {}).warnings == (
             "zookeeper.connection.timeout.ms: has no effect here",
-            "group.initial.rebalance.delay.ms: has no effect here",
         )
 
 

@@ -27,6 +27,7 @@ from odradek.broker.config.topic_defaults import TopicDefaults
 from odradek.config import Definition, Settings, Source, UnknownKey, Value, parse_properties
 from odradek.config.declaration import LISTENER_PREFIX, environment_name
 from odradek.controller.config import LeaderBalanceConfig
+from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.errors import ConfigError
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
 
@@ -45,6 +46,7 @@ BROKER_DEFINITION: Final = Definition(
     QuotaSettings,
     ObservabilitySettings,
     LeaderBalanceConfig,
+    GroupCoordinatorConfig,
 )
 
 # Variables of the project's tools.
@@ -78,6 +80,7 @@ class BrokerSettings:
     quotas: QuotaSettings
     observability: ObservabilitySettings
     leader_balance: LeaderBalanceConfig
+    groups: GroupCoordinatorConfig
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "BrokerSettings":
@@ -100,6 +103,7 @@ class BrokerSettings:
             quotas=settings.build(QuotaSettings),
             observability=settings.build(ObservabilitySettings),
             leader_balance=settings.build(LeaderBalanceConfig),
+            groups=settings.build(GroupCoordinatorConfig),
         )
         built._check_ids()
         built._check_listeners()

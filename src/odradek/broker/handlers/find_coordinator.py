@@ -1,8 +1,10 @@
-"""FindCoordinator: this broker, for groups; nobody yet, for transactions."""
+"""FindCoordinator: who leads the partition that keeps a group; nobody yet, for transactions."""
 
 from typing import Final, NamedTuple
 
+from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
 from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_NODE, Node
 from odradek.network.request import Request, Response
@@ -21,7 +23,7 @@ _FIRST_BATCH_VERSION: Final = 4
 
 
 class _Found(NamedTuple):
-    """The coordinator of every key of a type."""
+    """The coordinator of a key."""
 
     node: Node
     error: ErrorCode
@@ -29,37 +31,38 @@ class _Found(NamedTuple):
 
 
 def handle_find_coordinator(request: Request, context: BrokerContext) -> Response:
-    """Names the coordinator as it can be reached on the listener that was asked."""
+    """Names coordinators as they can be reached on the listener that was asked."""
     version = request.header.api_version
     message, _ = parse_message(
         FindCoordinatorRequest, request.payload, version, request.body_offset
     )
-    found = _find(message.key_type, request.context.listener, context)
-    node = found.node
     if version < _FIRST_BATCH_VERSION:
+        node, error, why = _find(request, message.key_type, message.key, context)
         response = FindCoordinatorResponse(
-            error_code=found.error,
-            error_message=found.message,
+            error_code=error,
+            error_message=why,
             node_id=node.id,
             host=node.host,
             port=node.port,
         )
         return reply_throttled(request, response, context)
-    rows = [
-        Coordinator(
-            key=key,
-            node_id=node.id,
-            host=node.host,
-            port=node.port,
-            error_code=found.error,
-            error_message=found.message,
+    rows = []
+    for key in message.coordinator_keys:
+        node, error, why = _find(request, message.key_type, key, context)
+        rows.append(
+            Coordinator(
+                key=key,
+                node_id=node.id,
+                host=node.host,
+                port=node.port,
+                error_code=error,
+                error_message=why,
+            )
         )
-        for key in message.coordinator_keys
-    ]
     return reply_throttled(request, FindCoordinatorResponse(coordinators=rows), context)
 
 
-def _find(key_type: int, listener: str, context: BrokerContext) -> _Found:
+def _find(request: Request, key_type: int, key: str, context: BrokerContext) -> _Found:
     if key_type == _TRANSACTION:
         return _Found(
             NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served here"
@@ -70,8 +73,14 @@ def _find(key_type: int, listener: str, context: BrokerContext) -> _Found:
             ErrorCode.INVALID_REQUEST,
             f"expected key type 0 (group) or 1 (transaction), found {key_type}",
         )
-    own = context.cache.get_alive_broker(context.broker_id)
-    node = None if own is None else own.nodes.get(listener)
-    if node is None:
+    if not context.authorizer.is_allowed(request, Operation.DESCRIBE, ResourceType.GROUP, key):
+        return _Found(NO_NODE, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    cache = context.cache
+    if not cache.contains_topic(OFFSETS_TOPIC):
+        context.topic_creator.start_creation(OFFSETS_TOPIC)
+        return _Found(NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    partition = context.groups.registry.partition_of(key)
+    node = cache.get_partition_leader_endpoint(OFFSETS_TOPIC, partition, request.context.listener)
+    if node is None or node.id == NO_NODE.id:
         return _Found(NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _Found(node, ErrorCode.NONE)

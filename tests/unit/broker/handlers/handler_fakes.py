@@ -63,6 +63,7 @@ from odradek.replication.stats import ReplicationStats
 from odradek.storage.log_manager import LogManager
 from odradek.testing import ManualClock
 from tests.support.logs import make_services
+from tests.unit.coordinator.coordinator_fakes import Coordination
 
 BROKER_ID = 0
 LISTENER = "PLAINTEXT"
@@ -262,6 +263,7 @@ class BrokerFixture:
         self.replicas.use_metadata(self.cache.contains)
         self.waiter = MetadataWaiter(DelayedOperationPurgatory("topic", self.timer), self.clock)
         self.loggers = logging.Manager(logging.RootLogger(logging.WARNING))
+        self.coordination = Coordination(self.settings.groups, clock=self.clock, metrics=registry)
         self.sent: list[Response] = []
         self.throttled: list[int] = []
         self.context = BrokerContext(
@@ -283,6 +285,7 @@ class BrokerFixture:
             controller_port=self.port,
             metadata_waiter=self.waiter,
             topic_configs=TopicConfigs(self.settings),
+            groups=self.coordination.groups,
             broker_settings=lambda: self.settings,
             log_levels=LogLevels(self.loggers),
             authorizer=authorizer or AllowEverything(),

@@ -1,0 +1,108 @@
+"""DescribeGroups: state, strategy and members of groups."""
+
+from typing import Final
+
+from odradek.broker.authorization import (
+    NOT_ASKED,
+    Operation,
+    ResourceType,
+    operation_bits,
+)
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.coordinator.group.admin import GroupSummary, describe
+from odradek.errors import ErrorCode
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+__all__ = ["handle_describe_groups"]
+
+_FIRST_NOT_FOUND_VERSION: Final = 6
+_GROUP_OPERATIONS: Final = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+
+
+def handle_describe_groups(request: Request, context: BrokerContext) -> Response:
+    """Answers from memory; a group that is not there is Dead, an error from version 6 on."""
+    version = request.header.api_version
+    message, _ = parse_message(DescribeGroupsRequest, request.payload, version, request.body_offset)
+    rows = [
+        _describe(request, group_id, context, with_operations=message.include_authorized_operations)
+        for group_id in message.groups
+    ]
+    return reply_throttled(request, DescribeGroupsResponse(groups=rows), context)
+
+
+def _describe(
+    request: Request, group_id: str, context: BrokerContext, *, with_operations: bool
+) -> DescribedGroup:
+    allowed = context.authorizer.is_allowed
+    if not allowed(request, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    error = context.groups.registry.check(group_id)
+    if error is not ErrorCode.NONE:
+        return _failed(group_id, error)
+    operations = NOT_ASKED
+    if with_operations:
+        operations = operation_bits(
+            one for one in _GROUP_OPERATIONS if allowed(request, one, ResourceType.GROUP, group_id)
+        )
+    group = context.groups.registry.groups.get(group_id)
+    if group is not None:
+        return _row(group_id, describe(group), operations)
+    if request.header.api_version >= _FIRST_NOT_FOUND_VERSION:
+        return _failed(
+            group_id,
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Group {group_id} not found.",
+            operations,
+        )
+    return _failed(group_id, ErrorCode.NONE, None, operations)
+
+
+def _row(group_id: str, summary: GroupSummary, operations: int) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=summary.state,
+        protocol_type=summary.protocol_type,
+        protocol_data=summary.protocol,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in summary.members
+        ],
+        authorized_operations=operations,
+    )
+
+
+def _failed(
+    group_id: str, error: ErrorCode, why: str | None = None, operations: int = NOT_ASKED
+) -> DescribedGroup:
+    is_dead = error in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)
+    return DescribedGroup(
+        error_code=error,
+        error_message=why,
+        group_id=group_id,
+        group_state="Dead" if is_dead else "",
+        protocol_type="",
+        protocol_data="",
+        members=[],
+        authorized_operations=operations,
+    )

@@ -1,0 +1,44 @@
+"""LeaveGroup: members leave a group at once, each with its own outcome from version 3 on."""
+
+from typing import Final
+
+from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.errors import ErrorCode
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+__all__ = ["handle_leave_group"]
+
+_FIRST_LIST_VERSION: Final = 3
+
+
+def handle_leave_group(request: Request, context: BrokerContext) -> Response:
+    """Answers at once: that somebody left is nothing that could be lost."""
+    version = request.header.api_version
+    message, _ = parse_message(LeaveGroupRequest, request.payload, version, request.body_offset)
+    members = message.members
+    if version < _FIRST_LIST_VERSION:
+        members = [MemberIdentity(member_id=message.member_id)]
+    error, errors = ErrorCode.GROUP_AUTHORIZATION_FAILED, list[ErrorCode]()
+    if context.authorizer.is_allowed(request, Operation.READ, ResourceType.GROUP, message.group_id):
+        error, errors = context.groups.service.leave(
+            message.group_id, [(row.member_id, row.group_instance_id) for row in members]
+        )
+    if version < _FIRST_LIST_VERSION:
+        return reply_throttled(
+            request, LeaveGroupResponse(error_code=error or errors[0], members=[]), context
+        )
+    rows = [
+        MemberResponse(
+            member_id=row.member_id, group_instance_id=row.group_instance_id, error_code=code
+        )
+        for row, code in zip(members, errors, strict=False)
+    ]
+    return reply_throttled(request, LeaveGroupResponse(error_code=error, members=rows), context)

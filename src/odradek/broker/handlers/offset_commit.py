@@ -1,0 +1,96 @@
+"""OffsetCommit: a group's positions, stored before they are acknowledged."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.context import BrokerContext, request_throttle_ms
+from odradek.errors import ErrorCode
+from odradek.network.request import Request, Response, SendResponse
+from odradek.protocol.headers import encode_response_header
+from odradek.protocol.hot.offset_commit import (
+    CommittedPartition,
+    encode_offset_commit_response,
+    parse_offset_commit_request,
+)
+
+__all__ = ["handle_offset_commit"]
+
+_NONE = ErrorCode.NONE
+_TOO_LARGE = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+_Topics: TypeAlias = Sequence[tuple[str, list[CommittedPartition]]]
+_Refused: TypeAlias = Mapping[tuple[str, int], ErrorCode]
+
+
+def handle_offset_commit(request: Request, context: BrokerContext) -> None:
+    """Answers when the offsets are on every replica in sync."""
+    version = request.header.api_version
+    view = parse_offset_commit_request(request.payload, request.body_offset, version)
+    asked = view.topics
+    if not context.authorizer.is_allowed(
+        request, Operation.READ, ResourceType.GROUP, view.group_id
+    ):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        context.send(_answer(request, asked, error, None, context))
+        return
+    refused = _find_refused(request, asked, context)
+    if refused:
+        kept = [
+            (topic, [row for row in rows if (topic, row[0]) not in refused])
+            for topic, rows in asked
+        ]
+        view = view._replace(topics=[(topic, rows) for topic, rows in kept if rows])
+    if not view.topics:
+        context.send(_answer(request, asked, _NONE, refused, context))
+        return
+
+    def answer(error: ErrorCode, too_large: set[tuple[str, int]] | None) -> None:
+        if too_large:
+            errors: _Refused = {**dict.fromkeys(too_large, _TOO_LARGE), **(refused or {})}
+            context.send(_answer(request, asked, error, errors, context))
+        else:
+            context.send(_answer(request, asked, error, refused, context))
+
+    context.groups.service.commit(view, version, answer)
+
+
+def _find_refused(
+    request: Request, topics: _Topics, context: BrokerContext
+) -> dict[tuple[str, int], ErrorCode] | None:
+    """Partitions that do not exist, or are none of the client's business; mostly there are none."""
+    refused: dict[tuple[str, int], ErrorCode] | None = None
+    known = context.cache.image.topics
+    for name, rows in topics:
+        topic = known.get(name)
+        if not context.authorizer.is_allowed(request, Operation.READ, ResourceType.TOPIC, name):
+            refused = refused or {}
+            refused.update({(name, row[0]): ErrorCode.TOPIC_AUTHORIZATION_FAILED for row in rows})
+            continue
+        for row in rows:
+            if topic is None or row[0] not in topic.partitions:
+                refused = refused or {}
+                refused[name, row[0]] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
+
+
+def _answer(
+    request: Request,
+    topics: _Topics,
+    error: ErrorCode,
+    others: _Refused | None,
+    context: BrokerContext,
+) -> Response:
+    """The same error for all partitions, but for those that have one of their own."""
+    if others:
+        results = [
+            (name, [(row[0], others.get((name, row[0]), error)) for row in rows])
+            for name, rows in topics
+        ]
+    else:
+        results = [(name, [(row[0], error) for row in rows]) for name, rows in topics]
+    api_key, version, correlation_id, _ = request.header
+    body = encode_offset_commit_response(
+        version, results, throttle_time_ms=request_throttle_ms(request, context)
+    )
+    return SendResponse(request, [encode_response_header(api_key, version, correlation_id) + body])

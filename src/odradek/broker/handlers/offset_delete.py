@@ -1,0 +1,65 @@
+"""OffsetDelete: forget what a group has committed for some partitions."""
+
+from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+from odradek.network.request import Request
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+__all__ = ["handle_offset_delete"]
+
+
+def handle_offset_delete(request: Request, context: BrokerContext) -> None:
+    """Answers when it cannot come back any more."""
+    version = request.header.api_version
+    message, _ = parse_message(OffsetDeleteRequest, request.payload, version, request.body_offset)
+    refused: dict[tuple[str, int], ErrorCode] = {}
+    wanted: list[tuple[str, int]] = []
+    for topic in message.topics:
+        may_read = context.authorizer.is_allowed(
+            request, Operation.READ, ResourceType.TOPIC, topic.name
+        )
+        for row in topic.partitions:
+            partition = (topic.name, row.partition_index)
+            if not may_read:
+                refused[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not context.cache.contains(TopicPartition(*partition)):
+                refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                wanted.append(partition)
+
+    def answer(error: ErrorCode, results: dict[tuple[str, int], ErrorCode]) -> None:
+        if error is not ErrorCode.NONE:
+            response = OffsetDeleteResponse(error_code=error, topics=[])
+            context.send(reply_throttled(request, response, context))
+            return
+        errors = {**results, **refused}
+        topics = [
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=row.partition_index,
+                        error_code=errors[topic.name, row.partition_index],
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+        response = OffsetDeleteResponse(error_code=error, topics=topics)
+        context.send(reply_throttled(request, response, context))
+
+    if not context.authorizer.is_allowed(
+        request, Operation.DELETE, ResourceType.GROUP, message.group_id
+    ):
+        answer(ErrorCode.GROUP_AUTHORIZATION_FAILED, {})
+        return
+    context.groups.upkeep.delete_offsets(message.group_id, wanted, answer)

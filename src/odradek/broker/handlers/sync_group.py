@@ -1,0 +1,44 @@
+"""SyncGroup: the leader hands in assignments, every member gets its own."""
+
+from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.coordinator.group.decisions import SyncReply, SyncRequest
+from odradek.errors import ErrorCode
+from odradek.network.request import Request
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+__all__ = ["handle_sync_group"]
+
+
+def handle_sync_group(request: Request, context: BrokerContext) -> None:
+    """Answers when the leader has assigned, or why that does not matter any more."""
+    version = request.header.api_version
+    message, _ = parse_message(SyncGroupRequest, request.payload, version, request.body_offset)
+
+    def answer(reply: SyncReply) -> None:
+        response = SyncGroupResponse(
+            error_code=reply.error,
+            protocol_type=reply.protocol_type,
+            protocol_name=reply.protocol_name,
+            assignment=reply.assignment,
+        )
+        context.send(reply_throttled(request, response, context))
+
+    if not context.authorizer.is_allowed(
+        request, Operation.READ, ResourceType.GROUP, message.group_id
+    ):
+        answer(SyncReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
+    context.groups.service.sync(
+        message.group_id,
+        SyncRequest(
+            generation_id=message.generation_id,
+            member_id=message.member_id,
+            instance_id=message.group_instance_id,
+            protocol_type=message.protocol_type,
+            protocol_name=message.protocol_name,
+            assignments={row.member_id: bytes(row.assignment) for row in message.assignments},
+        ),
+        answer,
+    )

@@ -1,0 +1,85 @@
+"""The partitions of an internal topic, as its coordinator reads and writes them."""
+
+from collections.abc import Callable, Mapping
+
+from odradek.errors import ApiError, ErrorCode
+from odradek.model import AppendOrigin, TopicPartition
+from odradek.replication import ProduceResult, ReplicaManager
+from odradek.storage.log import FetchIsolation, Log
+
+__all__ = ["InternalPartitions"]
+
+
+class InternalPartitions:
+    """One internal topic.
+
+    Args:
+        topic: Its name.
+        replicas: Where its partitions are hosted, as far as they are.
+        timeout_ms: How long an append may wait for other replicas.
+        required_acks: What it waits for, as a producer's.
+    """
+
+    def __init__(
+        self, topic: str, replicas: ReplicaManager, *, timeout_ms: int, required_acks: int = -1
+    ) -> None:
+        self._topic = topic
+        self._replicas = replicas
+        self._timeout_ms = timeout_ms
+        self._required_acks = required_acks
+
+    def append(
+        self, partition: int, batch: bytearray, respond: Callable[[ErrorCode, int], None]
+    ) -> None:
+        """Appends a batch; answers (error, first offset) when it is committed."""
+        tp = TopicPartition(self._topic, partition)
+
+        def on_appended(results: Mapping[TopicPartition, ProduceResult]) -> None:
+            result = results[tp]
+            respond(result.error, result.base_offset)
+
+        self._replicas.append_records(
+            timeout_ms=self._timeout_ms,
+            required_acks=self._required_acks,
+            internal_topics_allowed=True,
+            origin=AppendOrigin.COORDINATOR,
+            entries={tp: batch},
+            respond=on_appended,
+        )
+
+    def start_offset(self, partition: int) -> int:
+        """Raises:
+        ApiError: there is no log here.
+        """
+        return self._find(partition).log_start_offset
+
+    def end_offset(self, partition: int, leader_epoch: int) -> int:
+        """The log's end; -1 unless this broker leads in that epoch."""
+        try:
+            found = self._replicas.find_partition(TopicPartition(self._topic, partition))
+        except ApiError:
+            return -1
+        if found.log is None or not found.is_leader or found.leader_epoch != leader_epoch:
+            return -1
+        return found.log.log_end_offset
+
+    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        """Batches from the one with the offset on; at least one, whole.
+
+        Raises:
+            ApiError: there is no log here, or no such offset.
+            StorageError: the disk failed.
+        """
+        log = self._find(partition)
+        found = log.read(offset, max_bytes, FetchIsolation.LOG_END, min_one_message=True)
+        try:
+            return found.read()
+        except OSError as error:
+            raise log.fail("read", error) from error
+
+    def _find(self, partition: int) -> Log:
+        tp = TopicPartition(self._topic, partition)
+        log = self._replicas.find_partition(tp).log
+        if log is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp} has no log here")
+        return log

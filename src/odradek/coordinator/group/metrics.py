@@ -1,0 +1,65 @@
+"""Group metrics, under Kafka's names."""
+
+from collections.abc import Callable
+
+from odradek.coordinator.group.decisions import WriteKind
+from odradek.coordinator.group.registry import GroupRegistry
+from odradek.coordinator.group.states import GroupState
+from odradek.errors import ErrorCode
+from odradek.metrics import MetricRegistry
+
+__all__ = ["GroupMetrics"]
+
+_STATE_GAUGES = {
+    "NumGroupsPreparingRebalance": GroupState.PREPARING_REBALANCE,
+    "NumGroupsCompletingRebalance": GroupState.COMPLETING_REBALANCE,
+    "NumGroupsStable": GroupState.STABLE,
+    "NumGroupsDead": GroupState.DEAD,
+    "NumGroupsEmpty": GroupState.EMPTY,
+}
+
+
+class GroupMetrics:
+    """What is counted of all groups.
+
+    Args:
+        metrics: Where.
+        registry: The groups, counted by state when somebody asks.
+    """
+
+    def __init__(self, metrics: MetricRegistry, registry: GroupRegistry) -> None:
+        gauges = metrics.group("kafka.coordinator.group", "GroupMetadataManager")
+        gauges.gauge("NumGroups", lambda: len(registry))
+        gauges.gauge(
+            "NumOffsets", lambda: sum(len(group.offsets) for group in registry.groups.values())
+        )
+        for name, state in _STATE_GAUGES.items():
+            gauges.gauge(name, _counter(registry, state))
+        counters = metrics.group("kafka.server", "group-coordinator-metrics")
+        self.commits = counters.meter("offset-commit", "Offsets that were committed.")
+        self.expirations = counters.meter("offset-expiration", "Offsets removed for their age.")
+        self.deletions = counters.meter("offset-deletion", "Offsets deleted by administrators.")
+        self.rebalances = counters.meter(
+            "group-completed-rebalance", "Generations whose assignment was stored."
+        )
+        self._failed_loads = counters.meter(
+            "partition-load-failed", "Loads of offsets partitions that failed."
+        )
+        self._load_time = counters.timer(
+            "partition-load-time", "Time to load an offsets partition."
+        )
+
+    def note_write(self, kind: WriteKind, error: ErrorCode) -> None:
+        """A group's state was written, or not."""
+        if kind is WriteKind.ASSIGNMENT and error is ErrorCode.NONE:
+            self.rebalances.mark()
+
+    def on_loaded(self, partition: int, elapsed_ms: int) -> None:  # noqa: ARG002 - of all together
+        self._load_time.update(elapsed_ms)
+
+    def on_load_failed(self, partition: int) -> None:  # noqa: ARG002 - as above
+        self._failed_loads.mark()
+
+
+def _counter(registry: GroupRegistry, state: GroupState) -> Callable[[], int]:
+    return lambda: sum(group.state is state for group in registry.groups.values())

@@ -1,0 +1,345 @@
+"""A coordinator's state over an internal topic: loaded where this broker leads, served, let go.
+
+Each partition of the topic holds the state of some keys. Who leads the partition coordinates them::
+
+    (nothing) ── lead(e) ──► loading(e) ──► active(e)
+                              │     ▲
+                              ▼     │ after 1 s, 2 s, … 60 s
+                             failed(e)
+    any of these ── lead(f) or resign(f), f > e ──► unloaded, then loading(f), or nothing
+
+Rules, each against a way in which acknowledged state was lost:
+
+1. Leadership changes carry the partition's leader epoch. One that is not newer than the last one
+   of its partition is dropped; a newer one ends a load that is under way, whatever it has read.
+2. A load is installed in one step, as a whole, and only while its epoch is the current one.
+3. A load that fails leaves the partition *failed*: nobody is served from a half-read partition, or
+   consumers would be told that nothing was committed. It is tried again while this broker leads.
+
+Duties towards the state that is loaded (`Replay`), in order: `replay` and `replay_marker` for every
+batch from the log's start to its end, in the order of the log; the steps of `prepare`, with the
+loop running in between; `install`, once; the steps of `settle`, again in between. Whatever was
+installed is given to `unload` once, when the partition goes.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from odradek.clock import PreciseClock
+from odradek.errors import ApiError, CorruptRecordError, ErrorCode
+from odradek.records.batch import BatchHeader, is_crc_valid, parse_header
+from odradek.records.control import parse_end_transaction_marker
+from odradek.records.record import read_records
+
+__all__ = ["CoordinatorRuntime", "LoadStats", "PartitionLog", "PartitionWriter", "Phase", "Replay"]
+
+_log = logging.getLogger(__name__)
+
+_FIRST_RETRY_MS: Final = 1_000
+_LAST_RETRY_MS: Final = 60_000
+_SLICE_NS: Final = 5_000_000  # How long a load keeps the loop to itself.
+_MAX_READ_BYTES: Final = 1 << 20  # What the page cache gives within a fraction of a slice.
+
+
+class PartitionWriter(Protocol):
+    """Writes to the partitions of an internal topic that this broker leads."""
+
+    def append(
+        self, partition: int, batch: bytearray, respond: Callable[[ErrorCode, int], None]
+    ) -> None:
+        """Appends a batch; answers (error, offset of its first record) once it is committed.
+
+        `respond` is called exactly once: before this returns if no replica has to be waited for.
+        """
+        ...
+
+
+class PartitionLog(Protocol):
+    """Reads the partitions of an internal topic."""
+
+    def start_offset(self, partition: int) -> int:
+        """Raises:
+        ApiError: there is no log here.
+        """
+        ...
+
+    def end_offset(self, partition: int, leader_epoch: int) -> int:
+        """The log's end; -1 unless this broker leads in that epoch."""
+        ...
+
+    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        """Batches from the one that holds the offset on, up to the log's end; at least one.
+
+        Raises:
+            ApiError: there is no log here, or no such offset.
+            StorageError: the disk failed.
+        """
+        ...
+
+
+class Replay(Protocol):
+    """The state of one partition, as it is read from its log."""
+
+    def replay(
+        self, key: bytes | None, value: bytes | None, offset: int, header: BatchHeader
+    ) -> None:
+        """Folds a record in.
+
+        Raises:
+            ValueError: it cannot be understood, and skipping it would lose state.
+        """
+        ...
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+        """A transaction ended."""
+        ...
+
+    def prepare(self) -> Iterable[object]:
+        """What is left to do before the state can be served, in small steps."""
+        ...
+
+    def install(self) -> None:
+        """Serves the state from now on."""
+        ...
+
+    def settle(self) -> Iterable[object]:
+        """What is left to do when it is served already, in small steps."""
+        ...
+
+    def unload(self) -> None:
+        """Serves it no more: another broker does, or nobody."""
+        ...
+
+
+class LoadStats(Protocol):
+    """Is told how long loads take."""
+
+    def on_loaded(self, partition: int, elapsed_ms: int) -> None: ...
+
+    def on_load_failed(self, partition: int) -> None: ...
+
+
+class Phase(Enum):
+    """How far the state of a led partition is."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+
+
+class _Led:
+    """A partition that this broker leads."""
+
+    __slots__ = ("epoch", "phase", "state")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.phase = Phase.LOADING
+        self.state: Replay | None = None  # Installed.
+
+
+class CoordinatorRuntime:
+    """The partitions of one internal topic, as far as this broker leads them.
+
+    Args:
+        topic: Its name, for the log.
+        log: Where they are read.
+        begin: Makes the empty state of a partition.
+        clock: Measures slices and loads.
+        spawn: Runs a coroutine as a task of a group that somebody owns.
+        sleep: Waits some seconds; 0 lets the loop run.
+        read_bytes: How much is read at a time.
+        stats: Is told of loads.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        log: PartitionLog,
+        *,
+        begin: Callable[[int], Replay],
+        clock: PreciseClock,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        sleep: Callable[[float], Awaitable[None]],
+        read_bytes: int = _MAX_READ_BYTES,
+        stats: LoadStats | None = None,
+    ) -> None:
+        self._topic = topic
+        self._source = log
+        self._begin = begin
+        self._clock = clock
+        self._spawn = spawn
+        self._sleep = sleep
+        self._read_bytes = min(read_bytes, _MAX_READ_BYTES)
+        self._stats = stats
+        self._led: dict[int, _Led] = {}
+        # The last epoch obeyed, of every partition this broker ever had a role in.
+        self._epochs: dict[int, int] = {}
+
+    # Asking
+
+    def phase(self, partition: int) -> Phase | None:
+        """How far the partition's state is; None if it is not led here."""
+        led = self._led.get(partition)
+        return None if led is None else led.phase
+
+    def check_active(self, partition: int) -> ErrorCode:
+        """NONE, or why the keys of the partition are not served here."""
+        led = self._led.get(partition)
+        if led is None or led.phase is Phase.FAILED:
+            return ErrorCode.NOT_COORDINATOR
+        if led.phase is Phase.LOADING:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE
+
+    @property
+    def is_loading(self) -> bool:
+        return any(led.phase is Phase.LOADING for led in self._led.values())
+
+    # Leadership
+
+    def lead(self, partition: int, leader_epoch: int) -> bool:
+        """This broker leads in that epoch; returns whether that was news."""
+        if not self._obey(partition, leader_epoch):
+            return False
+        led = self._led[partition] = _Led(leader_epoch)
+        self._spawn(self._load(partition, led))
+        return True
+
+    def resign(self, partition: int, leader_epoch: int | None) -> bool:
+        """Somebody else leads in that epoch, or nobody; returns whether that was news.
+
+        Args:
+            leader_epoch: None if the replica goes, whatever the epoch.
+        """
+        if leader_epoch is None:
+            # A topic that is made again begins with epoch 0.
+            self._epochs.pop(partition, None)
+            self._unload(partition)
+            return True
+        return self._obey(partition, leader_epoch)
+
+    def _obey(self, partition: int, leader_epoch: int) -> bool:
+        if leader_epoch <= self._epochs.get(partition, -1):
+            return False
+        self._epochs[partition] = leader_epoch
+        self._unload(partition)
+        return True
+
+    def _unload(self, partition: int) -> None:
+        led = self._led.pop(partition, None)
+        if led is None:
+            return
+        _log.info(
+            "%s-%d: unloading what epoch %d had (%s)",
+            self._topic, partition, led.epoch, led.phase.value,
+        )  # fmt: skip
+        if led.state is not None:
+            led.state.unload()
+
+    # Loading
+
+    async def _load(self, partition: int, led: _Led) -> None:
+        retry_ms = _FIRST_RETRY_MS
+        while self._led.get(partition) is led:
+            started_ms = self._clock.monotonic_ms()
+            try:
+                state = await self._read(partition, led)
+                if state is None:
+                    return
+            except Exception as error:  # noqa: BLE001 - top of a task: logged, and tried again
+                if self._led.get(partition) is not led:
+                    return
+                led.phase = Phase.FAILED
+                if self._stats is not None:
+                    self._stats.on_load_failed(partition)
+                _log.error(
+                    "%s-%d: loading in epoch %d failed, nothing of it is served; trying again in"
+                    " %d ms: %r", self._topic, partition, led.epoch, retry_ms, error,
+                )  # fmt: skip
+                await self._sleep(retry_ms / 1000)
+                retry_ms = min(2 * retry_ms, _LAST_RETRY_MS)
+                continue
+            led.state = state
+            led.phase = Phase.ACTIVE
+            state.install()
+            elapsed_ms = self._clock.monotonic_ms() - started_ms
+            if self._stats is not None:
+                self._stats.on_loaded(partition, elapsed_ms)
+            _log.info(
+                "%s-%d: loaded in epoch %d within %d ms",
+                self._topic, partition, led.epoch, elapsed_ms,
+            )  # fmt: skip
+            await self._run_steps(state.settle(), partition, led)
+            return
+
+    async def _read(self, partition: int, led: _Led) -> Replay | None:
+        """What the log holds; None if the partition went elsewhere meanwhile."""
+        source = self._source
+        state = self._begin(partition)
+        offset = source.start_offset(partition)
+        slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
+        while offset < (end := source.end_offset(partition, led.epoch)):
+            data = source.read(partition, offset, self._read_bytes)
+            if len(data) > self._read_bytes:
+                _log.warning(
+                    "%s-%d: a batch at offset %d has %d bytes, offsets.load.buffer.size is %d; it"
+                    " is read whole", self._topic, partition, offset, len(data), self._read_bytes,
+                )  # fmt: skip
+            position = 0
+            while (header := parse_header(data, position)) is not None:
+                if position + header.size > len(data):
+                    break
+                _replay_batch(state, data, position, header, offset)
+                position += header.size
+                offset = header.next_offset
+                if self._clock.monotonic_ns() >= slice_end_ns:
+                    await self._sleep(0)
+                    if self._led.get(partition) is not led:
+                        return None
+                    slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
+            if position == 0:
+                raise CorruptRecordError(
+                    f"no whole batch at offset {offset}, expected to read up to {end}"
+                )
+        if end < 0 or not await self._run_steps(state.prepare(), partition, led):
+            return None
+        return state
+
+    async def _run_steps(self, steps: Iterable[object], partition: int, led: _Led) -> bool:
+        """Takes the steps, letting the loop run; whether the partition was still led at the end."""
+        slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
+        for _ in steps:
+            if self._clock.monotonic_ns() >= slice_end_ns:
+                await self._sleep(0)
+                if self._led.get(partition) is not led:
+                    return False
+                slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
+        return True
+
+
+def _replay_batch(
+    state: Replay, data: bytes, position: int, header: BatchHeader, first_offset: int
+) -> None:
+    """Folds a batch in; what of it lies before `first_offset` was deleted.
+
+    Raises:
+        CorruptRecordError: Its checksum is wrong.
+        ValueError: A record of it cannot be understood.
+    """
+    if header.magic >= 2 and not is_crc_valid(data, position, header.size):
+        raise CorruptRecordError(f"the batch at offset {header.base_offset} has a wrong checksum")
+    if header.is_control:
+        marker = parse_end_transaction_marker(data, position=position, header=header)
+        if marker is not None:
+            state.replay_marker(header.producer_id, is_commit=marker.is_commit)
+        return
+    for record in read_records(data, position=position, header=header):
+        if record.offset < first_offset:
+            continue
+        try:
+            state.replay(record.key, record.value, record.offset, header)
+        except (ValueError, ApiError) as error:
+            raise ValueError(f"the record at offset {record.offset}: {error}") from error

@@ -1,0 +1,91 @@
+"""Monotonic time without the times in which the event loop stood still.
+
+A loop that was blocked, or a process that was stopped, longer than a session timeout finds all its
+members late, though their heartbeats lie unread in the sockets. So what members are measured by
+stands still with the loop: a watch ticks on it, and a tick that comes more than a second late moves
+this clock back by the delay. Deadlines that were computed before it are thereby moved, too.
+
+Example: a tick is due at 10 500 and comes at 30 500. From then on the clock says 20 000 less than
+the machine's, and a session that would have ended at 15 000 has 4 500 left.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from odradek.clock import Clock
+
+__all__ = ["StallClock"]
+
+TICK_MS: Final = 500
+TOLERANCE_MS: Final = 1_000
+_NEVER: Final = 1 << 62
+
+
+class Handle(Protocol):
+    """What a loop returns for a scheduled call."""
+
+    def cancel(self) -> None: ...
+
+
+class StallClock:
+    """A `Clock` for deadlines. It ticks only while somebody is waiting.
+
+    Args:
+        clock: The machine's.
+        call_later: Runs a function on the loop after some seconds.
+        is_needed: Whether anybody waits; if not, the watch stops with its next tick.
+    """
+
+    __slots__ = (
+        "_call_later", "_clock", "_due_ms", "_handle", "_monotonic_ms", "_stalled_ms", "is_needed",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        clock: Clock,
+        call_later: Callable[[float, Callable[[], None]], Handle],
+        is_needed: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._clock = clock
+        self._monotonic_ms = clock.monotonic_ms
+        self._call_later = call_later
+        self.is_needed = is_needed
+        self._handle: Handle | None = None
+        self._due_ms = _NEVER  # When the next tick should come, by the machine's clock.
+        self._stalled_ms = 0  # In all.
+
+    @property
+    def stalled_ms(self) -> int:
+        """How long the loop stood still in all, as far as it was watched."""
+        return self._stalled_ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def monotonic_ms(self) -> int:
+        now_ms = self._monotonic_ms()
+        late_ms = now_ms - self._due_ms
+        if late_ms > TOLERANCE_MS:
+            self._stalled_ms += late_ms
+            self._due_ms = now_ms + TICK_MS
+        return now_ms - self._stalled_ms
+
+    def watch(self) -> None:
+        """Somebody waits from now on."""
+        if self._handle is None:
+            self._due_ms = self._monotonic_ms() + TICK_MS
+            self._handle = self._call_later(TICK_MS / 1000, self._tick)
+
+    def stop(self) -> None:
+        """Ticks no more."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        self._due_ms = _NEVER
+
+    def _tick(self) -> None:
+        self.monotonic_ms()
+        self._handle = None
+        self._due_ms = _NEVER
+        if self.is_needed():
+            self.watch()
