@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from odradek.coordinator.group.decisions import Decision, Now
 from odradek.coordinator.group.group import Group
 from odradek.coordinator.group.joining import check_member
-from odradek.coordinator.group.rebalance import handle_departures
+from odradek.coordinator.group.rebalance import handle_departures, maybe_complete_join
 from odradek.errors import ErrorCode
 
 __all__ = ["decide_leave"]
@@ -28,6 +28,8 @@ def decide_leave(
     errors = [_leave(group, *identity, gone, decision) for identity in identities]
     if gone:
         handle_departures(group, f"{', '.join(gone)} left", now, decision)
+    else:
+        maybe_complete_join(group, now, decision)  # A pending id may be all that was missing.
     return errors, decision
 
 
@@ -38,10 +40,9 @@ def _leave(
         member_id = group.static_members.get(instance_id, "")
     if instance_id is None and member_id in group.pending_members:
         del group.pending_members[member_id]
-    else:
-        error = check_member(group, member_id, instance_id)
-        if error is not ErrorCode.NONE:
-            return error
+        return ErrorCode.NONE
+    error = check_member(group, member_id, instance_id)
+    if error is ErrorCode.NONE:
         group.remove_member(member_id, ErrorCode.UNKNOWN_MEMBER_ID, decision)
-    gone.append(member_id)
-    return ErrorCode.NONE
+        gone.append(member_id)
+    return error

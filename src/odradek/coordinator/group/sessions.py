@@ -17,6 +17,7 @@ from odradek.coordinator.group.group import Group
 from odradek.coordinator.group.joining import check_member
 from odradek.coordinator.group.rebalance import (
     handle_departures,
+    maybe_complete_join,
     maybe_prepare_rebalance,
     on_join_timer,
     on_sync_timer,
@@ -64,8 +65,7 @@ def on_timer(group: Group, key: TimerKey, now: Now) -> Decision:
             due_ms = group.pending_members.get(member_id)
             if due_ms is not None and due_ms <= now.timer_ms:
                 del group.pending_members[member_id]
-                if group.state is GroupState.PREPARING_REBALANCE:
-                    handle_departures(group, "", now, decision)
+                maybe_complete_join(group, now, decision)
         case TimerKind.JOIN:
             on_join_timer(group, now, decision)
         case TimerKind.SYNC:
@@ -95,6 +95,10 @@ def unload(group: Group, now: Now) -> Decision:
         if member.sync_ticket is not None:
             decision.replies.append((member.sync_ticket, SyncReply(error)))
             member.sync_ticket = None
+    # So that nothing that is still under way finds a member.
+    group.members = {}
+    group.static_members = {}
+    group.pending_members = {}
     group.awaiting_join_count = 0
     group.transition_to(GroupState.DEAD, now.wall_ms)
     return decision
