@@ -1,9 +1,12 @@
 """The server as a whole: planes, processors, start and stop."""
 
 import asyncio
+import contextlib
 import logging
+import os
 import random
 import socket
+import stat
 
 import pytest
 
@@ -439,3 +442,29 @@ def test_all_interfaces_means_both_families() -> None:
         assert seen == ["127.0.0.1"]
 
     asyncio.run(scenario())
+
+
+def test_a_client_on_the_same_host_is_not_paced() -> None:
+    async def scenario() -> None:
+        async with serving(echo) as server, await Client.connect(server.port()) as client:
+            client.send(request_frame(1))
+            await client.receive()
+            own_address = client.writer.get_extra_info("sockname")
+            with _socket_to(own_address) as accepted:
+                chosen = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            assert chosen.rstrip(b"\0") == b"reno"
+
+    asyncio.run(scenario())
+
+
+def _socket_to(peer: tuple[str, int]) -> socket.socket:
+    """A copy of this process's socket that is connected to the peer."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                copy = socket.socket(fileno=os.dup(int(name)))
+                with contextlib.suppress(OSError):
+                    if copy.getpeername() == peer:
+                        return copy
+                copy.close()
+    raise AssertionError(f"nobody is connected to {peer}")

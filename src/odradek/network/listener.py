@@ -14,6 +14,7 @@ from typing import Final
 from odradek.clock import PreciseClock
 from odradek.errors import ConfigError, InvariantViolation
 from odradek.metrics import MetricRegistry
+from odradek.network.congestion import is_local, send_unpaced
 from odradek.network.connection import EventLoop
 from odradek.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
 from odradek.network.endpoint import EndPoint
@@ -180,7 +181,7 @@ class Listener:
         """Count, configure and deal a connection; whether another one may be accepted now."""
         try:
             self._quotas.increment(self.name, address)
-            self._configure(sock)
+            self._configure(sock, address)
         except TooManyConnectionsError as error:
             _log.info("Listener %s refused a connection: %s", self.name, error)
             self._close_counted(sock, address)
@@ -203,12 +204,14 @@ class Listener:
             return False
         return True
 
-    def _configure(self, sock: socket.socket) -> None:
+    def _configure(self, sock: socket.socket, address: str) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+        if is_local(sock.getsockname()[0], address):
+            send_unpaced(sock)
 
     def _deal(self, sock: socket.socket, address: str) -> bool:
         """Offer it to each processor once; if none has room, wait for the last one asked."""
