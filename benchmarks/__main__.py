@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--beside-kafka] [--only NAME …] [--quick] [--json FILE]``
+"""``python -m benchmarks [--beside-kafka] [--only NAME …] [--quick] [--repeats N] [--json FILE]``
 
 Runs the benchmarks and prints a table; the raw figures go to `benchmarks/results`. With
 `--beside-kafka` only those of whole servers, each beside an Apache Kafka from `make kafka`. The
@@ -31,6 +31,9 @@ def main() -> int:
         help=f"run this one, may be repeated: {', '.join(names)}",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="each load of a server once and small")
+    parser.add_argument(
+        "--repeats", type=int, default=3, metavar="N", help="samples of each load of a server: 3"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the raw figures go")
     options = parser.parse_args()
     servers: dict[str, Start] = {ODRADEK: start_odradek}
@@ -39,7 +42,8 @@ def main() -> int:
             servers[KAFKA] = with_kafka()
         except RuntimeError as error:
             parser.error(str(error))
-    run = Run(is_quick=options.quick, servers=servers)
+    repeats = 1 if options.quick else options.repeats
+    run = Run(is_quick=options.quick, servers=servers, repeats=repeats)
     rows: list[Row] = []
     print_row(None)
     for row in _all_rows(run, options.only or names, is_beside_kafka=options.beside_kafka):

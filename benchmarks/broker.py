@@ -1,18 +1,19 @@
 """Producing, consuming, single requests and latency, through a whole server.
 
 Servers take turns, a fresh one for each sample of each load; a figure is the median of the samples.
-Before it is measured, a server gets a part of the load to warm up with, on a topic of its own. Bars
-are ratios to Apache Kafka, and count only in a run beside it.
+Before it is measured, a server gets the same kind of load to warm up with, on a topic of its own.
+Bars are ratios to Apache Kafka, and count only in a run beside it.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
 from benchmarks import load_clients
 from benchmarks.load_clients import Figures
 from benchmarks.servers import KAFKA, ODRADEK, Run, Server
-from benchmarks.table import Row, server_benchmark
+from benchmarks.table import Row, at_most, server_benchmark
 
 _PARTITIONS = 4
 _TOPIC = "measured"
@@ -24,6 +25,7 @@ Samples = dict[str, list[Figures]]
 
 
 class _Bulk(NamedTuple):
+    name: str
     label: str
     size: int
     total: int
@@ -32,9 +34,9 @@ class _Bulk(NamedTuple):
 
 
 _BULK = (
-    _Bulk("100 B", 100, 4_000_000, 1.2, 1.0),
-    _Bulk("1 KB", 1_024, 1_000_000, 1.8, 1.2),
-    _Bulk("10 KB", 10_240, 150_000, 3.0, 2.0),
+    _Bulk("bulk-100B", "100 B", 100, 4_000_000, 1.2, 1.0),
+    _Bulk("bulk-1KB", "1 KB", 1_024, 1_000_000, 1.8, 1.2),
+    _Bulk("bulk-10KB", "10 KB", 10_240, 150_000, 3.0, 2.0),
 )
 _PRODUCE_CPU_BAR = 0.5
 _CONSUME_CPU_BAR = 1.0
@@ -42,6 +44,7 @@ _RESIDENT_MB_BAR = 120
 
 
 class _Requests(NamedTuple):
+    name: str
     label: str
     connections: int
     depth: int
@@ -52,55 +55,46 @@ class _Requests(NamedTuple):
 
 
 _REQUESTS = (
-    _Requests("one-record requests, 50 connections x 1", 50, 1, 1, 100, 100_000, 0.9),
-    _Requests("one-record requests, 4 connections x 5", 4, 5, 1, 100, 100_000, 1.5),
+    _Requests(
+        "requests-50x1", "one-record requests, 50 connections x 1", 50, 1, 1, 100, 100_000, 0.9
+    ),
+    _Requests("requests-4x5", "one-record requests, 4 connections x 5", 4, 5, 1, 100, 100_000, 1.5),
     # A batch of records of 1 KB, as large as the default limit of a message lets it be.
-    _Requests("1 MB requests, 4 connections x 2", 4, 2, 1_010, 1_024, 3_000, 1.0),
+    _Requests("requests-1MB", "1 MB requests, 4 connections x 2", 4, 2, 1_010, 1_024, 3_000, 1.0),
 )
 
 
-@server_benchmark("bulk")
-def bulk(run: Run) -> Iterator[Row]:
+def _bulk(case: _Bulk, run: Run) -> Iterator[Row]:
     """Many messages in and out with the client's default batching, acks=all."""
-    resident: list[float] = []
-    for case in _BULK:
-
-        def measure(server: Server, case: _Bulk = case) -> Figures:
-            return _measure_bulk(server, case, run.scaled(case.total))
-
-        samples = _take_turns(run, measure)
-        resident.append(median(one["resident_mb"] for one in samples[ODRADEK]))
-        yield _compare(f"produce {case.label}", samples, "produce_mb_s", "MB/s", case.produce_bar)
-        yield _compare(
-            f"server CPU per GB produced, {case.label}",
-            samples, "produce_cpu_s", "s", _PRODUCE_CPU_BAR, is_bar_lowest=False,
-        )  # fmt: skip
-        yield _compare(f"consume {case.label}", samples, "consume_mb_s", "MB/s", case.consume_bar)
-        yield _compare(
-            f"server CPU per GB consumed, {case.label}",
-            samples, "consume_cpu_s", "s", _CONSUME_CPU_BAR, is_bar_lowest=False,
-        )  # fmt: skip
-    yield Row(
-        name="memory after bulk, worst of the sizes",
-        measured=max(resident),
-        unit="MB",
-        bar=_RESIDENT_MB_BAR,
-        raw={"of_each_size": resident},
-    )
+    samples = _take_turns(run, lambda server: _measure_bulk(server, case, run.scaled(case.total)))
+    yield _compare(f"produce {case.label}", samples, "produce_mb_s", "MB/s", case.produce_bar)
+    yield _compare(
+        f"server CPU per GB produced, {case.label}",
+        samples, "produce_cpu_s", "s", _PRODUCE_CPU_BAR, is_bar_lowest=False,
+    )  # fmt: skip
+    yield _compare(f"consume {case.label}", samples, "consume_mb_s", "MB/s", case.consume_bar)
+    yield _compare(
+        f"server CPU per GB consumed, {case.label}",
+        samples, "consume_cpu_s", "s", _CONSUME_CPU_BAR, is_bar_lowest=False,
+    )  # fmt: skip
+    resident = [one["resident_mb"] for one in samples[ODRADEK]]
+    yield at_most(f"memory after bulk, {case.label}", resident, "MB", _RESIDENT_MB_BAR)
 
 
 def _measure_bulk(server: Server, case: _Bulk, count: int) -> Figures:
     bootstrap = server.bootstrap
-    warm_up = max(count // _WARM_UP_SHARE, 1)
     for topic in (_WARM_UP_TOPIC, _TOPIC):
         load_clients.create_topic(bootstrap, topic, _PARTITIONS)
-    load_clients.produce(bootstrap, _WARM_UP_TOPIC, size=case.size, count=warm_up)
-    load_clients.consume(bootstrap, _WARM_UP_TOPIC, partitions=_PARTITIONS, count=warm_up)
+    # What is consumed lies alike in every server; how `produce` spreads it is left to chance.
+    load_clients.fill(
+        bootstrap, _WARM_UP_TOPIC, size=case.size, count=count, partitions=_PARTITIONS
+    )
+    load_clients.consume(bootstrap, _WARM_UP_TOPIC, partitions=_PARTITIONS, count=count)
     started = server.cpu_seconds()
     produced = load_clients.produce(bootstrap, _TOPIC, size=case.size, count=count)
     between = server.cpu_seconds()
     resident_mb = server.resident_mb()
-    consumed = load_clients.consume(bootstrap, _TOPIC, partitions=_PARTITIONS, count=count)
+    consumed = load_clients.consume(bootstrap, _WARM_UP_TOPIC, partitions=_PARTITIONS, count=count)
     ended = server.cpu_seconds()
     gigabytes = case.size * count / 1e9
     return {
@@ -118,17 +112,13 @@ def _mb_per_second(figures: Figures) -> float:
     return figures["bytes"] / 1e6 / (figures["elapsed_ns"] / 1e9)
 
 
-@server_benchmark("requests")
-def requests(run: Run) -> Iterator[Row]:
+def _requests(case: _Requests, run: Run) -> Iterator[Row]:
     """The same Produce request again and again, acks=all."""
-    for case in _REQUESTS:
-
-        def measure(server: Server, case: _Requests = case) -> Figures:
-            return _measure_requests(server, case, run.scaled(case.total))
-
-        samples = _take_turns(run, measure)
-        yield _compare(case.label, samples, "per_second", "/s", case.bar)
-        yield _compare("  server CPU for each", samples, "cpu_us", "us", is_bar_lowest=False)
+    samples = _take_turns(
+        run, lambda server: _measure_requests(server, case, run.scaled(case.total))
+    )
+    yield _compare(case.label, samples, "per_second", "/s", case.bar)
+    yield _compare("  server CPU for each", samples, "cpu_us", "us", is_bar_lowest=False)
 
 
 def _measure_requests(server: Server, case: _Requests, count: int) -> Figures:
@@ -154,6 +144,12 @@ def _measure_requests(server: Server, case: _Requests, count: int) -> Figures:
         "cpu_us": cpu_seconds * 1e6 / count,
         "client_cpu_us": figures["client_cpu_ns"] / 1e3 / count,
     }
+
+
+for _case in _BULK:
+    server_benchmark(_case.name)(partial(_bulk, _case))
+for _replayed in _REQUESTS:
+    server_benchmark(_replayed.name)(partial(_requests, _replayed))
 
 
 @server_benchmark("latency")

@@ -9,7 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-__all__ = ["Figures", "build", "consume", "create_topic", "latency", "produce", "replay_requests"]
+__all__ = [
+    "Figures",
+    "build",
+    "consume",
+    "create_topic",
+    "fill",
+    "latency",
+    "produce",
+    "replay_requests",
+]
 
 Figures = dict[str, float]
 
@@ -43,6 +52,11 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
 def produce(bootstrap: str, topic: str, *, size: int, count: int, acks: str = "all") -> Figures:
     """Produces as fast as possible with librdkafka's default batching."""
     return _run("producer_consumer", "produce", bootstrap, topic, size, count, acks)
+
+
+def fill(bootstrap: str, topic: str, *, size: int, count: int, partitions: int) -> Figures:
+    """Produces the same number of messages to each partition."""
+    return _run("producer_consumer", "fill", bootstrap, topic, size, count, partitions)
 
 
 def consume(bootstrap: str, topic: str, *, partitions: int, count: int) -> Figures:

@@ -94,10 +94,7 @@ class Run:
     is_quick: bool
     # By name, in the order in which they take turns.
     servers: Mapping[str, Start]
-
-    @property
-    def repeats(self) -> int:
-        return 1 if self.is_quick else 3
+    repeats: int = 3  # Samples of each load of each server.
 
     def scaled(self, count: int) -> int:
         """How many messages or requests to send, where a full run sends `count`."""

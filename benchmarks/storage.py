@@ -28,6 +28,7 @@ _CRC_START = 21  # The checksum of a batch covers it from here on.
 _CONFIG = LogConfig(max_message_bytes=2 << 20)
 _INDEX_BYTES = 10 << 20
 _RECOVERED_BYTES = 96 << 20
+_WALKED = 1_000  # Records of a batch.
 
 
 class _AppendCase(NamedTuple):
@@ -105,28 +106,38 @@ def _bare_us(fd: int, batch: bytearray, count: int) -> float:
 @benchmark("walk")
 def walk() -> Iterator[Row]:
     """The walk over the records of a batch that validation does."""
-    count = 1_000
-    batch = bytes(
-        build_batch([(1_700_000_000_000 + i, b"key-%d" % i, b"x" * 100, ()) for i in range(count)])
+    random = Random(1)
+    alike, mixed = (
+        build_batch(
+            [
+                (1_700_000_000_000 + i, b"key-%d" % i, b"x" * size, ())
+                for i, size in enumerate(sizes)
+            ]
+        )
+        for sizes in ([100] * _WALKED, random.choices(range(20, 300), k=_WALKED))
     )
-    header = parse_header(batch)
+    if IS_COMPILED:
+        yield _measure_walk("compiled", walk_records, alike, 200, 0.02)
+        yield _measure_walk("compiled, mixed sizes", walk_records, mixed, 200, 0.02)
+    yield _measure_walk("pure Python", walk_records_pure, alike, 4, 0.8)
+    yield _measure_walk("pure Python, mixed sizes", walk_records_pure, mixed, 4, 0.8)
+
+
+def _measure_walk(
+    name: str, function: Callable[..., object], batch: bytearray, rounds: int, bar: float
+) -> Row:
+    data = bytes(batch)
+    header = parse_header(data)
     assert header is not None
-    for name, function, bar in (
-        ("compiled", walk_records, 0.02),
-        ("pure Python", walk_records_pure, 0.8),
-    ):
-        if name == "compiled" and not IS_COMPILED:
-            continue
-        rounds = 200 if name == "compiled" else 4
-        samples = []
-        for _ in range(31):
-            started = time.process_time_ns()
-            for _ in range(rounds):
-                function(
-                    batch, HEADER_SIZE, len(batch), count, header.base_timestamp, 0, INT64_MAX, True
-                )
-            samples.append((time.process_time_ns() - started) / rounds / count / 1e3)
-        yield at_most(f"walk a record, {name}", samples, "us", bar)
+    samples = []
+    for _ in range(31):
+        started = time.process_time_ns()
+        for _ in range(rounds):
+            function(
+                data, HEADER_SIZE, len(data), _WALKED, header.base_timestamp, 0, INT64_MAX, True
+            )
+        samples.append((time.process_time_ns() - started) / rounds / _WALKED / 1e3)
+    return at_most(f"walk a record, {name}", samples, "us", bar)
 
 
 @benchmark("lookup")

@@ -2,12 +2,15 @@
  *
  *   producer_consumer create  BOOTSTRAP TOPIC PARTITIONS    (with an empty message in each)
  *   producer_consumer produce BOOTSTRAP TOPIC SIZE COUNT ACKS
+ *   producer_consumer fill    BOOTSTRAP TOPIC SIZE COUNT PARTITIONS
  *   producer_consumer consume BOOTSTRAP TOPIC PARTITIONS COUNT
  *   producer_consumer latency BOOTSTRAP TOPIC SIZE COUNT PER_SECOND
  *
  * Each prints one line of JSON with times in nanoseconds, and exits with 1 if a message was lost.
  * Batching is librdkafka's default; only its queues are made longer, so that it never waits for
- * this program. `latency` does not linger: a message leaves when it is handed over. Its times run
+ * this program. `fill` produces, too, but deals blocks of messages out to the partitions in turn: the
+ * client's own choice, a random partition every 10 ms, fills them the less evenly the faster the
+ * server is, and a consumer then waits for the longest one. `latency` does not linger: a message leaves when it is handed over. Its times run
  * from that moment to the delivery report; if a server stalls, the messages that were due
  * meanwhile are handed over late, but at the pace of the schedule again as soon as possible.
  */
@@ -88,8 +91,9 @@ static rd_kafka_t *producer(const char *bootstrap, const char *acks, const char 
     return client(RD_KAFKA_PRODUCER, conf, bootstrap);
 }
 
-static void send_one(rd_kafka_t *rk, rd_kafka_topic_t *topic, char *value, size_t size, void *tag) {
-    while (rd_kafka_produce(topic, RD_KAFKA_PARTITION_UA, 0, value, size, NULL, 0, tag) == -1) {
+static void send_one(rd_kafka_t *rk, rd_kafka_topic_t *topic, int32_t partition, char *value,
+                     size_t size, void *tag) {
+    while (rd_kafka_produce(topic, partition, 0, value, size, NULL, 0, tag) == -1) {
         rd_kafka_resp_err_t error = rd_kafka_last_error();
         if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL) fail("produce", rd_kafka_err2str(error));
         rd_kafka_poll(rk, 10);
@@ -111,15 +115,20 @@ static rd_kafka_topic_t *warm_topic(rd_kafka_t *rk, const char *name) {
     return topic;
 }
 
+#define BLOCK_BYTES (256 << 10) /* dealt out to one partition before it is the next one's turn */
+
+/* Without partitions the client chooses. */
 static void produce(const char *bootstrap, const char *name, long size, long count,
-                    const char *acks) {
+                    const char *acks, long partitions) {
     rd_kafka_t *rk = producer(bootstrap, acks, NULL);
     rd_kafka_topic_t *topic = warm_topic(rk, name);
     char *value = malloc(size);
     memset(value, 'x', size);
     int64_t started = now_ns();
     for (long i = 0; i < count; i++) {
-        send_one(rk, topic, value, size, NULL);
+        int32_t partition = RD_KAFKA_PARTITION_UA;
+        if (partitions > 0) partition = (int32_t)(i * size / BLOCK_BYTES % partitions);
+        send_one(rk, topic, partition, value, size, NULL);
         if (i % 1024 == 0) rd_kafka_poll(rk, 0);
     }
     rd_kafka_flush(rk, TIMEOUT_MS);
@@ -159,7 +168,7 @@ static void latency(const char *bootstrap, const char *name, long size, long cou
         int64_t due = started + i * (1000000000LL / rate);
         struct timespec t = {due / 1000000000LL, due % 1000000000LL};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) continue;
-        send_one(rk, topic, value, size, (void *)(intptr_t)now_ns());
+        send_one(rk, topic, RD_KAFKA_PARTITION_UA, value, size, (void *)(intptr_t)now_ns());
     }
     rd_kafka_flush(rk, TIMEOUT_MS);
     int64_t elapsed = now_ns() - started;
@@ -224,7 +233,7 @@ static void consume(const char *bootstrap, const char *name, long partitions, lo
 
 /* An empty message for each partition. A fresh topic is announced before it can be written to, and
  * a consumer that happens to ask for an empty partition first would wait there. */
-static void fill(rd_kafka_t *rk, const char *name, long partitions) {
+static void touch(rd_kafka_t *rk, const char *name, long partitions) {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
     for (long i = 0; i < partitions; i++)
         if (rd_kafka_produce(topic, i, 0, NULL, 0, NULL, 0, NULL) == -1)
@@ -250,7 +259,7 @@ static void create(const char *bootstrap, const char *name, long partitions) {
     if (rd_kafka_topic_result_error(result[0]))
         fail(name, rd_kafka_topic_result_error_string(result[0]));
     rd_kafka_event_destroy(event);
-    fill(rk, name, partitions);
+    touch(rk, name, partitions);
     printf("{}\n");
     rd_kafka_queue_destroy(queue);
     rd_kafka_NewTopic_destroy(topic);
@@ -262,12 +271,14 @@ int main(int argc, char **argv) {
     if (strcmp(mode, "create") == 0 && argc == 5)
         create(argv[2], argv[3], number(argv[4]));
     else if (strcmp(mode, "produce") == 0 && argc == 7)
-        produce(argv[2], argv[3], number(argv[4]), number(argv[5]), argv[6]);
+        produce(argv[2], argv[3], number(argv[4]), number(argv[5]), argv[6], 0);
+    else if (strcmp(mode, "fill") == 0 && argc == 7)
+        produce(argv[2], argv[3], number(argv[4]), number(argv[5]), "all", number(argv[6]));
     else if (strcmp(mode, "consume") == 0 && argc == 6)
         consume(argv[2], argv[3], number(argv[4]), number(argv[5]));
     else if (strcmp(mode, "latency") == 0 && argc == 7)
         latency(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]));
     else
-        fail("usage", "create|produce|consume|latency, see the top of the source");
+        fail("usage", "create|produce|fill|consume|latency, see the top of the source");
     return 0;
 }
