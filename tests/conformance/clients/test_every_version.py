@@ -17,26 +17,35 @@ from odradek.protocol.messages import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
     elect_leaders,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
     list_config_resources,
+    list_groups,
     list_offsets,
     list_partition_reassignments,
     metadata,
+    offset_commit,
+    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from odradek.protocol.schema import Message
 from odradek.records.builder import build_batch
@@ -148,6 +157,44 @@ def _delete_records(topic: str) -> Message:
     return delete_records.DeleteRecordsRequest(topics=[wanted], timeout_ms=5000)
 
 
+def _commit(topic: str) -> Message:
+    row = offset_commit.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=""
+    )
+    return offset_commit.OffsetCommitRequest(
+        group_id="g",
+        member_id="",
+        topics=[offset_commit.OffsetCommitRequestTopic(name=topic, partitions=[row])],
+    )
+
+
+def _join() -> Message:
+    # Members of every version are in tests/integration/test_group_protocol.py.
+    protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"")
+    return join_group.JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=1,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+
+
+def _leave(version: int) -> Message:
+    if version < 3:
+        return leave_group.LeaveGroupRequest(group_id="g", member_id="m")
+    member = leave_group.MemberIdentity(member_id="m")
+    return leave_group.LeaveGroupRequest(group_id="g", members=[member])
+
+
+def _delete_offset(topic: str) -> Message:
+    row = offset_delete.OffsetDeleteRequestPartition(partition_index=0)
+    return offset_delete.OffsetDeleteRequest(
+        group_id="nobody",
+        topics=[offset_delete.OffsetDeleteRequestTopic(name=topic, partitions=[row])],
+    )
+
+
 def _epoch_end(topic: str) -> Message:
     partition = offset_for_leader_epoch.OffsetForLeaderPartition(partition=0, leader_epoch=0)
     wanted = offset_for_leader_epoch.OffsetForLeaderTopic(topic=topic, partitions=[partition])
@@ -166,6 +213,21 @@ _REQUESTS: dict[ApiKey, Callable[[str, bytes, int], Message]] = {
     ),
     ApiKey.OFFSET_FETCH: lambda topic, _, version: _offset_fetch(topic, version),
     ApiKey.FIND_COORDINATOR: lambda _, __, version: _find_coordinator(version),
+    ApiKey.OFFSET_COMMIT: lambda topic, _, __: _commit(topic),
+    ApiKey.JOIN_GROUP: lambda _, __, ___: _join(),
+    ApiKey.SYNC_GROUP: lambda _, __, ___: sync_group.SyncGroupRequest(
+        group_id="g", generation_id=1, member_id="m", assignments=[]
+    ),
+    ApiKey.HEARTBEAT: lambda _, __, ___: heartbeat.HeartbeatRequest(
+        group_id="g", generation_id=1, member_id="m"
+    ),
+    ApiKey.LEAVE_GROUP: lambda _, __, version: _leave(version),
+    ApiKey.DESCRIBE_GROUPS: lambda _, __, ___: describe_groups.DescribeGroupsRequest(groups=["g"]),
+    ApiKey.LIST_GROUPS: lambda _, __, ___: list_groups.ListGroupsRequest(),
+    ApiKey.DELETE_GROUPS: lambda _, __, ___: delete_groups.DeleteGroupsRequest(
+        groups_names=["nobody"]
+    ),
+    ApiKey.OFFSET_DELETE: lambda topic, _, __: _delete_offset(topic),
     ApiKey.API_VERSIONS: lambda _, __, version: api_versions.ApiVersionsRequest(
         client_software_name="raw", client_software_version="1"
     ),
@@ -232,7 +294,33 @@ def _expected_errors(key: ApiKey, version: int) -> set[ErrorCode]:
         return {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}  # No v2 batches there; see 11:PS-6.
     if key is ApiKey.ELECT_LEADERS:
         return {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED}
-    return {ErrorCode.NONE}
+    return {ErrorCode.NONE, *_EXPECTED_OF_GROUPS.get(key, ())}
+
+
+# Of requests about members and groups that are not there.
+_EXPECTED_OF_GROUPS = {
+    ApiKey.JOIN_GROUP: {ErrorCode.INVALID_SESSION_TIMEOUT},
+    ApiKey.SYNC_GROUP: {ErrorCode.UNKNOWN_MEMBER_ID},
+    ApiKey.HEARTBEAT: {ErrorCode.UNKNOWN_MEMBER_ID},
+    ApiKey.LEAVE_GROUP: {ErrorCode.UNKNOWN_MEMBER_ID},
+    ApiKey.DESCRIBE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
+    ApiKey.DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
+    ApiKey.OFFSET_DELETE: {ErrorCode.GROUP_ID_NOT_FOUND},
+}
+_GROUP_APIS = {*_EXPECTED_OF_GROUPS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.LIST_GROUPS}
+_COORDINATOR_TIMEOUT_S = 60
+
+
+def _wait_for_coordinator(connection: RawConnection) -> None:
+    """The first one to ask has the offsets topic made, and its partitions are loaded then."""
+    deadline = time.monotonic() + _COORDINATOR_TIMEOUT_S
+    while True:
+        found = connection.call(ApiKey.FIND_COORDINATOR, 4, _find_coordinator(4))
+        listed = connection.call(ApiKey.LIST_GROUPS, 0, list_groups.ListGroupsRequest())
+        if {*_error_codes(found), *_error_codes(listed)} == {ErrorCode.NONE}:
+            return
+        assert time.monotonic() < deadline, f"no coordinator: {found} {listed}"
+        time.sleep(0.05)
 
 
 def _advertised(broker: OdradekBroker) -> dict[ApiKey, range]:
@@ -262,6 +350,8 @@ def test_every_version_is_answered(
         assert isinstance(made, create_topics.CreateTopicsResponse)
         topic_id = made.topics[0].topic_id
         connection.call(ApiKey.PRODUCE, 12, _produce(topic, topic_id))
+        if key in {*_GROUP_APIS, ApiKey.FIND_COORDINATOR}:
+            _wait_for_coordinator(connection)
         for version in _advertised(odradek)[key]:
             if key is ApiKey.DELETE_TOPICS:
                 connection.call(ApiKey.CREATE_TOPICS, 7, _create(f"{topic}-gone"))
