@@ -20,6 +20,7 @@ from odradek.records.compression import Codec, compress, decompress
 from odradek.records.control import parse_control_type, parse_end_transaction_marker
 from odradek.records.record import read_records
 from odradek.records.walk import IS_COMPILED, walk_records, walk_records_pure
+from tests.support.mutation import mutated
 from tests.unit.records.vectors import VEC_7B, VECTORS, T
 
 FUZZ = settings(deadline=None, max_examples=300)
@@ -33,24 +34,6 @@ STREAMS = [
     *((Codec(data[22] & 7), data[HEADER_SIZE:]) for name, data in list(VECTORS.items())[4:12]),
     (Codec.SNAPPY, VEC_7B),
 ]
-
-
-@st.composite
-def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
-    """One of the originals with a few bytes changed, inserted, removed or cut off."""
-    data = bytearray(draw(st.sampled_from(originals)))
-    for _ in range(draw(st.integers(1, 4))):
-        position = draw(st.integers(0, len(data)))
-        match draw(st.integers(0, 3)):
-            case 0 if position < len(data):
-                data[position] = draw(st.integers(0, 255))
-            case 1:
-                data[position:position] = draw(st.binary(max_size=6))
-            case 2:
-                del data[position : position + draw(st.integers(1, 6))]
-            case _:
-                data[position:] = draw(st.binary(max_size=6))
-    return bytes(data)
 
 
 def outcome(call: Callable[[], object]) -> object:
@@ -189,3 +172,28 @@ def test_the_twins_agree_on_every_one_byte_change() -> None:
                 assert outcome(lambda a=arguments: walk_records(*a)) == outcome(  # type: ignore[misc]
                     lambda a=arguments: walk_records_pure(*a)  # type: ignore[misc]
                 )
+
+
+# Long enough for runs of records, which the pure twin walks at once.
+LONG = 100
+LONG_REGIONS = [
+    bytes(build_batch([(T + i * step, key, bytes(size(i)), headers) for i in range(LONG)]))[
+        HEADER_SIZE:
+    ]
+    for step, key, size, headers in (
+        (0, b"key", lambda _: 20, ()),
+        (1, None, lambda _: 90, ()),
+        (3, b"key", lambda i: 17 * i % 90, ()),
+        (90, b"key", lambda _: 20, (("h", b"1"),)),
+    )
+]
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="_walk is not built: setup.py build_ext --inplace")
+@FUZZ
+@given(region=mutated(LONG_REGIONS), count=st.integers(LONG - 2, LONG + 2), base=st.just(T) | INT64)
+def test_the_twins_agree_on_runs_of_records(region: bytes, count: int, base: int) -> None:
+    arguments = (region, 0, len(region), count, base, T, T + 300, True)
+    assert outcome(lambda: walk_records(*arguments)) == outcome(
+        lambda: walk_records_pure(*arguments)
+    )

@@ -7,10 +7,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
-cdef inline const uint8_t* read_varint(
+cdef const uint8_t* read_long_varint(
     const uint8_t* cursor, const uint8_t* end, int32_t* value
 ) noexcept nogil:
-    """An int32 of at most five bytes."""
     cdef uint32_t raw = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -25,10 +24,26 @@ cdef inline const uint8_t* read_varint(
     return NULL
 
 
-cdef inline const uint8_t* read_varlong(
+cdef inline const uint8_t* read_varint(
+    const uint8_t* cursor, const uint8_t* end, int32_t* value
+) noexcept nogil:
+    """An int32 of at most five bytes; nearly always it has one or two."""
+    cdef uint32_t raw
+    if end - cursor >= 2:
+        raw = cursor[0]
+        if raw < 0x80:
+            value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+            return cursor + 1
+        if cursor[1] < 0x80:
+            raw = (raw & 0x7F) | <uint32_t>cursor[1] << 7
+            value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+            return cursor + 2
+    return read_long_varint(cursor, end, value)
+
+
+cdef const uint8_t* read_long_varlong(
     const uint8_t* cursor, const uint8_t* end, int64_t* value
 ) noexcept nogil:
-    """An int64 of at most ten bytes."""
     cdef uint64_t raw = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -41,6 +56,23 @@ cdef inline const uint8_t* read_varlong(
             return cursor
         shift += 7
     return NULL
+
+
+cdef inline const uint8_t* read_varlong(
+    const uint8_t* cursor, const uint8_t* end, int64_t* value
+) noexcept nogil:
+    """An int64 of at most ten bytes; nearly always it has one or two."""
+    cdef uint64_t raw
+    if end - cursor >= 2:
+        raw = cursor[0]
+        if raw < 0x80:
+            value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+            return cursor + 1
+        if cursor[1] < 0x80:
+            raw = (raw & 0x7F) | <uint64_t>cursor[1] << 7
+            value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+            return cursor + 2
+    return read_long_varlong(cursor, end, value)
 
 
 cdef inline const uint8_t* skip_bytes(

@@ -99,7 +99,8 @@ cdef const uint8_t* walk_record(
         walk.earliest_timestamp <= timestamp <= walk.latest_timestamp
     ):
         note(walk, index, TIMESTAMP_OUT_OF_RANGE)
-    return cursor
+    # Not the cursor, which is the same but known later: the next record need not wait for it.
+    return end
 
 
 cdef Py_ssize_t walk_region(

@@ -12,6 +12,7 @@ from odradek.errors import InvalidRecordError
 from odradek.records.batch import Buffer
 from odradek.records.malformed import malformed_record, malformed_region
 from odradek.records.varint import decode_base128, decode_varint, decode_varlong, wrap_int64
+from odradek.records.walk_runs import LEAST_RUN, SHORT_OFFSETS, Tally, walk_run
 
 __all__ = [
     "IS_COMPILED",
@@ -36,11 +37,13 @@ WalkResult: TypeAlias = tuple[int, int, bool, list[tuple[int, int]] | None]
 
 # Closer to the ends of int64 than this, a base_timestamp and a short delta could leave it.
 _ORDINARY: Final = 1 << 62
-_BEYOND: Final = 1 << 70  # Above every difference of two timestamps.
 _MASK_32: Final = 0xFFFF_FFFF
 
+_LEAST_STRETCH: Final = 64  # Records that are walked before it is decided again how.
+_LONGEST_MIXED: Final = 512  # What a mixed run is limited to, so that less is done in vain.
 
-def walk_records_pure(  # noqa: C901 - inlined: calls would cost three times the walk
+
+def walk_records_pure(
     region: Buffer,
     start: int,
     end: int,
@@ -71,21 +74,74 @@ def walk_records_pure(  # noqa: C901 - inlined: calls would cost three times the
         raise ValueError(f"[{start}, {end}) is not within {len(region)} bytes")
     if record_count < 0:
         raise InvalidRecordError(f"{record_count} records, expected 0 or more")
+    data = region if isinstance(region, bytes) else bytes(region)
+    tally = Tally()
+    has_runs = record_count >= LEAST_RUN and -_ORDINARY < base_timestamp < _ORDINARY
+    hope = patience = _LEAST_STRETCH
+    index, position = 0, start
+    while index < record_count:
+        stop = record_count
+        if has_runs:
+            found, position = walk_run(
+                tally, data, position, end,
+                index=index, count=record_count - index, mixed_count=hope,
+            )  # fmt: skip
+            if found:
+                index += found
+                hope = min(4 * hope, _LONGEST_MIXED)
+                continue
+            if index < SHORT_OFFSETS:
+                stop = min(stop, SHORT_OFFSETS)
+            else:  # The more often runs were looked for in vain, the longer it goes without.
+                stop = min(stop, index + patience)
+                hope, patience = _LEAST_STRETCH, 2 * patience
+        position = _walk_singly(tally, data, position, end, index, stop, base_timestamp)
+        index = stop
+    if position != end:
+        raise malformed_region(position, end, record_count)
+    if not record_count:
+        return -1, -1, True, None
+    max_timestamp = base_timestamp + tally.max_delta
+    bad = None
+    if (
+        (tally.has_null_key and require_key)
+        or base_timestamp + tally.min_delta < earliest_timestamp
+        or max_timestamp > latest_timestamp
+    ):
+        bad = _find_bad(
+            data, start, record_count, base_timestamp,
+            (earliest_timestamp, latest_timestamp), require_key,
+        )  # fmt: skip
+    return max_timestamp, tally.max_index, tally.is_consecutive, bad
+
+
+def _walk_singly(  # noqa: C901 - inlined: calls would cost three times the walk
+    tally: Tally,
+    data: bytes,
+    position: int,
+    end: int,
+    first: int,
+    stop: int,
+    base_timestamp: int,
+) -> int:
+    """Walks the records from `first` to `stop`, one by one; returns the position behind them.
+
+    Raises:
+        InvalidRecordError: A record is malformed.
+    """
     # Each step reads ahead without asking where the record ends: whatever runs over its end, or
     # over the end of the buffer, is caught by the comparison at the end, by IndexError, or by
     # ValueError where several bytes are taken at once. Numbers stay in zigzag form: 0 is 0, 1 is
     # -1, 2 is 1. One and two bytes are decoded in place, where the second byte shifted by 7 meets
     # the continuation bit of the first, hence - 0x80. Times are compared as deltas: those of a
     # batch are small numbers, and small numbers are quick.
-    data = region if isinstance(region, bytes) else bytes(region)
-    max_delta, max_index, min_delta = -_BEYOND, -1, _BEYOND
-    is_consecutive, has_null_key = True, False
+    max_delta, max_index, min_delta = tally.max_delta, tally.max_index, tally.min_delta
+    is_consecutive, has_null_key = tally.is_consecutive, tally.has_null_key
     # Below it, no length of one byte; 0 sends every record the long way, where times may wrap.
     short = 0x80 if -_ORDINARY < base_timestamp < _ORDINARY else 0
-    position = start
-    index = -1
+    index = first
     try:
-        for index in range(record_count):
+        for index in range(first, stop):
             length = data[position]
             at = position + 1
             if length >= 0x80:
@@ -161,23 +217,10 @@ def walk_records_pure(  # noqa: C901 - inlined: calls would cost three times the
             if offset_delta != index + index:
                 is_consecutive = False
     except (IndexError, ValueError, InvalidRecordError):
-        raise malformed_record(region, position, end, index) from None
-    if position != end:
-        raise malformed_region(position, end, record_count)
-    if not record_count:
-        return -1, -1, True, None
-    max_timestamp = base_timestamp + max_delta
-    bad = None
-    if (
-        (has_null_key and require_key)
-        or base_timestamp + min_delta < earliest_timestamp
-        or max_timestamp > latest_timestamp
-    ):
-        bad = _find_bad(
-            data, start, record_count, base_timestamp,
-            (earliest_timestamp, latest_timestamp), require_key,
-        )  # fmt: skip
-    return max_timestamp, max_index, is_consecutive, bad
+        raise malformed_record(data, position, end, index) from None
+    tally.max_delta, tally.max_index, tally.min_delta = max_delta, max_index, min_delta
+    tally.is_consecutive, tally.has_null_key = is_consecutive, has_null_key
+    return position
 
 
 def _find_bad(
