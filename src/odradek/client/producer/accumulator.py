@@ -1,7 +1,8 @@
 """Where `send` puts records: an open batch per partition, within the memory of the buffer.
 
-`append` is all that happens on the caller's thread, so it does little: one tuple into one list,
-under one lock. Batches are encoded later, whole, by the loop (`sender`).
+`append` is all that happens on the caller's thread, so it does little: one tuple into one list
+(`Gathering`), without a lock unless another batch is needed. Batches are encoded later, whole, by
+the loop (`sender`).
 
 A batch takes its memory when it is opened, as much as a full one, and gives it back when it has an
 outcome. If there is not enough, `append` says so and the caller waits, in turn with others who
@@ -22,14 +23,13 @@ from odradek.client.producer.delivery import Delivery, OutcomeOwner
 from odradek.client.producer.partitioning import Partitioner, choose_queue
 from odradek.errors import ApiError, ErrorCode, RecordTooLargeError
 from odradek.records.batch import HEADER_SIZE
+from odradek.records.gathering import IS_ATOMIC, RECORD_OVERHEAD, Gathering
 
 __all__ = ["Accumulator", "Headers", "TopicQueues"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-# What a record costs besides its bytes, at most: length, attributes, deltas, lengths, counts.
-RECORD_OVERHEAD: Final = 21
-# The same for a header: two lengths.
+# What a header costs besides its bytes, at most: two lengths.
 _HEADER_OVERHEAD: Final = 10
 _MAX_TIMESTAMP: Final = 2**63 - 1
 
@@ -39,7 +39,7 @@ _new_delivery: Any = tuple.__new__
 class TopicQueues:
     """The queues of a topic, and the one that records without a key go to now."""
 
-    __slots__ = ("available", "queues", "sticky", "sticky_bytes", "topic", "topic_id", "used_s")
+    __slots__ = ("available", "queues", "sticky", "sticky_from", "topic", "topic_id", "used_s")
 
     def __init__(self, topic: str, topic_id: bytes) -> None:
         self.topic = topic
@@ -48,7 +48,7 @@ class TopicQueues:
         # Those that have a leader; all, if none has.
         self.available: Sequence[PartitionQueue] = ()
         self.sticky: PartitionQueue | None = None
-        self.sticky_bytes = 0  # Since it was chosen.
+        self.sticky_from = 0  # What it had taken when it was chosen.
         self.used_s = 0.0  # When a batch was last opened.
 
 
@@ -73,6 +73,8 @@ class Accumulator:
         self._monotonic_s = monotonic_s
         self._rng = rng
         self._partitioner = partitioner
+        # Whether `append` may go without a lock for a record that needs nothing special.
+        self._is_simple = partitioner is None and IS_ATOMIC
         self._is_sticky_always = options.ignores_keys and partitioner is None
         self._batch_size = options.batch_size
         # A record above this is refused: it would not fit into a request, or never into the buffer.
@@ -120,50 +122,83 @@ class Accumulator:
         known = self.topics.get(topic)
         if known is None:
             return None
-        queue: PartitionQueue | None = None
-        if key is None:
-            key_size = -1
-            size = RECORD_OVERHEAD
-        else:
-            if type(key) is not bytes:
-                key = _as_bytes("key", key)
-            key_size = len(key)
-            size = RECORD_OVERHEAD + key_size
-        if value is None:
-            value_size = -1
-        else:
-            if type(value) is not bytes:
-                value = _as_bytes("value", value)
-            value_size = len(value)
-            size += value_size
+        if timestamp is None:
+            timestamp = self._now_ms()
+        if partition is None and not headers and self._is_simple:
+            # What most records need, and no more.
+            if key is None or self._is_sticky_always:
+                queue = known.sticky
+            elif type(key) is bytes:
+                queues = known.queues
+                queue = queues[partition_of_key(key, len(queues))]
+            else:
+                queue = None
+            batch = queue.open if queue is not None else None
+            if batch is not None:
+                index = batch.records.add(timestamp, key, value, ())
+                if index >= 0:
+                    delivery: Delivery = _new_delivery(
+                        Delivery,
+                        (
+                            batch,
+                            index,
+                            timestamp,
+                            -1 if key is None else len(key),
+                            -1 if value is None else len(value),
+                        ),
+                    )
+                    return delivery
+        return self._append_slowly(known, value, key, headers, partition, timestamp, ticket)
+
+    def _append_slowly(
+        self,
+        known: TopicQueues,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp: int,
+        ticket: list[int] | None,
+    ) -> Delivery | None:
+        """The same for a record that is not quite usual, or needs another batch."""
+        if not (isinstance(timestamp, int) and 0 <= timestamp <= _MAX_TIMESTAMP):
+            raise ValueError(f"timestamp={timestamp!r}: expected milliseconds since 1970")
+        size = RECORD_OVERHEAD
+        if key is not None:
+            key = _as_bytes("key", key)
+            size += len(key)
+        if value is not None:
+            value = _as_bytes("value", value)
+            size += len(value)
+        checked: tuple[tuple[str, bytes | None], ...] = ()
         if headers:
-            headers, header_bytes = _checked_headers(headers)
+            checked, header_bytes = _checked_headers(headers)
             size += header_bytes
+        if HEADER_SIZE + size > self._max_record_bytes:
+            raise RecordTooLargeError(
+                f"a record for topic {known.topic!r} has {HEADER_SIZE + size} bytes; at most "
+                f"{self._max_record_bytes} (max.request.size, buffer.memory) can be sent"
+            )
+        queue: PartitionQueue | None = None
         if partition is not None or self._partitioner is not None:
             queue = self._chosen(known, key, value, partition)
         elif key is not None and not self._is_sticky_always:
-            queues = known.queues
-            queue = queues[partition_of_key(key, len(queues))]
-        if timestamp is None:
-            timestamp = self._now_ms()
-        elif not 0 <= timestamp <= _MAX_TIMESTAMP:
-            raise ValueError(f"timestamp={timestamp!r}: expected milliseconds since 1970")
+            queue = known.queues[partition_of_key(key, len(known.queues))]
         with self._lock:
-            if queue is None:
-                batch = known.sticky.open if known.sticky is not None else None
-                known.sticky_bytes += size
-            else:
-                batch = queue.open
-            if batch is None or batch.size + size > self._batch_size:
-                batch = self._open(known, queue, size, ticket)
-                if batch is None:
-                    return None
-            records = batch.records
-            index = len(records)
-            records.append((timestamp, key, value, headers))  # type: ignore[arg-type]  # a tuple
-            batch.size += size
+            batch = self._batch_for(known, queue, size, ticket)
+            if batch is None:
+                return None
+            index = batch.records.add(timestamp, key, value, checked, size)
+        assert index >= 0, "there is room, and only the lock's holder closes"
         delivery: Delivery = _new_delivery(
-            Delivery, (batch, index, timestamp, key_size, value_size)
+            Delivery,
+            (
+                batch,
+                index,
+                timestamp,
+                -1 if key is None else len(key),
+                -1 if value is None else len(value),
+            ),
         )
         return delivery
 
@@ -239,34 +274,23 @@ class Accumulator:
 
     # With the lock held.
 
-    def _open(
+    def _batch_for(
         self, known: TopicQueues, queue: PartitionQueue | None, size: int, ticket: list[int] | None
     ) -> Batch | None:
-        """Close the full batch of a queue and open another; None if there is no room for it."""
-        if HEADER_SIZE + size > self._max_record_bytes:
-            raise RecordTooLargeError(
-                f"a record for topic {known.topic!r} has {HEADER_SIZE + size} bytes; at most "
-                f"{self._max_record_bytes} (max.request.size, buffer.memory) can be sent"
-            )
-        is_sticky = queue is None
+        """An open batch with room for a record; None if there is none in the buffer."""
         if queue is None:
             queue = self._sticky_queue(known, size)
-            batch = queue.open
-            if batch is not None and batch.size + size <= self._batch_size:
-                return batch
+        batch = queue.open
+        if batch is not None and batch.records.size + size <= batch.records.limit:
+            return batch
         memory_bytes = min(max(self._batch_size, HEADER_SIZE + size), self._options.buffer_memory)
-        if self._tickets and (ticket is None or self._tickets[0] is not ticket):
-            has_room = False  # Others came first.
-        else:
-            has_room = memory_bytes <= self.free_bytes
         if ticket is not None:
             ticket[0] = memory_bytes
-        if self.is_closed or not has_room:
-            if is_sticky:
-                known.sticky_bytes -= size
+        is_turn = not self._tickets or self._tickets[0] is ticket
+        if self.is_closed or not is_turn or memory_bytes > self.free_bytes:
             return None
         self.free_bytes -= memory_bytes
-        if queue.open is not None:
+        if batch is not None:
             self.close_batch(queue)
         now_s = known.used_s = self._monotonic_s()
         batch = queue.open = Batch(
@@ -275,6 +299,7 @@ class Accumulator:
             created_s=now_s,
             deadline_s=now_s + self._options.delivery_timeout_ms / 1000,
             memory_bytes=memory_bytes,
+            records=Gathering(HEADER_SIZE, max(self._batch_size, HEADER_SIZE + size)),
         )
         self.active[queue] = None
         self.incomplete[batch] = None
@@ -287,20 +312,27 @@ class Accumulator:
     def _sticky_queue(self, known: TopicQueues, size: int) -> PartitionQueue:
         """The queue for records without a key; another one if this one had its share."""
         queue = known.sticky
-        if queue is None or HEADER_SIZE + known.sticky_bytes > self._batch_size:
-            queue = choose_queue(known.available, self._rng, is_adaptive=self._options.is_adaptive)
-            if known.sticky is not None and known.sticky.open is not None:
-                self.close_batch(known.sticky)
-            known.sticky = queue
-            known.sticky_bytes = size
-        return queue
+        if queue is not None:
+            taken_bytes = queue.taken_bytes - known.sticky_from
+            if queue.open is not None:
+                taken_bytes += queue.open.records.size
+            if taken_bytes + size <= self._batch_size:
+                return queue
+        chosen = choose_queue(known.available, self._rng, is_adaptive=self._options.is_adaptive)
+        if queue is not None and queue is not chosen and queue.open is not None:
+            self.close_batch(queue)
+            self._ask_to_send()
+        known.sticky = chosen
+        known.sticky_from = chosen.taken_bytes
+        return chosen
 
     def close_batch(self, queue: PartitionQueue) -> None:
         """Let no more records into the open batch of a queue."""
         batch = queue.open
         assert batch is not None, "the caller has looked"
         queue.open = None
-        batch.record_count = len(batch.records)
+        batch.record_count = batch.records.close()
+        queue.taken_bytes += batch.records.size
         queue.closed.append(batch)
 
     def free(self, batch: Batch) -> None:

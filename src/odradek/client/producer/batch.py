@@ -30,8 +30,9 @@ from odradek.records.batch import (
     PRODUCER_ID_POSITION,
     increment_sequence,
 )
-from odradek.records.builder import NewRecord, build_batch
+from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
+from odradek.records.gathering import Gathering
 
 __all__ = ["MAX_UNANSWERED", "NO_SEQUENCE", "Batch", "PartitionQueue"]
 
@@ -57,7 +58,6 @@ class Batch(Outcome):
         "record_count",
         "records",
         "sequence",
-        "size",
     )
 
     def __init__(
@@ -68,13 +68,12 @@ class Batch(Outcome):
         created_s: float,
         deadline_s: float,
         memory_bytes: int,
+        records: Gathering,
     ) -> None:
         super().__init__(owner, queue.topic, queue.partition)
         self.queue = queue
-        self.records: list[NewRecord] = []
-        # Set when the batch is closed; the records go once they are encoded and answered.
-        self.record_count = 0
-        self.size = HEADER_SIZE  # Upper bound of its bytes, uncompressed.
+        self.records = records
+        self.record_count = 0  # Set when the batch is closed.
         self.created_s = created_s  # In the loop's time, as is the deadline.
         self.deadline_s = deadline_s
         self.memory_bytes = memory_bytes  # Its part of buffer.memory.
@@ -91,7 +90,7 @@ class Batch(Outcome):
         """Its bytes, made once."""
         if self.encoded is None:
             self.encoded = build_batch(
-                self.records,
+                self.records.records,
                 codec=codec,
                 level=level,
                 producer_id=self.producer_id,
@@ -103,30 +102,30 @@ class Batch(Outcome):
     def halves(self) -> "tuple[Batch, Batch]":
         """Two batches with the same records, numbers, deadline and memory, in the place of it."""
         middle = (self.record_count + 1) // 2
+        whole = self.records.records
+        sequence = self.sequence
         halves = []
-        first_memory = self.memory_bytes // 2
-        for records, sequence, memory_bytes in (
-            (self.records[:middle], self.sequence, first_memory),
-            (
-                self.records[middle:],
-                NO_SEQUENCE
-                if self.sequence == NO_SEQUENCE
-                else increment_sequence(self.sequence, middle),
-                self.memory_bytes - first_memory,
-            ),
+        for part, memory_bytes in (
+            (whole[:middle], self.memory_bytes // 2),
+            (whole[middle:], (self.memory_bytes + 1) // 2),
         ):
+            records = Gathering(HEADER_SIZE, self.records.size)
+            for timestamp, key, value, headers in part:
+                # Each as large as the average: nobody looks at one of a closed batch.
+                records.add(timestamp, key, value, headers, self.records.size // self.record_count)
             half = Batch(
                 self.owner,
                 self.queue,
                 created_s=self.created_s,
                 deadline_s=self.deadline_s,
                 memory_bytes=memory_bytes,
+                records=records,
             )
-            half.records = records
-            half.record_count = len(records)
-            half.size = self.size // 2 + HEADER_SIZE
+            half.record_count = records.close()
             half.attempts = self.attempts
-            half.number(self.producer_id, self.producer_epoch, sequence)
+            if sequence != NO_SEQUENCE:
+                half.number(self.producer_id, self.producer_epoch, sequence)
+                sequence = increment_sequence(sequence, half.record_count)
             halves.append(half)
         first, second = halves
         self.split(first, second, middle)
@@ -168,6 +167,7 @@ class PartitionQueue:
         "producer_epoch",
         "producer_id",
         "retry_at_s",
+        "taken_bytes",
         "topic",
         "unanswered",
     )
@@ -180,6 +180,7 @@ class PartitionQueue:
         self.closed: deque[Batch] = deque()
         # Numbered and without an outcome, in order of the numbers: in flight, or come back.
         self.unanswered: list[Batch] = []
+        self.taken_bytes = 0  # Of all batches that were closed.
         self.in_flight_count = 0
         self.leader = NO_LEADER  # The broker to send to, as far as is known.
         self.retry_at_s = 0.0

@@ -260,7 +260,7 @@ class Sender:
                 continue
             with self._lock:
                 batch = queue.closed[0]
-                size = batch.size if batch.encoded is None else len(batch.encoded)
+                size = batch.records.size if batch.encoded is None else len(batch.encoded)
                 if taken and size > room:
                     continue
                 queue.closed.popleft()
@@ -365,7 +365,7 @@ class Sender:
                 metrics.batch_bytes.add(len(encoded), now_s)
                 metrics.queue_time_ms.add((now_s - batch.created_s) * 1000, now_s)
                 if options.codec is not Codec.NONE:
-                    metrics.compression_rate.add(len(encoded) / batch.size, now_s)
+                    metrics.compression_rate.add(len(encoded) / batch.records.size, now_s)
         if not batches:
             return None
         request = ProduceRequest(
@@ -493,7 +493,7 @@ class Sender:
             rest.sort(key=lambda one: one.deadline_s)
             accumulator.incomplete.clear()
             accumulator.incomplete.update(dict.fromkeys(rest))
-        batch.records = []
+        batch.records.clear()
         batch.encoded = None
 
     def _finish(
@@ -516,7 +516,7 @@ class Sender:
             else:
                 self._metrics.records_failed.value += batch.record_count
             self._on_finish(batch)
-            batch.records = []
+            batch.records.clear()
             batch.encoded = None
             with self._lock:
                 self._accumulator.free(batch)
