@@ -1,6 +1,7 @@
 """Offsets by time, and the two ends of a partition."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from odradek.client.client import Client
@@ -35,18 +36,32 @@ class FoundOffset(NamedTuple):
 
 
 async def list_offsets(
-    client: Client, timestamps: Mapping[TopicPartition, int], deadline: Deadline | None = None
+    client: Client,
+    timestamps: Mapping[TopicPartition, int],
+    deadline: Deadline | None = None,
+    *,
+    isolation_level: int = 0,
 ) -> dict[TopicPartition, FoundOffset | ApiError]:
-    """The first offset at or after a time, or the place that a negative one names."""
-    call = LeaderCall(
-        api_key=ApiKey.LIST_OFFSETS, answer_type=ListOffsetsResponse, build=_build, read=_read
+    """The first offset at or after a time, or the place that a negative one names.
+
+    Args:
+        isolation_level: 1 takes the last stable offset for the end.
+    """
+    call: LeaderCall[int, FoundOffset] = LeaderCall(
+        api_key=ApiKey.LIST_OFFSETS,
+        answer_type=ListOffsetsResponse,
+        build=partial(_build, isolation_level=isolation_level),
+        read=_read,
     )
     return await ask_leaders(client, call, timestamps, deadline or client.deadline())
 
 
-def _build(timestamps: Mapping[TopicPartition, int], _cluster: Cluster) -> Message:
+def _build(
+    timestamps: Mapping[TopicPartition, int], _cluster: Cluster, *, isolation_level: int
+) -> Message:
     return ListOffsetsRequest(
         replica_id=-1,
+        isolation_level=isolation_level,
         topics=[
             ListOffsetsTopic(
                 name=name,

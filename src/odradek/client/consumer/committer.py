@@ -1,0 +1,183 @@
+"""Commits offsets for the application: in turn, one at a time, callbacks in its own calls.
+
+`commits` has the rules. That commits go one after the other, synchronous ones behind asynchronous
+ones, keeps an older offset from overtaking a newer one on any path.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from odradek.client.client import Client
+from odradek.client.consumer.commits import (
+    CommitCallback,
+    CommitOutcome,
+    CommitQueue,
+    OffsetAndMetadata,
+    PendingCommit,
+    wrap_for_callback,
+)
+from odradek.client.consumer.coordinator import Coordinator, MemberIdentity
+from odradek.client.consumer.errors import FencedInstanceIdError
+from odradek.client.consumer.metrics import ConsumerMetrics
+from odradek.client.errors import CallTimeoutError
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError, ErrorCode
+from odradek.model import TopicPartition
+
+__all__ = ["CommitListener", "Committer"]
+
+_log = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Invoke = Callable[..., Awaitable[None]]
+
+
+class CommitListener(Protocol):
+    """The part of an interceptor that hears of commits."""
+
+    def on_commit(self, offsets: Offsets) -> object:
+        """These offsets were committed."""
+        ...
+
+
+class Committer:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        client: Client,
+        coordinator: Coordinator,
+        metrics: ConsumerMetrics,
+        *,
+        interceptors: Sequence[CommitListener],
+        identify: Callable[[], MemberIdentity],
+        invoke: Invoke,
+        on_outcome: Callable[[CommitOutcome, MemberIdentity], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            identify: Who commits; raises if this is no moment to commit.
+            invoke: Calls a callback where the application wants it called.
+            on_outcome: Told of every answer, for what it means to the member.
+            on_change: Called when a callback is due.
+        """
+        self._client = client
+        self._coordinator = coordinator
+        self._metrics = metrics
+        self._interceptors = interceptors
+        self._identify = identify
+        self._invoke = invoke
+        self._on_outcome = on_outcome
+        self._on_change = on_change
+        self._queue = CommitQueue()
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fenced: FencedInstanceIdError | None = None
+
+    @property
+    def has_completed(self) -> bool:
+        """Whether a callback is due."""
+        return self._queue.has_completed
+
+    def commit_nowait(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None
+    ) -> None:
+        """Commit in the background, tried once."""
+        pending = self._queue.add(offsets, callback)
+        task = asyncio.get_running_loop().create_task(self._commit_in_turn(pending))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
+        """Commit and wait, trying again as long as it makes sense.
+
+        Raises:
+            CallTimeoutError: the time is over.
+            ApiError: trying again does not help.
+        """
+        if not offsets:
+            return
+        for pause_ms in self._client.pauses_ms():
+            outcome = await self._commit_before(offsets, deadline)
+            await self.run_callbacks()
+            if outcome.error is None:
+                self._tell_interceptors(offsets)
+                return
+            if not outcome.is_retriable:
+                raise outcome.error
+            if deadline.left_ms() <= pause_ms:
+                raise CallTimeoutError(
+                    f"commit: gave up after {deadline.timeout_ms} ms: {outcome.error}"
+                ) from outcome.error
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def run_callbacks(self) -> None:
+        """Tell the application of commits that are done, in the order they were made.
+
+        Raises:
+            FencedInstanceIdError: one was refused because another consumer has our instance id.
+        """
+        while (done := self._queue.pop_completed()) is not None:
+            if done.error is None:
+                self._tell_interceptors(done.offsets)
+            if isinstance(done.error, FencedInstanceIdError):
+                self._fenced = done.error
+            if done.callback is not None:
+                await self._invoke(done.callback, done.offsets, done.error)
+            elif done.error is not None:
+                _log.warning("Offsets were not committed: %s", done.error)
+        if self._fenced is not None:
+            fenced, self._fenced = self._fenced, None
+            raise fenced
+
+    async def finish(self, deadline: Deadline) -> None:
+        """Wait for what is under way, run the callbacks; afterwards nothing is under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=deadline.left_ms() / 1000)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.run_callbacks()
+
+    async def _commit_in_turn(self, pending: PendingCommit) -> None:
+        try:
+            outcome = await self._commit_before(pending.offsets, self._client.deadline())
+            pending.error = wrap_for_callback(outcome)
+        except asyncio.CancelledError:
+            pending.error = ApiError(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed")
+            raise
+        finally:
+            pending.is_done = True
+            self._on_change()
+
+    async def _commit_before(self, offsets: Offsets, deadline: Deadline) -> CommitOutcome:
+        try:
+            async with asyncio.timeout(deadline.left_ms() / 1000):
+                await self._turn.acquire()
+        except TimeoutError:
+            return CommitOutcome(
+                error=CallTimeoutError("an earlier commit was not answered in time"),
+                is_retriable=True,
+            )
+        try:
+            try:
+                identity = self._identify()
+            except ApiError as error:
+                return CommitOutcome(error=error)
+            started_ms = self._client.clock.monotonic_ms()
+            outcome = await self._coordinator.commit(offsets, identity, deadline)
+            self._metrics.on_commit(self._client.clock.monotonic_ms() - started_ms)
+            self._on_outcome(outcome, identity)
+            return outcome
+        finally:
+            self._turn.release()
+
+    def _tell_interceptors(self, offsets: Offsets) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_commit(offsets)
+            except Exception:  # noqa: BLE001 - whatever it raises is its own
+                _log.exception("%s.on_commit failed", type(interceptor).__name__)

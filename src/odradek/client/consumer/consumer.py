@@ -1,0 +1,796 @@
+"""The consumer of `odradek.aio`: reads topics as a member of a group, or partitions by hand.
+
+The parts and who drives them: `Fetcher` keeps the buffer filled by itself; `Upkeep` looks up
+metadata and positions and `GroupMember` joins and beats, in tasks of their own.
+Whatever the application hears of happens in its own calls: records, callbacks, errors.
+"""
+
+# ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
+
+import asyncio
+import inspect
+import logging
+import re
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from odradek.client.assignors import Assignor, find_assignors
+from odradek.client.client import Client
+from odradek.client.cluster import PartitionView
+from odradek.client.config import ClientConfig, client_options, read_settings
+from odradek.client.consumer.commits import (
+    CommitCallback,
+    CommitOutcome,
+    OffsetAndMetadata,
+    check_offsets,
+)
+from odradek.client.consumer.committer import Committer
+from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
+from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator, MemberIdentity
+from odradek.client.consumer.errors import (
+    CommitFailedError,
+    ConcurrentModificationError,
+    FencedInstanceIdError,
+    InvalidGroupError,
+    RebalanceInProgressError,
+    WakeupError,
+)
+from odradek.client.consumer.fetcher import Fetcher
+from odradek.client.consumer.group import GroupMember
+from odradek.client.consumer.membership import Phase
+from odradek.client.consumer.metrics import ConsumerMetrics
+from odradek.client.consumer.partition_state import NO_EPOCH, Partitions, PartitionState
+from odradek.client.consumer.positions import PositionFinder
+from odradek.client.consumer.subscription import RebalanceListener, Subscription
+from odradek.client.consumer.upkeep import Upkeep
+from odradek.client.errors import CallTimeoutError, ClosedError
+from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError
+from odradek.model import TopicPartition
+from odradek.records.codec import ConsumerRecord
+
+__all__ = ["Consumer", "ConsumerInterceptor"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Partition = TopicPartition | tuple[str, int]
+
+# How often a poll that waits shows that the application lives.
+_POLL_SLICE_MS: Final = 1_000
+# How long `close` takes at most, if it is not told.
+_CLOSE_TIMEOUT_S: Final = 30.0
+
+
+class ConsumerInterceptor(Protocol):
+    """Sees what goes by. A method that fails is logged, and nothing else."""
+
+    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """Records on their way to the application; what is returned goes on."""
+        ...
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> object:
+        """These offsets were committed."""
+        ...
+
+
+class Consumer:
+    """Reads records. An async context manager; see `docs/clients/consumer.md`.
+
+    Args:
+        config: Kafka's property names, e.g. ``{"group.id": "g"}``; or give keywords with
+            underscores, ``group_id="g"``.
+        assignors: Strategies in place of those that `partition.assignment.strategy` names.
+        key_deserializer: Called with every key that is not None; likewise for values.
+        interceptors: See `ConsumerInterceptor`.
+        ssl_context: In place of the `ssl.*` settings.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        assignors: Sequence[Assignor] = (),
+        key_deserializer: Callable[[bytes], Any] | None = None,
+        value_deserializer: Callable[[bytes], Any] | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        ssl_context: ssl.SSLContext | None = None,
+        **keywords: object,
+    ) -> None:
+        settings = read_settings(CONSUMER_DEFINITION, config, keywords)
+        self._config = mine = settings.build(ConsumerConfig)
+        self._client = Client(client_options(settings.build(ClientConfig), ssl_context=ssl_context))
+        strategies = find_assignors(assignors or mine.partition_assignment_strategy)
+        self._deserializers = (key_deserializer, value_deserializer)
+        self._interceptors = tuple(interceptors)
+        self._subscription = Subscription(exclude_internal=mine.exclude_internal_topics)
+        self._partitions = Partitions()
+        self._metrics = ConsumerMetrics(self._client.clock.monotonic_ms)
+        # Set when a call that waits should look again.
+        self._stir = asyncio.Event()
+        self._fetcher = Fetcher(
+            self._client,
+            mine,
+            self._partitions,
+            self._metrics,
+            on_arrival=self._stir.set,
+            on_trouble=lambda: self._upkeep.request_metadata(),
+        )
+        self._coordinator: Coordinator | None = None
+        self._group: GroupMember | None = None
+        self._committer: Committer | None = None
+        if mine.group_id is not None:
+            self._coordinator = Coordinator(self._client, mine.group_id)
+            self._committer = Committer(
+                self._client,
+                self._coordinator,
+                self._metrics,
+                interceptors=self._interceptors,
+                identify=self._identify,
+                invoke=self._call_back,
+                on_outcome=self._on_commit_outcome,
+                on_change=self._stir.set,
+            )
+            self._group = GroupMember(
+                self._client,
+                mine,
+                strategies,
+                self._coordinator,
+                self._subscription,
+                self._partitions,
+                self._metrics,
+                listen=self._call_back,
+                commit_positions=self._commit_before_revocation,
+                on_change=self._on_group_change,
+            )
+        finder = PositionFinder(
+            self._client,
+            self._partitions,
+            mine.reset_policy,
+            self._coordinator,
+            is_read_committed=mine.is_read_committed,
+        )
+        self._upkeep = Upkeep(
+            self._client,
+            self._subscription,
+            self._partitions,
+            self._fetcher,
+            finder,
+            self._group,
+            creates_topics=mine.allow_auto_create_topics,
+            on_round=self._stir.set,
+        )
+        # Runs callbacks of the application; the blocking face puts its own in place.
+        self.invoke: Callable[..., Any] = _invoke_here
+        # Has the loop call `send_fetches`; likewise.
+        self.request_fetches: Callable[[], None] = self._fetcher.send_fetches
+        self._auto_commit_at_ms = 0
+        self._is_woken = False
+        self._is_polling = False
+        # The listener, which hears of the end, may still commit while it closes.
+        self._is_closing = False
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin, on the running loop. Contacts nobody before something is to be read."""
+        self._auto_commit_at_ms = self._now_ms() + self._config.auto_commit_interval_ms
+        self._upkeep.start()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Commit if that is automatic, leave the group, end; within the time, whatever happens.
+
+        A second call does nothing.
+
+        Args:
+            timeout: Seconds; 30 if not given. 0 tells nobody.
+        """
+        if self._is_closing:
+            return
+        self._is_closing = True
+        deadline = self._client.deadline_after(_CLOSE_TIMEOUT_S if timeout is None else timeout)
+        failure: Exception | None = None
+        try:
+            if self._committer is not None and deadline.left_ms():
+                if self._config.enable_auto_commit:
+                    await self._commit_quietly(deadline)
+                await self._committer.finish(deadline)
+            if self._group is not None:
+                async with asyncio.timeout(deadline.left_ms() / 1000):
+                    await self._group.leave(deadline, reason="the consumer was closed")
+        except TimeoutError:
+            _log.info("The group was not left in time")
+        except Exception as error:  # noqa: BLE001 - raised below, when everything has ended
+            failure = error
+        finally:
+            await self._end()
+        if failure is not None:
+            raise failure
+
+    async def _end(self) -> None:
+        self._is_closed = True
+        await self._upkeep.stop()
+        if self._group is not None:
+            await self._group.stop()
+        await self._fetcher.close()
+        self._client.close()
+
+    # What to read.
+
+    async def subscribe(
+        self,
+        topics: Iterable[str] | str | re.Pattern[str],
+        *,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read topics, given by name, or all that a compiled pattern matches as a whole.
+
+        Replaces an earlier subscription. Partitions come with the next polls.
+
+        Raises:
+            ValueError: partitions are assigned by hand.
+            InvalidGroupError: there is no group.id.
+        """
+        self._check_open()
+        if self._group is None:
+            raise InvalidGroupError("subscribe")
+        if isinstance(topics, re.Pattern):
+            self._subscription.subscribe_pattern(topics, listener)
+        else:
+            names = {topics} if isinstance(topics, str) else set(topics)
+            if not names:
+                await self.unsubscribe()
+                return
+            self._subscription.subscribe(names, listener)
+        self._group.note_poll()
+        self._group.request_join("the subscription changed")
+        self._upkeep.request_metadata()
+
+    async def unsubscribe(self) -> None:
+        """Read nothing; leave the group."""
+        self._check_open()
+        if self._group is not None and self._subscription.is_automatic:
+            if self._config.enable_auto_commit:
+                await self._commit_quietly(self._client.deadline())
+            await self._group.leave(self._client.deadline(), reason="unsubscribed")
+        self._subscription.clear()
+        self._partitions.assign(())
+        self._fetcher.send_fetches()
+
+    async def assign(self, partitions: Iterable[Partition]) -> None:
+        """Read these partitions, without a group's help. None of them: as `unsubscribe`.
+
+        Raises:
+            ValueError: topics are subscribed to.
+        """
+        self._check_open()
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        if self._config.enable_auto_commit and self._committer is not None:
+            await self._commit_quietly(self._client.deadline())
+        self._subscription.assign(wanted)
+        self._partitions.assign(wanted)
+        self._upkeep.request_metadata()
+        self._fetcher.send_fetches()
+
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to; of a pattern, those it matched last."""
+        return self._subscription.topics
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are read."""
+        return self._partitions.names()
+
+    # Reading.
+
+    async def poll(self, timeout: float | None = 1.0) -> list[ConsumerRecord]:
+        """Records, at most `max.poll.records`; none if none came in time.
+
+        Rebalances, listeners and callbacks of commits run in here, so it must be called often.
+
+        Args:
+            timeout: How long to wait for the first record, in seconds.
+
+        Raises:
+            WakeupError: `wakeup` was called.
+            OffsetsError: a partition has no position, and `auto.offset.reset` is none.
+            FencedInstanceIdError: another consumer has the same `group.instance.id`.
+            ApiError: a partition cannot be read, or the group cannot be joined.
+        """
+        return await self._poll(timeout, self.take_nowait, [])
+
+    async def poll_arrow(
+        self, timeout: float | None = 1.0, *, max_bytes: int = 8 << 20, headers: bool = False
+    ) -> list[Any]:
+        """Records as `pyarrow.RecordBatch`es, one partition each, in order of their offsets.
+
+        `max.poll.records`, deserializers and interceptors do not apply; everything else is as
+        with `poll`, and both may be mixed.
+
+        Args:
+            max_bytes: Stop when so many encoded bytes are there; a first batch comes whole.
+            headers: Whether to add a column of headers.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+        """
+        return await self._poll(
+            timeout, lambda: self.take_arrow_nowait(max_bytes=max_bytes, headers=headers), []
+        )
+
+    async def _poll(self, timeout: float | None, take: Callable[[], T], nothing: T) -> T:
+        self._check_open()
+        if not self._partitions and not self._subscription.is_automatic:
+            raise ValueError("nothing to read: call subscribe or assign first")
+        if self._is_polling:
+            raise ConcurrentModificationError("another task is polling this consumer")
+        deadline = self._client.deadline_after(timeout)
+        self._is_polling = True
+        try:
+            while True:
+                self._stir.clear()
+                await self._do_duties()
+                taken = take()
+                if taken:
+                    return taken
+                self._raise_failure()
+                left_ms = deadline.left_ms()
+                if not left_ms:
+                    return nothing
+                await self._wait(min(left_ms, _POLL_SLICE_MS))
+        finally:
+            self._is_polling = False
+
+    async def _do_duties(self) -> None:
+        """What happens in every poll besides reading."""
+        if self._is_woken:
+            self._is_woken = False
+            raise WakeupError
+        if self._committer is not None:
+            await self._committer.run_callbacks()
+            self._maybe_auto_commit()
+        if self._group is not None and self._subscription.is_automatic:
+            self._group.note_poll()
+            if self._group.needs_advance:
+                await self._group.advance()
+
+    @property
+    def has_duties(self) -> bool:
+        """Whether a poll has to do more than hand out records. From any thread."""
+        return (
+            self._is_closed
+            or self._is_woken
+            or (self._committer is not None and self._committer.has_completed)
+            or self._is_auto_commit_due()
+            or (
+                self._group is not None
+                and self._subscription.is_automatic
+                and self._group.needs_advance
+            )
+        )
+
+    def take_nowait(self) -> list[ConsumerRecord]:
+        """Buffered records.
+
+        For the blocking face, from its own thread, while no other call is under way.
+        """
+        records, wants_more = self._take_records()
+        if wants_more:
+            self.request_fetches()
+        self._metrics.on_poll(self._now_ms(), len(records))
+        if self._group is not None:
+            self._group.note_poll()
+        return records if not records or self._is_plain else self._dress(records)
+
+    def take_arrow_nowait(self, *, max_bytes: int, headers: bool) -> list[Any]:
+        """Buffered record batches; as `take_nowait`."""
+        from odradek.client.consumer.arrow_poll import take_arrow
+
+        try:
+            batches = take_arrow(self._fetcher, max_bytes=max_bytes, headers=headers)
+        finally:
+            self.request_fetches()
+        self._metrics.on_poll(self._now_ms(), sum(batch.num_rows for batch in batches))
+        if self._group is not None:
+            self._group.note_poll()
+        return batches
+
+    @property
+    def has_records(self) -> bool:
+        """Whether something is buffered. From any thread."""
+        return self._fetcher.has_records
+
+    def send_fetches(self) -> None:
+        """Ask the brokers for what the buffer has room for. Only on the loop."""
+        self._fetcher.send_fetches()
+
+    def _take_records(self) -> tuple[list[ConsumerRecord], bool]:
+        try:
+            return self._fetcher.take(self._config.max_poll_records)
+        except ApiError:
+            self.request_fetches()
+            raise
+
+    @property
+    def _is_plain(self) -> bool:
+        return self._deserializers == (None, None) and not self._interceptors
+
+    def _dress(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        key_of, value_of = self._deserializers
+        if key_of is not None or value_of is not None:
+            records = [_deserialized(record, key_of, value_of) for record in records]
+        for interceptor in self._interceptors:
+            try:
+                records = interceptor.on_consume(records)
+            except Exception:  # noqa: BLE001 - whatever it raises is its own
+                _log.exception("%s.on_consume failed", type(interceptor).__name__)
+        return records
+
+    async def _wait(self, timeout_ms: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._stir.wait()
+
+    def _raise_failure(self) -> None:
+        self._fetcher.raise_failure()
+        self._upkeep.raise_failure()
+
+    def wakeup(self) -> None:
+        """Make a poll that waits, or the next one, raise `WakeupError`. Only on the loop."""
+        self._is_woken = True
+        self._stir.set()
+
+    # Positions.
+
+    async def seek(
+        self, partition: Partition, offset: int, *, leader_epoch: int | None = None
+    ) -> None:
+        """Read on at an offset.
+
+        Raises:
+            ValueError: the partition is not assigned, or the offset negative.
+        """
+        self._check_open()
+        if offset < 0:
+            raise ValueError(f"offset {offset}: expected 0 or more")
+        self._state(partition).seek(offset, NO_EPOCH if leader_epoch is None else leader_epoch)
+        self._on_positions_changed()
+
+    async def seek_to_beginning(self, partitions: Iterable[Partition] = ()) -> None:
+        """Read on at the first record that is there; of all partitions if none is named."""
+        self._reset(partitions, EARLIEST)
+
+    async def seek_to_end(self, partitions: Iterable[Partition] = ()) -> None:
+        """Read on at the end; of all partitions if none is named."""
+        self._reset(partitions, LATEST)
+
+    def _reset(self, partitions: Iterable[Partition], timestamp: int) -> None:
+        self._check_open()
+        states = [self._state(tp) for tp in partitions] or list(self._partitions)
+        for state in states:
+            state.reset(timestamp)
+        self._on_positions_changed()
+
+    async def position(self, partition: Partition, timeout: float | None = None) -> int:
+        """Offset of the next record that `poll` gives; looked up if it is not known yet.
+
+        Raises:
+            ValueError: the partition is not assigned.
+            CallTimeoutError: it could not be found in time.
+            OffsetsError: there is none, and `auto.offset.reset` is none.
+        """
+        self._check_open()
+        state = self._state(partition)
+        deadline = self._client.deadline_after(timeout)
+        while state.position is None:
+            self._stir.clear()
+            self._raise_failure()
+            if not deadline.left_ms():
+                raise CallTimeoutError(
+                    f"position of {state.tp}: not found within {deadline.timeout_ms} ms"
+                )
+            self._upkeep.request()
+            await self._wait(min(deadline.left_ms(), 50))
+        return state.position
+
+    async def pause(self, partitions: Iterable[Partition]) -> None:
+        """Give no records of these partitions until `resume`; they stay assigned."""
+        self._check_open()
+        for state in [self._state(tp) for tp in partitions]:
+            if not state.is_paused:
+                state.is_paused = True
+                state.version += 1
+        self._fetcher.send_fetches()
+
+    async def resume(self, partitions: Iterable[Partition]) -> None:
+        """Give records of them again."""
+        self._check_open()
+        for state in [self._state(tp) for tp in partitions]:
+            state.is_paused = False
+        self._fetcher.send_fetches()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Partitions that are paused."""
+        return frozenset(state.tp for state in self._partitions if state.is_paused)
+
+    def lag(self, partition: Partition) -> int | None:
+        """Records behind the end, as far as the last fetch told; None before it."""
+        state = self._state(partition)
+        end = state.end_offset(is_read_committed=self._config.is_read_committed)
+        if state.position is None or end < 0:
+            return None
+        return max(end - state.position, 0)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[Partition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        """The first record at or after a time (ms) by partition; None if none is that late."""
+        if any(timestamp < 0 for timestamp in timestamps.values()):
+            raise ValueError("a timestamp is negative: expected milliseconds since 1970")
+        found = await self._list_offsets(timestamps, timeout)
+        return {tp: None if one.offset < 0 else one for tp, one in found.items()}
+
+    async def beginning_offsets(
+        self, partitions: Iterable[Partition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset that is there, by partition."""
+        found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST), timeout)
+        return {tp: one.offset for tp, one in found.items()}
+
+    async def end_offsets(
+        self, partitions: Iterable[Partition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the next record to come; under read_committed, the last stable one."""
+        found = await self._list_offsets(dict.fromkeys(partitions, LATEST), timeout)
+        return {tp: one.offset for tp, one in found.items()}
+
+    async def _list_offsets(
+        self, timestamps: Mapping[Any, int], timeout: float | None
+    ) -> dict[TopicPartition, FoundOffset]:
+        self._check_open()
+        found = await list_offsets(
+            self._client,
+            {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()},
+            self._client.deadline_after(timeout),
+            isolation_level=int(self._config.is_read_committed),
+        )
+        offsets = {}
+        for tp, one in found.items():
+            if isinstance(one, ApiError):
+                raise CallTimeoutError(str(one)) if one.code.retriable else one
+            offsets[tp] = one
+        return offsets
+
+    async def partitions_for(
+        self, topic: str, timeout: float | None = None
+    ) -> tuple[PartitionView, ...]:
+        """What the cluster tells of the partitions of a topic."""
+        self._check_open()
+        deadline = self._client.deadline_after(timeout)
+        return (await self._client.topic(topic, deadline=deadline)).partitions
+
+    async def topics(self, timeout: float | None = None) -> list[str]:
+        """The names of all topics that this client may see."""
+        self._check_open()
+        return sorted(await self._client.topics(None, self._client.deadline_after(timeout)))
+
+    # Commits.
+
+    async def commit_sync(
+        self,
+        offsets: Mapping[Partition, OffsetAndMetadata | int] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit offsets and wait until they are; tried again while that makes sense.
+
+        Args:
+            offsets: Of the next record to read, by partition; without it the positions of all
+                assigned partitions.
+            timeout: Seconds; `default.api.timeout.ms` if not given.
+
+        Raises:
+            CommitFailedError: the group went on without this member.
+            RebalanceInProgressError: poll first.
+            CallTimeoutError: the time is over.
+            ApiError: the offsets were refused.
+        """
+        committer = self._need_committer("commit_sync")
+        await committer.run_callbacks()
+        await committer.commit(self._to_commit(offsets), self._client.deadline_after(timeout))
+
+    async def commit_async(
+        self,
+        offsets: Mapping[Partition, OffsetAndMetadata | int] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        """Send a commit and do not wait; it is tried once.
+
+        Args:
+            callback: Called with the offsets and None or the error, from a later call of poll,
+                commit or close; in the order of the commits. Without it an error is logged.
+        """
+        committer = self._need_committer("commit_async")
+        await committer.run_callbacks()
+        committer.commit_nowait(self._to_commit(offsets), callback)
+        await asyncio.sleep(0)  # The request leaves now.
+
+    async def committed(
+        self, partitions: Iterable[Partition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None for nothing."""
+        self._need_committer("committed")
+        assert self._coordinator is not None, "a committer has one"
+        coordinator, deadline = self._coordinator, self._client.deadline_after(timeout)
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        found = await self._client.retry(
+            "committed", lambda: coordinator.fetch_offsets(wanted, deadline), deadline
+        )
+        return {tp: found.get(tp) for tp in wanted}
+
+    def _need_committer(self, what: str) -> Committer:
+        self._check_open()
+        if self._committer is None:
+            raise InvalidGroupError(what)
+        return self._committer
+
+    def _to_commit(
+        self, offsets: Mapping[Any, OffsetAndMetadata | int] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        if offsets is not None:
+            return check_offsets(offsets)
+        return {
+            tp: OffsetAndMetadata(position, "", None if epoch == NO_EPOCH else epoch)
+            for tp, (position, epoch) in self._partitions.positions().items()
+        }
+
+    def _identify(self) -> MemberIdentity:
+        """Who commits now.
+
+        Raises:
+            CommitFailedError: this member is not in its group.
+            RebalanceInProgressError: it is joining.
+        """
+        if not self._subscription.is_automatic or self._group is None:
+            return NO_MEMBER
+        membership = self._group.membership
+        if membership.phase is Phase.FENCED:
+            raise FencedInstanceIdError
+        if self._group.is_joining:
+            raise RebalanceInProgressError
+        if not membership.is_in_group:
+            raise CommitFailedError
+        return membership.identity
+
+    def _on_commit_outcome(self, outcome: CommitOutcome, identity: MemberIdentity) -> None:
+        group = self._group
+        if outcome.error is None or group is None or identity is NO_MEMBER:
+            return
+        if identity != group.membership.identity:
+            return  # It was about an earlier generation.
+        if isinstance(outcome.error, FencedInstanceIdError):
+            group.membership.on_fenced()
+        elif outcome.resets_generation:
+            group.membership.on_lost(outcome.error.code)
+        elif isinstance(outcome.error, RebalanceInProgressError):
+            group.request_join("a commit met a rebalance")
+
+    def _is_auto_commit_due(self) -> bool:
+        return (
+            self._committer is not None
+            and self._config.enable_auto_commit
+            and self._now_ms() >= self._auto_commit_at_ms
+        )
+
+    def _maybe_auto_commit(self) -> None:
+        """Commit what earlier polls handed out: the application is done with it."""
+        if not self._is_auto_commit_due():
+            return
+        assert self._committer is not None, "it is due"
+        self._auto_commit_at_ms = self._now_ms() + self._config.auto_commit_interval_ms
+        offsets = self._to_commit()
+        is_idle = self._group is not None and self._group.is_joining
+        if offsets and not is_idle:
+            self._committer.commit_nowait(offsets, None)
+
+    async def _commit_before_revocation(self, deadline: Deadline) -> None:
+        if self._config.enable_auto_commit:
+            await self._commit_quietly(deadline)
+
+    async def _commit_quietly(self, deadline: Deadline) -> None:
+        """An automatic commit that waits; a failure is logged, and records are read again."""
+        assert self._committer is not None, "only a group's member commits by itself"
+        offsets = self._to_commit()
+        if not offsets:
+            return
+        # A coordinator that does not come back must not hold up the rebalance for long.
+        patience = deadline.within(self._client.options.request_timeout_ms)
+        try:
+            async with asyncio.timeout(patience.left_ms() / 1000):
+                await self._committer.commit(offsets, patience)
+        except (ApiError, TimeoutError) as error:
+            _log.warning("Automatic commit failed: %s", error)
+
+    # The inside.
+
+    def metrics(self) -> dict[str, float]:
+        """Figures under the names of Kafka's consumer metrics."""
+        lags = {
+            str(state.tp): float(lag)
+            for state in self._partitions
+            if (lag := self.lag(state.tp)) is not None
+        }
+        return self._metrics.snapshot(assigned_count=len(self._partitions), lags=lags)
+
+    async def enforce_rebalance(self) -> None:
+        """Have the group rebalance at the next poll."""
+        self._check_open()
+        if self._group is None:
+            raise InvalidGroupError("enforce_rebalance")
+        self._group.request_join("the application asked for it")
+
+    def _state(self, partition: Partition) -> PartitionState:
+        tp = TopicPartition(*partition)
+        state = self._partitions.get(tp)
+        if state is None:
+            raise ValueError(f"{tp} is not assigned to this consumer")
+        return state
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("consumer")
+
+    def _now_ms(self) -> int:
+        return self._client.clock.monotonic_ms()
+
+    async def _call_back(self, callback: Callable[..., object], *args: object) -> None:
+        await self.invoke(callback, *args)
+
+    def _on_group_change(self) -> None:
+        self._stir.set()
+        self._upkeep.request()
+
+    def _on_positions_changed(self) -> None:
+        self._upkeep.request()
+        self._fetcher.send_fetches()
+
+
+def _deserialized(
+    record: ConsumerRecord,
+    key_of: Callable[[bytes], Any] | None,
+    value_of: Callable[[bytes], Any] | None,
+) -> ConsumerRecord:
+    key, value = record.key, record.value
+    return ConsumerRecord(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+        record.timestamp_type,
+        key if key_of is None or key is None else key_of(key),
+        value if value_of is None or value is None else value_of(value),
+        record.headers,
+        record.leader_epoch,
+    )
+
+
+async def _invoke_here(callback: Callable[..., object], *args: object) -> None:
+    result = callback(*args)
+    if inspect.isawaitable(result):
+        await result

@@ -1,0 +1,293 @@
+"""The broker that looks after a group: found, asked, forgotten when it turns out to be another.
+
+Everything here is one attempt; who calls decides whether to try again. An answer that says the
+coordinator has moved, and a connection that ends, make it forgotten: the next call looks it up.
+Joins wait long at the coordinator, so its requests have a connection of their own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from odradek.client.client import Client
+from odradek.client.consumer.commits import CommitOutcome, OffsetAndMetadata, decide_outcome
+from odradek.client.leaders import api_error
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError, DisconnectedError, ErrorCode, RequestTimedOutError
+from odradek.model import TopicPartition
+from odradek.network.outbound import OutboundConnection
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from odradek.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from odradek.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from odradek.protocol.schema import Message
+
+__all__ = ["GROUP_LANE", "NO_MEMBER", "Coordinator", "MemberIdentity"]
+
+_log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Message)
+
+GROUP_LANE: Final = "group"
+_GROUP_TYPE: Final = 0
+# FindCoordinator, OffsetFetch: the first versions that name several groups.
+_SEVERAL_KEYS: Final = 4
+_SEVERAL_GROUPS: Final = 8
+
+_MOVED: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class MemberIdentity(NamedTuple):
+    """Who commits: a member of a generation, or nobody."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+
+
+NO_MEMBER: Final = MemberIdentity("", -1)
+
+
+class Coordinator:
+    """See the module's docstring."""
+
+    def __init__(self, client: Client, group_id: str) -> None:
+        self._client = client
+        self.group_id = group_id
+        self._node_id: int | None = None
+        # Held by the one who looks it up; the others wait for what he finds.
+        self._finding = asyncio.Lock()
+
+    @property
+    def is_known(self) -> bool:
+        return self._node_id is not None
+
+    def forget(self, why: object) -> None:
+        """Look it up again before the next request."""
+        if self._node_id is not None:
+            _log.info("Group %s: coordinator %d: %s", self.group_id, self._node_id, why)
+            self._node_id = None
+
+    async def find(self, deadline: Deadline) -> int:
+        """Its broker, looked up once if it is not known.
+
+        Raises:
+            ApiError: it cannot be told now, or never.
+        """
+        if self._node_id is not None:
+            return self._node_id
+        async with self._finding:
+            if self._node_id is None:
+                self._node_id = await self._find(deadline)
+            return self._node_id
+
+    async def _find(self, deadline: Deadline) -> int:
+        client = self._client
+        connection = await client.any_connection(deadline)
+        if connection.version_for(ApiKey.FIND_COORDINATOR) >= _SEVERAL_KEYS:
+            request = FindCoordinatorRequest(
+                key_type=_GROUP_TYPE, coordinator_keys=(self.group_id,)
+            )
+        else:
+            request = FindCoordinatorRequest(key=self.group_id, key_type=_GROUP_TYPE)
+        response = await client.ask(
+            connection, ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, deadline
+        )
+        # One answer for the key, nested or not.
+        answer = response.coordinators[0] if response.coordinators else response
+        if answer.error_code != ErrorCode.NONE:
+            what = f"coordinator of group {self.group_id!r}"
+            raise api_error(answer.error_code, answer.error_message, what)
+        if answer.node_id not in client.cluster.nodes:
+            await client.refresh((), deadline)
+        if answer.node_id not in client.cluster.nodes:
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"coordinator of group {self.group_id!r}: broker {answer.node_id} is not there",
+            )
+        return answer.node_id
+
+    async def connection(self, deadline: Deadline) -> OutboundConnection:
+        """The connection to it.
+
+        Raises:
+            ApiError: it cannot be found or reached.
+        """
+        node_id = await self.find(deadline)
+        try:
+            return await self._client.connection_to(node_id, deadline, lane=GROUP_LANE)
+        except ApiError as error:
+            self.forget(error)
+            raise
+
+    def drop_connection(self) -> None:
+        """End the connection, and with it whatever waits there for an answer."""
+        if self._node_id is not None:
+            connection = self._client.opened_connection(self._node_id, lane=GROUP_LANE)
+            if connection is not None:
+                connection.close("nobody waits for the answers any more")
+
+    async def ask(
+        self,
+        api_key: ApiKey,
+        request: Message,
+        answer_type: type[M],
+        deadline: Deadline,
+        *,
+        timeout_ms: int | None = None,
+    ) -> M:
+        """One request, tried once. Errors inside of the answer are the caller's to look at.
+
+        Args:
+            timeout_ms: How long the answer may take, if not as long as any other's.
+
+        Raises:
+            ApiError: it cannot be found, the connection ended, or the time is over.
+        """
+        connection = await self.connection(deadline)
+        version = connection.version_for(api_key)
+        if timeout_ms is None:
+            timeout_ms = max(min(deadline.left_ms(), self._client.options.request_timeout_ms), 1)
+        try:
+            response = await connection.request(api_key, request, version, timeout_ms=timeout_ms)
+        except (DisconnectedError, RequestTimedOutError) as error:
+            self.forget(error)
+            raise
+        assert isinstance(response, answer_type), "the registry gave another class"
+        return response
+
+    def check(self, code: int, what: str) -> None:
+        """
+        Raises:
+            ApiError: the answer is an error; if it has moved it is forgotten.
+        """
+        if code == ErrorCode.NONE:
+            return
+        error = api_error(code, None, f"group {self.group_id!r}: {what}")
+        if error.code in _MOVED:
+            self.forget(error)
+        raise error
+
+    # Offsets.
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: MemberIdentity,
+        deadline: Deadline,
+    ) -> CommitOutcome:
+        """Commit, tried once; what went wrong is in the outcome."""
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for tp, value in offsets.items():
+            topics.setdefault(tp.topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=tp.partition,
+                    committed_offset=value.offset,
+                    committed_leader_epoch=-1 if value.leader_epoch is None else value.leader_epoch,
+                    committed_metadata=value.metadata,
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            topics=[
+                OffsetCommitRequestTopic(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+        try:
+            response = await self.ask(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, deadline)
+        except ApiError as error:
+            return CommitOutcome(error=error, is_retriable=error.code.retriable)
+        outcome = decide_outcome(
+            (TopicPartition(topic.name, one.partition_index), one.error_code)
+            for topic in response.topics
+            for one in topic.partitions
+        )
+        if outcome.forgets_coordinator:
+            self.forget(outcome.error)
+        return outcome
+
+    async def fetch_offsets(
+        self, partitions: Iterable[TopicPartition] | None, deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None for nothing; of everything if not told of what.
+
+        Waits for open transactions: an offset that may yet be taken back is UNSTABLE_OFFSET_COMMIT.
+
+        Raises:
+            ApiError: it cannot be told now, or never.
+        """
+        connection = await self.connection(deadline)
+        version = connection.version_for(ApiKey.OFFSET_FETCH)
+        wanted = None if partitions is None else _by_topic(partitions)
+        request = _offset_fetch_request(self.group_id, wanted, version)
+        response = await self.ask(ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, deadline)
+        group = response.groups[0] if response.groups else response
+        self.check(group.error_code, "OFFSET_FETCH")
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for topic in group.topics:
+            for one in topic.partitions:
+                tp = TopicPartition(topic.name, one.partition_index)
+                self.check(one.error_code, f"OFFSET_FETCH of {tp}")
+                if one.committed_offset < 0:
+                    found[tp] = None
+                    continue
+                epoch = one.committed_leader_epoch
+                found[tp] = OffsetAndMetadata(
+                    one.committed_offset, one.metadata or "", None if epoch < 0 else epoch
+                )
+        return found
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return topics
+
+
+def _offset_fetch_request(
+    group_id: str, wanted: dict[str, list[int]] | None, version: int
+) -> OffsetFetchRequest:
+    if version < _SEVERAL_GROUPS:
+        return OffsetFetchRequest(
+            group_id=group_id,
+            topics=None
+            if wanted is None
+            else [
+                OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
+                for name, numbers in wanted.items()
+            ],
+            require_stable=version >= 7,
+        )
+    topics = None
+    if wanted is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
+            for name, numbers in wanted.items()
+        ]
+    group = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
+    return OffsetFetchRequest(groups=[group], require_stable=True)

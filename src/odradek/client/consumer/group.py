@@ -1,0 +1,610 @@
+"""A consumer's part in its group: joins, beats, and hands assignments over.
+
+Who does what:
+
+* A task of its own does the joining, so that it goes on when `poll` runs into its timeout, and
+  another one sends heartbeats, whatever the application does meanwhile.
+* Everything the application hears of happens in `advance`, which only `poll` calls: letting go
+  before a join, taking over after it, and both through the listener (CL-23).
+
+The order of a rebalance: offsets are committed, if that is automatic; the application is told what
+it loses; the member joins; the leader assigns; the application is told what it got. An eager member
+loses everything before the join, a cooperative one only what the new assignment lacks, after it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.client.assignors import (
+    Assignor,
+    TopicPartitions,
+    encode_assignment,
+    encode_subscription,
+    is_cooperative,
+    parse_assignment,
+    parse_subscription,
+)
+from odradek.client.assignors import Subscription as MemberSubscription
+from odradek.client.client import Client
+from odradek.client.cluster import TopicView
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.coordinator import Coordinator
+from odradek.client.consumer.errors import FencedInstanceIdError
+from odradek.client.consumer.membership import (
+    Membership,
+    Next,
+    Phase,
+    decide_next,
+    decide_transfer,
+)
+from odradek.client.consumer.metrics import ConsumerMetrics
+from odradek.client.consumer.partition_state import Partitions
+from odradek.client.consumer.subscription import Subscription
+from odradek.client.leaders import api_error
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError, DecodeError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from odradek.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+)
+from odradek.protocol.messages.leave_group import MemberIdentity as LeavingMember
+from odradek.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+__all__ = ["GroupMember"]
+
+_log = logging.getLogger(__name__)
+
+_PROTOCOL_TYPE: Final = "consumer"
+# A join is answered when all members have joined, within the time they are given for it; the
+# coordinator may need a moment more.
+_JOIN_GRACE_MS: Final = 5_000
+# LeaveGroup: the first version with a list of members.
+_SEVERAL_MEMBERS: Final = 3
+
+Listen = Callable[
+    [Callable[[Sequence[TopicPartition]], object], Sequence[TopicPartition]], Awaitable[None]
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The end of a join."""
+
+    assignor: Assignor
+    assigned: tuple[TopicPartition, ...]
+
+
+class GroupMember:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        client: Client,
+        config: ConsumerConfig,
+        assignors: tuple[Assignor, ...],
+        coordinator: Coordinator,
+        subscription: Subscription,
+        partitions: Partitions,
+        metrics: ConsumerMetrics,
+        *,
+        listen: Listen,
+        commit_positions: Callable[[Deadline], Awaitable[None]],
+        on_change: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            listen: Calls a method of the listener where the application wants it called.
+            commit_positions: Commits before partitions go, if commits are automatic.
+            on_change: Called when `advance` has something to do.
+        """
+        self._client = client
+        self._config = config
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._is_cooperative = is_cooperative(assignors)
+        self._coordinator = coordinator
+        self._subscription = subscription
+        self._partitions = partitions
+        self._metrics = metrics
+        self._listen = listen
+        self._commit_positions = commit_positions
+        self._on_change = on_change
+        self.membership = Membership(config.group_instance_id)
+        # What the member was assigned last, and when: the sticky strategies build on it.
+        self._remembered: tuple[TopicPartition, ...] = ()
+        self._remembered_generation = -1
+        self._join: asyncio.Task[_Joined | None] | None = None
+        self._beats: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        # As leader: the topics of the group and how many partitions each had when they were dealt.
+        self._dealt: dict[str, int] | None = None
+        self._polled_at_ms = client.clock.monotonic_ms()
+        self._is_polling = False
+
+    # What poll needs.
+
+    @property
+    def needs_advance(self) -> bool:
+        """Whether `advance` has something to do."""
+        membership = self.membership
+        return (
+            membership.phase is not Phase.STABLE
+            or membership.wants_join
+            or membership.has_lost
+            or self._failure is not None
+        )
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether a join is under way: a commit would wait behind it."""
+        return self._join is not None and not self._join.done()
+
+    def note_poll(self) -> None:
+        """The application lives."""
+        self._polled_at_ms = self._client.clock.monotonic_ms()
+
+    def request_join(self, why: str) -> None:
+        """Join again, at the next poll: the subscription or the topics changed."""
+        if not self.membership.wants_join:
+            _log.info("Group %s: joining again: %s", self._coordinator.group_id, why)
+        self.membership.wants_join = True
+        self._on_change()
+
+    async def advance(self) -> None:
+        """Do what does not need waiting: let go, begin to join, take over.
+
+        Raises:
+            FencedInstanceIdError: another consumer has this one's instance id.
+            Exception: joining failed for good, or a listener failed.
+        """
+        self._is_polling = True
+        try:
+            await self._advance()
+        finally:
+            self._is_polling = False
+            self.note_poll()
+
+    async def _advance(self) -> None:
+        membership = self.membership
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if membership.has_lost:
+            await self._lose()
+        if membership.phase is Phase.FENCED:
+            raise FencedInstanceIdError
+        if self._join is not None:
+            if not self._join.done():
+                return
+            join, self._join = self._join, None
+            joined = join.result()
+            if joined is not None and membership.phase is Phase.ASSIGNED:
+                await self._take_over(joined)
+        if membership.wants_join and self._join is None and not membership.has_lost:
+            if not self._subscription.is_automatic:
+                return
+            await self._let_go()
+            if self.membership.has_lost:  # While it let go.
+                return
+            membership.wants_join = False
+            if not membership.is_in_group:
+                membership.phase = Phase.JOINING
+            # The join is sign of life enough, and a beat would wait behind it.
+            self._stop_beats()
+            self._join = asyncio.get_running_loop().create_task(self._join_group())
+            self._join.add_done_callback(self._on_join_done)
+
+    def _on_join_done(self, join: "asyncio.Task[_Joined | None]") -> None:
+        if join.cancelled():
+            return
+        failure = join.exception()
+        if failure is not None:
+            self._join = None
+            self.membership.wants_join = True
+            if not self.membership.is_in_group and self.membership.phase is not Phase.FENCED:
+                self.membership.phase = Phase.OUTSIDE
+            self._failure = failure if isinstance(failure, Exception) else RuntimeError(failure)
+            self._metrics.on_failed_rebalance()
+        self._on_change()
+
+    # Letting go and taking over.
+
+    async def _lose(self) -> None:
+        lost = tuple(sorted(self._partitions.names()))
+        self.membership.has_lost = False
+        self._partitions.assign(())
+        self._stop_beats()
+        if lost:
+            _log.warning("Group %s: partitions are lost", self._coordinator.group_id)
+            await self._listen(self._subscription.listener.on_partitions_lost, lost)
+
+    async def _let_go(self) -> None:
+        owned = self._partitions.names()
+        if self._is_cooperative:
+            # Topics that are no longer subscribed to go at once.
+            gone = tuple(sorted(tp for tp in owned if tp.topic not in self._subscription.topics))
+        else:
+            gone = tuple(sorted(owned))
+        await self._revoke(gone)
+
+    async def _revoke(self, gone: tuple[TopicPartition, ...]) -> None:
+        if not gone:
+            return
+        await self._commit_positions(self._client.deadline(self._config.max_poll_interval_ms))
+        try:
+            await self._listen(self._subscription.listener.on_partitions_revoked, gone)
+        finally:
+            self._partitions.assign(
+                [state.tp for state in self._partitions if state.tp not in set(gone)]
+            )
+
+    async def _take_over(self, joined: _Joined) -> None:
+        transfer = decide_transfer(
+            self._partitions.names(), joined.assigned, is_cooperative=self._is_cooperative
+        )
+        self._remembered = transfer.assigned
+        self._remembered_generation = self.membership.generation
+        try:
+            await self._revoke(transfer.revoked)
+        finally:
+            self._partitions.assign(transfer.assigned)
+            self.membership.on_applied()
+            if transfer.rejoins:
+                self.request_join("partitions were given up")
+            self._metrics.on_rebalance()
+            self._on_change()
+        await self._listen(self._subscription.listener.on_partitions_assigned, transfer.added)
+
+    # Joining.
+
+    async def _join_group(self) -> _Joined | None:
+        """Join and sync; None: something has to happen in `advance` first."""
+        started_ms = self._client.clock.monotonic_ms()
+        pauses_ms = self._client.pauses_ms()
+        while True:
+            try:
+                joined = await self._join_once()
+            except ApiError as error:
+                match decide_next(error.code):
+                    case Next.LOST:
+                        if self.membership.generation >= 0 or error.code is (
+                            ErrorCode.ILLEGAL_GENERATION
+                        ):
+                            self._be_lost(error)
+                            return None
+                        self.membership.member_id = ""
+                    case Next.FENCED:
+                        self.membership.on_fenced()
+                        return None
+                    case Next.JOIN_AGAIN | Next.SAME_AGAIN:
+                        _log.info("Group %s: %s", self._coordinator.group_id, error)
+                    case Next.JOIN_WITH_ID:
+                        continue
+                    case Next.RAISE | Next.GO_ON:
+                        raise
+            else:
+                self._metrics.on_join(self._client.clock.monotonic_ms() - started_ms)
+                return joined
+            await asyncio.sleep(next(pauses_ms) / 1000)
+
+    def _be_lost(self, why: ApiError) -> None:
+        _log.warning("Group %s: %s", self._coordinator.group_id, why)
+        self.membership.on_lost(why.code)
+        self._on_change()
+
+    async def _join_once(self) -> _Joined:
+        config, membership = self._config, self.membership
+        await self._match_pattern()
+        request = JoinGroupRequest(
+            group_id=self._coordinator.group_id,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            member_id=membership.member_id,
+            group_instance_id=membership.instance_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=self._subscribe_with(assignor))
+                for name, assignor in self._assignors.items()
+            ],
+        )
+        answer = await self._coordinator.ask(
+            ApiKey.JOIN_GROUP,
+            request,
+            JoinGroupResponse,
+            self._client.deadline(),
+            timeout_ms=max(
+                config.max_poll_interval_ms + _JOIN_GRACE_MS,
+                self._client.options.request_timeout_ms,
+            ),
+        )
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            membership.member_id = answer.member_id
+        self._coordinator.check(answer.error_code, "JOIN_GROUP")
+        # In this generation from now on; heartbeats of an older one would be refused.
+        membership.on_joined(answer.member_id, answer.generation_id)
+        assignor = self._assignors.get(answer.protocol_name or "")
+        if assignor is None:
+            raise ApiError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"the group chose the strategy {answer.protocol_name!r}, "
+                f"we offered {', '.join(self._assignors)}",
+            )
+        assignments: Mapping[str, bytes] = {}
+        self._dealt = None
+        if answer.leader == answer.member_id:
+            assignments = await self._deal(answer, assignor)
+        return await self._sync(assignor, assignments)
+
+    async def _match_pattern(self) -> None:
+        """Let a pattern find its topics; wait until plain topics are known, if they can be."""
+        if self._subscription.pattern is not None:
+            await self._client.topics(None)
+            self._subscription.match(self._client.cluster)
+
+    def _subscribe_with(self, assignor: Assignor) -> bytes:
+        owned = tuple(sorted(self._partitions.names())) if self._is_cooperative else ()
+        return encode_subscription(
+            MemberSubscription(
+                topics=tuple(sorted(self._subscription.topics)),
+                user_data=assignor.user_data(self._remembered, self._remembered_generation),
+                owned=owned,
+                generation=self._remembered_generation,
+                rack=self._config.client_rack or None,
+            )
+        )
+
+    async def _deal(self, answer: JoinGroupResponse, assignor: Assignor) -> dict[str, bytes]:
+        """The leader's work: everybody's assignment."""
+        members = {}
+        for member in answer.members:
+            try:
+                members[member.member_id] = parse_subscription(
+                    member.metadata, member.group_instance_id
+                )
+            except DecodeError as error:
+                raise ApiError(
+                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                    f"member {member.member_id} subscribes with something else: {error}",
+                ) from error
+        wanted = sorted({topic for member in members.values() for topic in member.topics})
+        found = await self._client.topics(wanted) if wanted else {}
+        topics = {
+            name: self._topic_partitions(topic)
+            for name, topic in found.items()
+            if isinstance(topic, TopicView)
+        }
+        self._dealt = {name: topics[name].count if name in topics else 0 for name in wanted}
+        if answer.skip_assignment:
+            return {}
+        dealt = assignor.assign(topics, members)
+        return {member: encode_assignment(partitions) for member, partitions in dealt.items()}
+
+    def _topic_partitions(self, topic: TopicView) -> TopicPartitions:
+        nodes = self._client.cluster.nodes
+        racks = tuple(
+            frozenset(
+                rack
+                for node_id in one.replicas
+                if node_id in nodes and (rack := nodes[node_id].rack)
+            )
+            for one in topic.partitions
+        )
+        return TopicPartitions(count=len(topic.partitions), racks=racks if any(racks) else ())
+
+    async def _sync(self, assignor: Assignor, assignments: Mapping[str, bytes]) -> _Joined:
+        membership = self.membership
+        request = SyncGroupRequest(
+            group_id=self._coordinator.group_id,
+            generation_id=membership.generation,
+            member_id=membership.member_id,
+            group_instance_id=membership.instance_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocol_name=assignor.name,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+                for member_id, assignment in assignments.items()
+            ],
+        )
+        answer = await self._coordinator.ask(
+            ApiKey.SYNC_GROUP,
+            request,
+            SyncGroupResponse,
+            self._client.deadline(),
+            timeout_ms=max(
+                self._config.max_poll_interval_ms + _JOIN_GRACE_MS,
+                self._client.options.request_timeout_ms,
+            ),
+        )
+        self._coordinator.check(answer.error_code, "SYNC_GROUP")
+        try:
+            assigned = parse_assignment(answer.assignment)
+        except DecodeError as error:
+            raise ApiError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignment is unreadable: {error}"
+            ) from error
+        membership.on_synced()
+        self._start_beats()
+        return _Joined(assignor, assigned)
+
+    # Heartbeats.
+
+    def _start_beats(self) -> None:
+        self._stop_beats()
+        self._beats = asyncio.get_running_loop().create_task(self._beat_on())
+
+    def _stop_beats(self) -> None:
+        if self._beats is not None:
+            self._beats.cancel()
+            self._beats = None
+
+    async def _beat_on(self) -> None:
+        """Show that this member lives, until it leaves or is told that it is gone."""
+        interval_ms = self._config.heartbeat_interval_ms
+        pause_ms = interval_ms
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            if self._is_silent():
+                await self._leave_in_silence()
+                return
+            generation = self.membership.generation
+            try:
+                await self._beat()
+            except ApiError as error:
+                if generation != self.membership.generation:
+                    return  # Another round has begun; it has its own beats.
+                if not self._goes_on(error):
+                    return
+                pause_ms = min(self._client.options.retry_backoff_ms, interval_ms)
+                if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
+                    pause_ms = interval_ms
+            else:
+                pause_ms = interval_ms
+
+    async def _beat(self) -> None:
+        membership = self.membership
+        started_ms = self._client.clock.monotonic_ms()
+        answer = await self._coordinator.ask(
+            ApiKey.HEARTBEAT,
+            HeartbeatRequest(
+                group_id=self._coordinator.group_id,
+                generation_id=membership.generation,
+                member_id=membership.member_id,
+                group_instance_id=membership.instance_id,
+            ),
+            HeartbeatResponse,
+            # Longer than a session no answer is of use.
+            self._client.deadline(self._config.session_timeout_ms),
+        )
+        self._metrics.on_heartbeat(self._client.clock.monotonic_ms() - started_ms)
+        self._coordinator.check(answer.error_code, "HEARTBEAT")
+
+    def _goes_on(self, error: ApiError) -> bool:
+        match decide_next(error.code):
+            case Next.JOIN_AGAIN:
+                self.request_join("the group is rebalancing")
+            case Next.SAME_AGAIN:
+                _log.info("Group %s: %s", self._coordinator.group_id, error)
+            case Next.LOST:
+                self._be_lost(error)
+                return False
+            case Next.FENCED:
+                self.membership.on_fenced()
+                self._on_change()
+                return False
+            case _:
+                self._failure = error
+                self._on_change()
+                return False
+        return True
+
+    def _is_silent(self) -> bool:
+        if self._is_polling:
+            return False
+        silent_ms = self._client.clock.monotonic_ms() - self._polled_at_ms
+        return silent_ms > self._config.max_poll_interval_ms
+
+    async def _leave_in_silence(self) -> None:
+        _log.warning(
+            "Group %s: no poll for more than max.poll.interval.ms=%d: leaving; poll more often, "
+            "or take fewer records at once (max.poll.records)",
+            self._coordinator.group_id,
+            self._config.max_poll_interval_ms,
+        )
+        identity = self.membership.identity
+        self.membership.on_lost()
+        self._on_change()
+        if identity.instance_id is None:
+            await self._send_leave(identity.member_id, "no poll in time", self._client.deadline())
+
+    # Metadata and the end.
+
+    def check_metadata(self) -> None:
+        """After new metadata: whether topics changed in a way that asks for another round."""
+        if self._subscription.match(self._client.cluster):
+            self.request_join("other topics match the pattern")
+        if self._dealt is not None and self.membership.is_in_group:
+            topics = self._client.cluster.topics
+            now = {
+                name: len(topics[name].partitions) if name in topics else 0 for name in self._dealt
+            }
+            if now != self._dealt:
+                self._dealt = now
+                self.request_join("topics of the group changed")
+
+    def topics_of_interest(self) -> Iterable[str]:
+        """Topics whose metadata matter: as leader, those of the whole group."""
+        return {*self._subscription.topics, *(self._dealt or ())}
+
+    async def leave(self, deadline: Deadline, *, reason: str) -> None:
+        """Give everything up and leave; a static member keeps its place until its session ends.
+
+        The application is told, unless what it had is lost already.
+        """
+        is_lost = self.membership.has_lost or not self.membership.is_in_group
+        owned = tuple(sorted(self._partitions.names()))
+        failure: Exception | None = None
+        if owned:
+            listener = self._subscription.listener
+            told = listener.on_partitions_lost if is_lost else listener.on_partitions_revoked
+            try:
+                await self._listen(told, owned)
+            except Exception as error:  # noqa: BLE001 - raised below, when the member has left
+                failure = error
+            self._partitions.assign(())
+        await self._end_tasks()
+        identity = self.membership.identity
+        self.membership.leave()
+        self.membership.has_lost = False
+        self._dealt = None
+        if identity.member_id and identity.instance_id is None:
+            await self._send_leave(identity.member_id, reason, deadline)
+        if failure is not None:
+            raise failure
+
+    async def stop(self) -> None:
+        """End the tasks and tell nobody."""
+        await self._end_tasks()
+
+    async def _end_tasks(self) -> None:
+        tasks = [task for task in (self._join, self._beats) if task is not None]
+        is_joining = self._join is not None and not self._join.done()
+        self._join = self._beats = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if is_joining:
+            # The coordinator answers in turn: a leave would wait behind the join.
+            self._coordinator.drop_connection()
+
+    async def _send_leave(self, member_id: str, reason: str, deadline: Deadline) -> None:
+        try:
+            connection = await self._coordinator.connection(deadline)
+            group_id = self._coordinator.group_id
+            if connection.version_for(ApiKey.LEAVE_GROUP) < _SEVERAL_MEMBERS:
+                request = LeaveGroupRequest(group_id=group_id, member_id=member_id)
+            else:
+                member = LeavingMember(member_id=member_id, reason=reason)
+                request = LeaveGroupRequest(group_id=group_id, members=(member,))
+            answer = await self._coordinator.ask(
+                ApiKey.LEAVE_GROUP, request, LeaveGroupResponse, deadline
+            )
+            codes = [answer.error_code, *(member.error_code for member in answer.members)]
+            for code in codes:
+                if code != ErrorCode.NONE:
+                    raise api_error(code, None, "LEAVE_GROUP")
+        except ApiError as error:
+            _log.info("Group %s: leaving: %s", self._coordinator.group_id, error)

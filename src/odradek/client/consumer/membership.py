@@ -1,0 +1,162 @@
+"""What a member of a group is at, and what the answers of its coordinator do to that. Pure.
+
+=============  =====================================================================================
+OUTSIDE        not in the group, or on the way back into it
+JOINING        a JoinGroup or SyncGroup is under way
+ASSIGNED       the group has settled; the application has not taken its assignment over yet
+STABLE         the assignment is in use
+FENCED         another consumer took this one's instance id: the end
+=============  =====================================================================================
+
+========================================  ==========================================================
+an answer says                            then
+========================================  ==========================================================
+UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION     outside; what was owned is **lost**; join again as a
+                                          newcomer (the id is kept for the latter)
+REBALANCE_IN_PROGRESS                     join again, in the same generation
+MEMBER_ID_REQUIRED                        join again with the id that came with it
+FENCED_INSTANCE_ID                        fenced
+COORDINATOR_*, NOT_COORDINATOR, network   the same again, after a pause; the coordinator is looked
+                                          up anew unless it is only loading
+others                                    the application hears of it; joining may be tried again
+========================================  ==========================================================
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from odradek.client.consumer.coordinator import MemberIdentity
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+__all__ = ["Membership", "Next", "Phase", "Transfer", "decide_next", "decide_transfer"]
+
+
+class Phase(Enum):
+    """See the module's docstring."""
+
+    OUTSIDE = auto()
+    JOINING = auto()
+    ASSIGNED = auto()
+    STABLE = auto()
+    FENCED = auto()
+
+
+class Next(Enum):
+    """What to do after an answer."""
+
+    GO_ON = auto()
+    SAME_AGAIN = auto()
+    JOIN_AGAIN = auto()
+    JOIN_WITH_ID = auto()
+    LOST = auto()
+    FENCED = auto()
+    RAISE = auto()
+
+
+_NEXT = {
+    ErrorCode.NONE: Next.GO_ON,
+    ErrorCode.REBALANCE_IN_PROGRESS: Next.JOIN_AGAIN,
+    ErrorCode.MEMBER_ID_REQUIRED: Next.JOIN_WITH_ID,
+    ErrorCode.UNKNOWN_MEMBER_ID: Next.LOST,
+    ErrorCode.ILLEGAL_GENERATION: Next.LOST,
+    ErrorCode.FENCED_INSTANCE_ID: Next.FENCED,
+}
+
+
+def decide_next(code: ErrorCode) -> Next:
+    """What an answer to Join, Sync or Heartbeat asks for."""
+    if code in _NEXT:
+        return _NEXT[code]
+    return Next.SAME_AGAIN if code.retriable else Next.RAISE
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What an assignment changes."""
+
+    revoked: tuple[TopicPartition, ...]
+    added: tuple[TopicPartition, ...]
+    assigned: tuple[TopicPartition, ...]
+    # Whether to join again at once, so that what was given up can be handed on.
+    rejoins: bool
+
+
+def decide_transfer(
+    owned: Iterable[TopicPartition],
+    assigned: Iterable[TopicPartition],
+    *,
+    is_cooperative: bool,
+) -> Transfer:
+    """From what a member owns to what it was assigned.
+
+    An eager member let go of everything before it joined, so all of it is new.
+    """
+    before, after = set(owned), set(assigned)
+    revoked = tuple(sorted(before - after))
+    return Transfer(
+        revoked=revoked,
+        added=tuple(sorted(after - before)),
+        assigned=tuple(sorted(after)),
+        rejoins=is_cooperative and bool(revoked),
+    )
+
+
+class Membership:
+    """The member as the group knows it. Owned by `GroupMember`."""
+
+    def __init__(self, instance_id: str | None) -> None:
+        self.phase = Phase.OUTSIDE
+        self.member_id = ""
+        self.generation = -1
+        self.instance_id = instance_id
+        # Whether another round of joining is wanted, though the member may be stable.
+        self.wants_join = True
+        # Whether partitions went without being given up: the application must be told.
+        self.has_lost = False
+
+    @property
+    def identity(self) -> MemberIdentity:
+        return MemberIdentity(self.member_id, self.generation, self.instance_id)
+
+    @property
+    def is_in_group(self) -> bool:
+        return self.phase in (Phase.ASSIGNED, Phase.STABLE)
+
+    def on_joined(self, member_id: str, generation: int) -> None:
+        """JoinGroup succeeded."""
+        self.member_id = member_id
+        self.generation = generation
+
+    def on_synced(self) -> None:
+        """SyncGroup succeeded: the member counts, and has to show that it lives."""
+        self.phase = Phase.ASSIGNED
+
+    def on_applied(self) -> None:
+        """The application has taken the assignment over."""
+        self.phase = Phase.STABLE
+
+    def on_lost(self, code: ErrorCode | None = None) -> None:
+        """The group went on without this member."""
+        if self.phase is Phase.FENCED:
+            return
+        self.phase = Phase.OUTSIDE
+        self.generation = -1
+        if code is not ErrorCode.ILLEGAL_GENERATION:
+            self.member_id = ""
+        self.wants_join = True
+        self.has_lost = True
+
+    def on_fenced(self) -> None:
+        """Another consumer has this one's instance id."""
+        self.phase = Phase.FENCED
+        self.generation = -1
+        self.has_lost = True
+
+    def leave(self) -> None:
+        """Gone, by its own will."""
+        self.phase = Phase.OUTSIDE
+        self.generation = -1
+        self.member_id = ""
+        self.wants_join = True

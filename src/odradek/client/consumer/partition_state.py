@@ -1,0 +1,127 @@
+"""What a consumer knows of each partition it reads. Pure.
+
+The **position** is the offset after the last record handed to the application; it is what a commit
+without arguments commits. Where fetching goes on is another matter: it runs ahead by what is
+buffered. A partition goes through::
+
+    AWAIT_COMMITTED ── offset of the group ──▶ READY ◀── found ── AWAIT_RESET
+           │ none                               ▲ │ leader epoch changed
+           └──────────── AWAIT_RESET            │ ▼
+                                          AWAIT_VALIDATION
+
+`seek` leads to READY from everywhere. Only READY partitions that are not paused are read.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from odradek.model import TopicPartition
+
+__all__ = ["NO_EPOCH", "PartitionState", "Partitions", "Stage"]
+
+NO_EPOCH: Final = -1
+
+
+class Stage(Enum):
+    """What a partition waits for."""
+
+    AWAIT_COMMITTED = "the group's offset"
+    AWAIT_RESET = "an offset by policy"
+    AWAIT_VALIDATION = "the word of its leader that the position is still there"
+    READY = "nothing"
+
+
+@dataclass(slots=True, eq=False)
+class PartitionState:
+    """One partition of the assignment. Replaced when it is assigned anew."""
+
+    tp: TopicPartition
+    stage: Stage = Stage.AWAIT_COMMITTED
+    # Offset after the last record handed out. Invariant: set when READY or AWAIT_VALIDATION.
+    position: int | None = None
+    # Leader epoch of the last record handed out; NO_EPOCH if unknown.
+    position_epoch: int = NO_EPOCH
+    # Leader epoch under which the position was last known to be good.
+    leader_epoch: int = NO_EPOCH
+    # For ListOffsets, while AWAIT_RESET; None: by auto.offset.reset.
+    reset_timestamp: int | None = None
+    is_paused: bool = False
+    # From the last answer; -1 before it.
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    # Another replica to read from, until then (monotonic ms); -1: the leader.
+    preferred_replica: int = -1
+    preferred_until_ms: int = 0
+    # Grows with every seek, reset and pause: what was fetched before it is not handed out.
+    version: int = 0
+    # Monotonic ms before which a failed look-up is not repeated.
+    retry_at_ms: int = 0
+
+    @property
+    def is_fetchable(self) -> bool:
+        return self.stage is Stage.READY and not self.is_paused
+
+    def seek(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+        """Read on at an offset."""
+        self.position = offset
+        self.position_epoch = leader_epoch
+        self.leader_epoch = NO_EPOCH
+        self.stage = Stage.READY
+        self.reset_timestamp = None
+        self.retry_at_ms = 0
+        self.version += 1
+
+    def reset(self, timestamp: int | None = None) -> None:
+        """Forget the position; None: where the policy says."""
+        self.position = None
+        self.stage = Stage.AWAIT_RESET
+        self.reset_timestamp = timestamp
+        self.retry_at_ms = 0
+        self.preferred_replica = -1
+        self.version += 1
+
+    def end_offset(self, *, is_read_committed: bool) -> int:
+        """Where a reader comes to the end, as last told; -1 if nobody told."""
+        return self.last_stable_offset if is_read_committed else self.high_watermark
+
+
+class Partitions:
+    """The assignment, in the order in which it was given."""
+
+    def __init__(self) -> None:
+        self._states: dict[TopicPartition, PartitionState] = {}
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(self._states.values())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._states
+
+    def get(self, tp: TopicPartition) -> PartitionState | None:
+        return self._states.get(tp)
+
+    def names(self) -> frozenset[TopicPartition]:
+        return frozenset(self._states)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Replace the assignment; partitions that stay keep position and pause."""
+        before = self._states
+        self._states = {tp: before.get(tp) or PartitionState(tp) for tp in partitions}
+
+    def is_current(self, state: PartitionState, version: int) -> bool:
+        """Whether what was fetched for a state may still be handed out."""
+        return state.version == version and self._states.get(state.tp) is state
+
+    def positions(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Position and its epoch of every partition that has one."""
+        return {
+            state.tp: (state.position, state.position_epoch)
+            for state in self._states.values()
+            if state.position is not None
+        }

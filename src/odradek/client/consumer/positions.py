@@ -1,0 +1,272 @@
+"""Finds where to begin: the group's offset, then the policy; and whether a position still holds.
+
+One round of `update` looks at every partition that waits for something and asks for all of them at
+once. What an application sought meanwhile is left alone (CL-24). Validation: when the leader epoch
+of a partition has changed, its leader is asked where the epoch of the last record that was read
+ends; if that is below the position, the log was cut and holds other records there now.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+
+from odradek.client.client import Client
+from odradek.client.cluster import Cluster
+from odradek.client.consumer.config import ResetPolicy
+from odradek.client.consumer.coordinator import Coordinator
+from odradek.client.consumer.errors import LogTruncationError, NoOffsetForPartitionError
+from odradek.client.consumer.partition_state import NO_EPOCH, Partitions, PartitionState, Stage
+from odradek.client.leaders import LeaderCall, api_error, ask_leaders, by_topic
+from odradek.client.offsets import EARLIEST, LATEST, list_offsets
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from odradek.protocol.schema import Message
+from odradek.protocol.versions import VersionRange
+
+__all__ = ["PositionFinder"]
+
+_log = logging.getLogger(__name__)
+
+_EpochEnd = tuple[int, int]  # Epoch and end offset; -1 each if unknown.
+
+
+class PositionFinder:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        client: Client,
+        partitions: Partitions,
+        policy: ResetPolicy,
+        coordinator: Coordinator | None,
+        *,
+        is_read_committed: bool,
+    ) -> None:
+        self._client = client
+        self._partitions = partitions
+        self._policy = policy
+        self._coordinator = coordinator
+        self._isolation_level = int(is_read_committed)
+
+    def mark_changed_leaders(self) -> None:
+        """Have positions validated whose partition is led in another epoch than before."""
+        for state in self._partitions:
+            known = self._client.cluster.partition(state.tp)
+            if state.stage is not Stage.READY or known is None:
+                continue
+            if known.leader_epoch <= state.leader_epoch:
+                continue
+            if state.position_epoch != NO_EPOCH:
+                state.stage = Stage.AWAIT_VALIDATION
+            else:
+                state.leader_epoch = known.leader_epoch
+
+    def next_due_ms(self) -> int | None:
+        """When the next round makes sense (monotonic ms); None if nothing waits."""
+        return min(
+            (state.retry_at_ms for state in self._partitions if state.stage is not Stage.READY),
+            default=None,
+        )
+
+    async def update(self) -> list[Exception]:
+        """One round; what the application has to hear of is returned."""
+        now_ms = self._client.clock.monotonic_ms()
+        waiting = [
+            state
+            for state in self._partitions
+            if state.stage is not Stage.READY and state.retry_at_ms <= now_ms
+        ]
+        failures: list[Exception] = []
+        if committed := [one for one in waiting if one.stage is Stage.AWAIT_COMMITTED]:
+            failures += await self._use_committed(committed)
+        if resets := [one for one in waiting if one.stage is Stage.AWAIT_RESET]:
+            failures += await self._reset(resets)
+        if validations := [one for one in waiting if one.stage is Stage.AWAIT_VALIDATION]:
+            failures += await self._validate(validations)
+        return failures
+
+    async def _use_committed(self, states: list[PartitionState]) -> list[Exception]:
+        if self._coordinator is None:
+            for state in states:
+                state.stage = Stage.AWAIT_RESET
+            return []
+        versions = {state.tp: state.version for state in states}
+        try:
+            found = await self._coordinator.fetch_offsets(versions, self._deadline())
+        except ApiError as error:
+            self._retry_later(states)
+            if error.code.retriable:
+                _log.info("Committed offsets: %s; trying again", error)
+                return []
+            return [error]
+        for state in states:
+            if not self._still_waits(state, versions, Stage.AWAIT_COMMITTED):
+                continue
+            committed = found.get(state.tp)
+            if committed is None:
+                state.stage = Stage.AWAIT_RESET
+            else:
+                epoch = NO_EPOCH if committed.leader_epoch is None else committed.leader_epoch
+                state.seek(committed.offset, epoch)
+        return []
+
+    async def _reset(self, states: list[PartitionState]) -> list[Exception]:
+        by_policy = [state for state in states if state.reset_timestamp is None]
+        failures: list[Exception] = []
+        if self._policy.kind == "none" and by_policy:
+            # Told again at every poll until the application seeks, but not more often than that.
+            self._retry_later(by_policy)
+            failures.append(NoOffsetForPartitionError(state.tp for state in by_policy))
+            states = [state for state in states if state.reset_timestamp is not None]
+        if not states:
+            return failures
+        versions = {state.tp: state.version for state in states}
+        times = {
+            state.tp: self._policy_time()
+            if state.reset_timestamp is None
+            else state.reset_timestamp
+            for state in states
+        }
+        found = await list_offsets(
+            self._client, times, self._deadline(), isolation_level=self._isolation_level
+        )
+        # A time that no record has reached yet is the end.
+        late = [
+            tp
+            for tp, one in found.items()
+            if times[tp] >= 0 and not isinstance(one, ApiError) and one.offset < 0
+        ]
+        if late:
+            found |= await list_offsets(
+                self._client,
+                dict.fromkeys(late, LATEST),
+                self._deadline(),
+                isolation_level=self._isolation_level,
+            )
+        for state in states:
+            if not self._still_waits(state, versions, Stage.AWAIT_RESET):
+                continue
+            answer = found[state.tp]
+            if not isinstance(answer, ApiError):
+                _log.info("Position of %s is reset to %d", state.tp, answer.offset)
+                state.seek(answer.offset, answer.leader_epoch)
+                self._accept(state, self._client.cluster)  # Its leader has just told it.
+                continue
+            self._retry_later([state])
+            if not answer.code.retriable:
+                failures.append(answer)
+        return failures
+
+    def _policy_time(self) -> int:
+        match self._policy.kind:
+            case "earliest":
+                return EARLIEST
+            case "by_duration":
+                return max(self._client.clock.now_ms() - self._policy.duration_ms, 0)
+            case _:
+                return LATEST
+
+    async def _validate(self, states: list[PartitionState]) -> list[Exception]:
+        versions = {state.tp: state.version for state in states}
+        epochs = {state.tp: state.position_epoch for state in states}
+        cluster = self._client.cluster
+        call: LeaderCall[int, _EpochEnd] = LeaderCall(
+            api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            answer_type=OffsetForLeaderEpochResponse,
+            build=_build_validation,
+            read=_read_validation,
+            # Before 3 clients were not allowed to ask.
+            versions=lambda _partitions, _cluster: VersionRange(3, 32767),
+        )
+        found = await ask_leaders(self._client, call, epochs, self._deadline())
+        truncated: dict[TopicPartition, int] = {}
+        failures: list[Exception] = []
+        for state in states:
+            if not self._still_waits(state, versions, Stage.AWAIT_VALIDATION):
+                continue
+            answer = found[state.tp]
+            if isinstance(answer, ApiError):
+                if answer.code is ErrorCode.UNSUPPORTED_VERSION:
+                    self._accept(state, cluster)
+                    continue
+                self._retry_later([state])
+                if not answer.code.retriable:
+                    failures.append(answer)
+                continue
+            end = answer[1]
+            assert state.position is not None, "what is validated has a position"
+            if end < 0 or end >= state.position:
+                self._accept(state, cluster)
+            elif self._policy.kind == "none":
+                truncated[state.tp] = end
+                self._retry_later([state])
+            else:
+                _log.warning(
+                    "%s was cut at %d, below the position %d", state.tp, end, state.position
+                )
+                state.seek(end, answer[0])
+        if truncated:
+            failures.append(LogTruncationError(truncated))
+        return failures
+
+    def _accept(self, state: PartitionState, cluster: Cluster) -> None:
+        known = cluster.partition(state.tp)
+        state.leader_epoch = NO_EPOCH if known is None else known.leader_epoch
+        state.stage = Stage.READY
+
+    def _still_waits(
+        self, state: PartitionState, versions: Mapping[TopicPartition, int], stage: Stage
+    ) -> bool:
+        return state.stage is stage and self._partitions.is_current(state, versions[state.tp])
+
+    def _retry_later(self, states: Iterable[PartitionState]) -> None:
+        at_ms = self._client.clock.monotonic_ms() + self._client.options.retry_backoff_ms
+        for state in states:
+            state.retry_at_ms = at_ms
+
+    def _deadline(self) -> Deadline:
+        return self._client.deadline(self._client.options.request_timeout_ms)
+
+
+def _build_validation(epochs: Mapping[TopicPartition, int], cluster: Cluster) -> Message:
+    def leader_epoch(name: str, index: int) -> int:
+        known = cluster.partition(TopicPartition(name, index))
+        return NO_EPOCH if known is None else known.leader_epoch
+
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=[
+            OffsetForLeaderTopic(
+                topic=name,
+                partitions=[
+                    OffsetForLeaderPartition(
+                        partition=index,
+                        current_leader_epoch=leader_epoch(name, index),
+                        leader_epoch=epoch,
+                    )
+                    for index, epoch in partitions.items()
+                ],
+            )
+            for name, partitions in by_topic(epochs).items()
+        ],
+    )
+
+
+def _read_validation(
+    response: Message, _cluster: Cluster
+) -> Iterator[tuple[TopicPartition, _EpochEnd | ApiError]]:
+    assert isinstance(response, OffsetForLeaderEpochResponse)
+    for topic in response.topics:
+        for answer in topic.partitions:
+            tp = TopicPartition(topic.topic, answer.partition)
+            if answer.error_code != ErrorCode.NONE:
+                yield tp, api_error(answer.error_code, None, tp)
+            else:
+                yield tp, (answer.leader_epoch, answer.end_offset)

@@ -1,0 +1,169 @@
+"""Keeps a consumer's metadata and positions up to date, in a task of its own.
+
+A round: look topics up if they are old or somebody met trouble; find positions for partitions that
+lack one, and check those whose leader changed; then fetch. The next round begins when somebody asks
+for it, a look-up is to be repeated, or metadata get old.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from odradek.client.client import Client
+from odradek.client.consumer.fetcher import Fetcher
+from odradek.client.consumer.group import GroupMember
+from odradek.client.consumer.partition_state import Partitions
+from odradek.client.consumer.positions import PositionFinder
+from odradek.client.consumer.subscription import Subscription
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError, ErrorCode
+
+__all__ = ["Upkeep"]
+
+_log = logging.getLogger(__name__)
+
+# Between two looks for what is due; keeps a mistake from becoming a busy loop.
+_MIN_PAUSE_MS: Final = 10
+# How long a topic that the brokers are to create is waited for in one round.
+_CREATE_MS: Final = 1_000
+
+
+class Upkeep:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        client: Client,
+        subscription: Subscription,
+        partitions: Partitions,
+        fetcher: Fetcher,
+        finder: PositionFinder,
+        group: GroupMember | None,
+        *,
+        creates_topics: bool,
+        on_round: Callable[[], None],
+    ) -> None:
+        """`on_round` is called after each round."""
+        self._client = client
+        self._subscription = subscription
+        self._partitions = partitions
+        self._fetcher = fetcher
+        self._finder = finder
+        self._group = group
+        self._creates_topics = creates_topics
+        self._on_round = on_round
+        self._event = asyncio.Event()
+        self._wants_metadata = True
+        self._metadata_at_ms = 0
+        # What the application has to hear of; of the last round only, since each tells it anew.
+        self._failures: deque[Exception] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, on the running loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End the task."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def request(self) -> None:
+        """Begin a round as soon as possible."""
+        self._event.set()
+
+    def request_metadata(self) -> None:
+        """The same, with a look at the metadata."""
+        self._wants_metadata = True
+        self._event.set()
+
+    def raise_failure(self) -> None:
+        """
+        Raises:
+            Exception: what a partition has no position for.
+        """
+        if self._failures:
+            raise self._failures.popleft()
+
+    async def _run(self) -> None:
+        pauses_ms = self._client.pauses_ms()
+        while True:
+            self._event.clear()
+            pause_ms: int | None = None
+            failures: list[Exception] = []
+            try:
+                if await self._maybe_refresh():
+                    pauses_ms = self._client.pauses_ms()
+                else:
+                    pause_ms = next(pauses_ms)
+                self._finder.mark_changed_leaders()
+                failures = await self._finder.update()
+            except Exception as error:  # noqa: BLE001 - nobody else would ever hear of it
+                if not isinstance(error, ApiError) or not error.code.retriable:
+                    _log.exception("Looking up topics and positions failed")
+                    failures.append(error)
+                else:
+                    self._wants_metadata = True
+                pause_ms = next(pauses_ms)
+            self._failures = deque(failures)
+            self._fetcher.send_fetches()
+            self._on_round()
+            await self._sleep(pause_ms)
+
+    async def _sleep(self, pause_ms: int | None) -> None:
+        """Until there is something to do, but not before a pause, if there has to be one."""
+        if pause_ms is not None:
+            self._wants_metadata = True
+            await asyncio.sleep(pause_ms / 1000)
+            return
+        now_ms = self._client.clock.monotonic_ms()
+        due_ms = self._metadata_at_ms
+        if (retry_at_ms := self._finder.next_due_ms()) is not None:
+            due_ms = min(due_ms, max(retry_at_ms, now_ms + _MIN_PAUSE_MS))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(due_ms - now_ms, 0) / 1000):
+                await self._event.wait()
+
+    async def _maybe_refresh(self) -> bool:
+        """Look topics up if they are old or wrong; return whether all partitions have leaders."""
+        client, options = self._client, self._client.options
+        if not self._wants_metadata and client.clock.monotonic_ms() < self._metadata_at_ms:
+            return True
+        topics = {state.tp.topic for state in self._partitions}
+        if self._group is not None and self._subscription.is_automatic:
+            topics.update(self._group.topics_of_interest())
+        self._wants_metadata = False
+        deadline = client.deadline(options.request_timeout_ms)
+        if self._subscription.pattern is not None:
+            await client.topics(None, deadline)
+        elif topics:
+            await self._create_missing(topics, deadline)
+            await client.refresh(sorted(topics), deadline)
+        if self._group is not None and self._subscription.is_automatic:
+            self._group.check_metadata()
+        known = client.cluster.topics
+        # A topic that is not there may come any moment.
+        is_missing = any(topic not in known for topic in topics)
+        age_ms = options.retry_backoff_max_ms if is_missing else options.metadata_max_age_ms
+        self._metadata_at_ms = client.clock.monotonic_ms() + max(age_ms, _MIN_PAUSE_MS)
+        return all(
+            client.cluster.leader(state.tp) is not None
+            for state in self._partitions
+            if state.tp.topic in known
+        )
+
+    async def _create_missing(self, topics: Iterable[str], deadline: Deadline) -> None:
+        if not self._creates_topics:
+            return
+        for topic in sorted(topics):
+            if topic in self._client.cluster.topics:
+                continue
+            try:
+                await self._client.topic(topic, create=True, deadline=deadline.within(_CREATE_MS))
+            except ApiError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    _log.info("Topic %s: %s", topic, error)
