@@ -137,7 +137,7 @@ class Blocking(Generic[C]):
             if self._is_closed:
                 return
             try:
-                self._thread.run(self._core.close(timeout))
+                self._run(self._core.close(timeout))
             finally:
                 self._is_closed = True
                 self._thread.stop()
@@ -160,6 +160,9 @@ class Blocking(Generic[C]):
         if self._is_closed or self._fork_guard.is_child:
             work.close()
             self._check_usable()
+        return self._run(work)
+
+    def _run(self, work: Coroutine[Any, Any, R]) -> R:
         return self._thread.run(work)
 
 

@@ -211,7 +211,7 @@ def test_strategies_are_found_by_name_by_java_class_or_are_given_themselves() ->
 @pytest.mark.parametrize(
     ("strategies", "why"),
     [
-        (["stiky"], "did you mean sticky"),
+        (["stickyy"], "did you mean sticky"),
         (["org.example.Mine"], "there are: range, roundrobin"),
         (["range", "range"], "twice"),
         ([], "no strategy"),

@@ -73,7 +73,7 @@ def test_bad_settings_are_told(keywords: dict[str, object], why: str) -> None:
 
 def test_a_consumer_refuses_bad_settings_before_it_begins() -> None:
     with pytest.raises(ConfigError, match="did you mean sticky"):
-        Consumer(BOOTSTRAP, partition_assignment_strategy="stiky")
+        Consumer(BOOTSTRAP, partition_assignment_strategy="stickyy")
 
 
 @pytest.mark.parametrize(
