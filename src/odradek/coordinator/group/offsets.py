@@ -27,7 +27,9 @@ from odradek.coordinator.group.records import (
     MAX_STRING_BYTES,
     NO_TIMESTAMP,
     OffsetAndMetadata,
+    OffsetKey,
     encode_offset_value,
+    parse_key,
 )
 from odradek.coordinator.group.slots import OffsetSlot
 from odradek.coordinator.group.states import GroupState
@@ -59,15 +61,15 @@ FetchedOffset: TypeAlias = tuple[int, int, str, int]
 NO_OFFSET: Final[FetchedOffset] = (-1, -1, "", 0)
 _UNSTABLE: Final[FetchedOffset] = (-1, -1, "", int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
 
-# Base offset, length, leader epoch, magic, CRC: what the CRC does not cover.
-_HEAD: Final = Struct(">qiibI").pack
-# Attributes, last offset delta, both timestamps, producer id and epoch, sequence, record count.
-_TAIL: Final = Struct(">hiqqqhii").pack
+# Base offset 0, length, leader epoch -1, magic, CRC: what the CRC does not cover.
+_HEAD: Final = Struct(">8xiibI").pack
 _HEAD_SIZE: Final = 21
-# Offset, leader epoch, metadata length, commit timestamp, header count.
-_PLAIN_VALUE: Final = Struct(">qihqx").pack
-_TAIL_LENGTH: Final = HEADER_SIZE - _HEAD_SIZE
-assert Struct(">hiqqqhii").size == _TAIL_LENGTH
+# No attributes, last offset delta, both timestamps, no producer, record count.
+_TAIL: Final = Struct(">2xiqq14si").pack
+_NO_PRODUCER: Final = b"\xff" * 14  # Id, epoch and sequence, each -1.
+assert _HEAD_SIZE + Struct(">2xiqq14si").size == HEADER_SIZE
+# Offset, leader epoch, metadata length 0, commit timestamp, header count 0.
+_PLAIN_VALUE: Final = Struct(">qi2xqx").pack
 
 # Offset deltas of one byte.
 _DELTAS: Final = tuple(bytes((2 * delta,)) for delta in range(64))
@@ -92,18 +94,16 @@ _NONE: Final = ErrorCode.NONE
 class CommitWrite:
     """A commit on its way to the log."""
 
-    __slots__ = ("batch", "keys", "rejected", "slots", "values")
+    __slots__ = ("batch", "rejected", "slots", "values")
 
     def __init__(
         self,
         batch: bytearray,
-        keys: list[tuple[str, int]],
-        slots: list[OffsetSlot],
-        values: list[OffsetAndMetadata],
+        slots: Sequence[OffsetSlot],
+        values: Sequence[OffsetAndMetadata],
         rejected: set[tuple[str, int]] | None,
     ) -> None:
         self.batch = batch  # Complete but for the base offset; not compressed.
-        self.keys = keys
         self.slots = slots
         self.values = values
         # Partitions whose metadata is too long: OFFSET_METADATA_TOO_LARGE, the rest is written.
@@ -158,8 +158,12 @@ def build_commit(
     Returns:
         The write, or None if there is nothing to store: all metadata is too long.
     """
-    offsets = group.offsets
-    keys: list[tuple[str, int]] = []
+    if len(topics) == 1 and expire_ms == NO_TIMESTAMP:
+        topic, partitions = topics[0]
+        if len(partitions) == 1:
+            partition, offset, leader_epoch, metadata = partitions[0]
+            if not metadata:
+                return _build_plain_commit(group, (topic, partition), offset, leader_epoch, wall_ms)
     slots: list[OffsetSlot] = []
     values: list[OffsetAndMetadata] = []
     parts: list[bytes] = []
@@ -173,38 +177,57 @@ def build_commit(
                     rejected = set()
                 rejected.add(key)
                 continue
-            slot = offsets.get(key)
+            slot = group.offsets.get(key)
             if slot is None:
-                slot = offsets[key] = OffsetSlot(group.group_id, topic, partition)
+                slot = group.offsets[key] = OffsetSlot(group.group_id, topic, partition)
             slot.pending_count += 1
             value = OffsetAndMetadata(offset, leader_epoch, metadata or "", wall_ms, expire_ms)
             if metadata or expire_ms != NO_TIMESTAMP or delta >= 64:
                 parts.append(encode_record(delta, 0, slot.key, encode_offset_value(value)))
             else:
+                head = slot.head
+                position = slot.delta_position
                 parts += (
-                    slot.front,
+                    head[:position],
                     _DELTAS[delta],
-                    slot.back,
-                    _PLAIN_VALUE(offset, leader_epoch, 0, wall_ms),
+                    head[position + 1 :],
+                    _PLAIN_VALUE(offset, leader_epoch, wall_ms),
                 )
-            keys.append(key)
             slots.append(slot)
             values.append(value)
             delta += 1
     if not delta:
         return None
-    region = _TAIL(0, delta - 1, wall_ms, wall_ms, -1, -1, -1, delta) + b"".join(parts)
-    length = len(region) + _HEAD_SIZE - LOG_OVERHEAD
-    batch = bytearray(_HEAD(0, length, -1, CURRENT_MAGIC, crc32c(region)))
-    batch += region
-    return CommitWrite(batch, keys, slots, values, rejected)
+    tail = _TAIL(delta - 1, wall_ms, wall_ms, _NO_PRODUCER, delta) + b"".join(parts)
+    length = len(tail) + _HEAD_SIZE - LOG_OVERHEAD
+    batch = bytearray(_HEAD(length, -1, CURRENT_MAGIC, crc32c(tail)) + tail)
+    return CommitWrite(batch, slots, values, rejected)
+
+
+def _build_plain_commit(
+    group: Group, key: tuple[str, int], offset: int, leader_epoch: int, wall_ms: int
+) -> CommitWrite:
+    """The everyday commit: one partition, no metadata."""
+    slot = group.offsets.get(key)
+    if slot is None:
+        slot = group.offsets[key] = OffsetSlot(group.group_id, *key)
+    slot.pending_count += 1
+    tail = (
+        _TAIL(0, wall_ms, wall_ms, _NO_PRODUCER, 1)
+        + slot.head
+        + _PLAIN_VALUE(offset, leader_epoch, wall_ms)
+    )
+    length = len(tail) + _HEAD_SIZE - LOG_OVERHEAD
+    batch = bytearray(_HEAD(length, -1, CURRENT_MAGIC, crc32c(tail)) + tail)
+    value = OffsetAndMetadata(offset, leader_epoch, "", wall_ms)
+    return CommitWrite(batch, (slot,), (value,), None)
 
 
 def apply_commit(group: Group, write: CommitWrite, base_offset: int) -> None:
     """The batch is durable at `base_offset`. Of two commits the one later in the log wins."""
     if group.state is GroupState.DEAD:
         return
-    for slot, value in zip(write.slots, write.values, strict=True):
+    for slot, value in zip(write.slots, write.values):  # noqa: B905 - hot, and both of one length
         slot.pending_count -= 1
         # The same partition twice in one batch: the last counts, as it does when it is read.
         if base_offset >= slot.record_offset:
@@ -214,10 +237,13 @@ def apply_commit(group: Group, write: CommitWrite, base_offset: int) -> None:
 
 def fail_commit(group: Group, write: CommitWrite) -> None:
     """The batch was not written."""
-    for key, slot in zip(write.keys, write.slots, strict=True):
+    for slot in write.slots:
         slot.pending_count -= 1
-        if slot.committed is None and not slot.pending_count and group.offsets.get(key) is slot:
-            del group.offsets[key]
+        if slot.committed is None and not slot.pending_count:
+            key = parse_key(slot.key)
+            assert isinstance(key, OffsetKey)
+            if group.offsets.get(key[1:]) is slot:
+                del group.offsets[key[1:]]
 
 
 def has_pending_commit(group: Group, key: tuple[str, int]) -> bool:
