@@ -1,8 +1,9 @@
 """Settings of a log and of all logs; resolved once at the border, replaced whole on change."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 
-__all__ = ["INT32_MAX", "INT64_MAX", "LogConfig", "LogManagerConfig"]
+__all__ = ["INT32_MAX", "INT64_MAX", "CleanerConfig", "LogConfig", "LogManagerConfig"]
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -38,6 +39,10 @@ class LogConfig:
     preallocate: bool = False  # preallocate: size the segment file in advance.
     file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: from `.deleted` to removal.
     validate_compressed: bool = True  # produce.validate.compressed: walk compressed batches too.
+    delete_retention_ms: int = 86_400_000  # delete.retention.ms: how long a tombstone stays.
+    min_cleanable_dirty_ratio: float = 0.5  # min.cleanable.dirty.ratio: compact above it.
+    min_compaction_lag_ms: int = 0  # min.compaction.lag.ms: younger records are left alone.
+    max_compaction_lag_ms: int = INT64_MAX  # max.compaction.lag.ms: older ones are compacted.
 
     def __post_init__(self) -> None:
         if not 14 <= self.segment_bytes <= INT32_MAX:
@@ -46,6 +51,23 @@ class LogConfig:
             raise ValueError(f"segment.index.bytes={self.segment_index_bytes}: must be at least 4")
         if self.index_interval_bytes < 0:
             raise ValueError(f"index.interval.bytes={self.index_interval_bytes}: is negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerConfig:
+    """Settings of compaction; the comment gives the broker's name of each."""
+
+    enable: bool = True  # log.cleaner.enable
+    threads: int = 1  # log.cleaner.threads: logs that are compacted at once.
+    backoff_ms: int = 15_000  # log.cleaner.backoff.ms: pause when no log is due.
+    # log.cleaner.dedupe.buffer.size: memory for the keys of all threads.
+    dedupe_buffer_bytes: int = 128 << 20
+    # log.cleaner.io.buffer.size: bytes that all threads read at once.
+    io_buffer_bytes: int = 512 << 10
+    # log.cleaner.io.buffer.load.factor: share of the memory for keys that may fill.
+    load_factor: float = 0.9
+    # log.cleaner.io.max.bytes.per.second: bytes read and written, of all threads together.
+    io_max_bytes_per_second: float = inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +88,5 @@ class LogManagerConfig:
     flush_start_offset_checkpoint_interval_ms: int = 60_000
     # producer.id.expiration.check.interval.ms
     producer_id_expiration_check_interval_ms: int = 600_000
+    # log.cleaner.*
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)

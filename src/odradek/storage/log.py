@@ -70,6 +70,7 @@ class Log:
         "_directory",
         "_offline_reason",
         "_reader",
+        "before_truncation",
         "flusher",
         "leader_epochs",
         "log_directory",
@@ -110,6 +111,8 @@ class Log:
         self._offline_reason: str | None = None
         # Called with the size of a set that was refused as too large, for the rejected-bytes meter.
         self.on_append_rejected: Callable[[int], None] | None = None
+        # Called with the offset before a truncation touches a file; it may refuse by raising.
+        self.before_truncation: Callable[[Log, int], None] | None = None
         self.watermarks = Watermarks(
             topic_partition,
             segments,

@@ -22,6 +22,8 @@ from contextlib import ExitStack
 
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
+from odradek.storage.background import BackgroundTasks
+from odradek.storage.cleaning import LogCleaner
 from odradek.storage.config import INT64_MAX, LogConfig, LogManagerConfig
 from odradek.storage.directory_lifecycle import (
     close_directory,
@@ -50,6 +52,7 @@ class LogManager:
         default_log_config: For topics without settings of their own.
         topic_config: Settings of a topic; None for the default. Called on loading threads, too.
         services: What the logs share.
+        cleaner_tasks: Where compaction runs; without it, where all background work does.
         on_directory_failed: Called once for each directory that fails after the start, when its
             logs are gone from the manager.
         on_all_directories_failed: Called after it when that was the last one: nothing can be
@@ -64,6 +67,7 @@ class LogManager:
         config: LogManagerConfig | None = None,
         default_log_config: LogConfig | None = None,
         topic_config: Callable[[str], LogConfig | None] | None = None,
+        cleaner_tasks: BackgroundTasks | None = None,
         on_directory_failed: Callable[[LogDirectory], None] | None = None,
         on_all_directories_failed: Callable[[], None] | None = None,
     ) -> None:
@@ -81,6 +85,12 @@ class LogManager:
         # Partitions whose directory failed since the start, with that directory.
         self._lost: dict[TopicPartition, LogDirectory] = {}
         self._removal = PartitionRemoval(services)
+        self.cleaner = LogCleaner(
+            services=services,
+            config=self._config.cleaner,
+            logs=self._logs.values,
+            tasks=cleaner_tasks,
+        )
         self._is_stopped = False
 
     # Start and stop
@@ -104,11 +114,16 @@ class LogManager:
         for directory, partitions in contents.items():
             if not directory.is_online:
                 continue
+            try:
+                self.cleaner.first_dirty.load(directory, directory.live_logs())
+            except StorageError as error:
+                logger.debug("%s", error)
+                continue
             directory.on_failure = self._handle_failure
             for name, topic_partition, kind in partitions:
                 path = os.path.join(directory.path, name)
                 if kind is PartitionKind.LIVE:
-                    self._logs[topic_partition] = directory.logs[name]
+                    self._add(directory.logs[name])
                 elif kind is PartitionKind.FUTURE:
                     self._future_logs[topic_partition] = directory.logs[name]
                 elif kind is PartitionKind.DELETED:
@@ -125,6 +140,7 @@ class LogManager:
         self._repeat(self.checkpoint_recovery_points, config.flush_offset_checkpoint_interval_ms)
         self._repeat(self.checkpoint_log_starts, config.flush_start_offset_checkpoint_interval_ms)
         self._repeat(self.remove_expired_producers, config.producer_id_expiration_check_interval_ms)
+        self.cleaner.start()
 
     def _repeat(self, action: Callable[[], object], interval_ms: int) -> None:
         tasks = self._services.tasks
@@ -140,6 +156,10 @@ class LogManager:
         if interval_ms < INT64_MAX:
             tasks.call_later(self._config.initial_task_delay_ms, run)
 
+    def stop_cleaning(self) -> None:
+        """Cancels compaction, so that the caller need not wait long for background work."""
+        self.cleaner.stop()
+
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Closes the logs in order and lets the directories go; also after a failed `startup`.
 
@@ -147,6 +167,7 @@ class LogManager:
             broker_epoch: Goes into the clean-shutdown marker.
         """
         self._is_stopped = True
+        self.cleaner.stop()
         with ExitStack() as stack:  # What goes wrong in one does not keep the others open.
             for directory in reversed(self.directories):
                 directory.on_failure = None
@@ -174,12 +195,18 @@ class LogManager:
                 if logs is self._logs:
                     self._lost[topic_partition] = directory
         directory.logs.clear()
+        self.cleaner.handle_directory_failure(directory)
         if self._on_directory_failed is not None:
             self._on_directory_failed(directory)
         if not self.online_directories and self._on_all_directories_failed is not None:
             self._on_all_directories_failed()
 
     # Finding and placing
+
+    def _add(self, log: Log) -> None:
+        """Takes a live log into service."""
+        log.before_truncation = self.cleaner.before_truncation
+        self._logs[log.topic_partition] = log
 
     def get_log(self, topic_partition: TopicPartition) -> Log | None:
         """The log of a partition; None if there is none here.
@@ -246,7 +273,7 @@ class LogManager:
                 ) from error
             raise directory.fail(f"create ({topic_partition})", error) from error
         directory.logs[name] = log
-        self._logs[topic_partition] = log
+        self._add(log)
         self._lost.pop(topic_partition, None)
         logger.info("%s: created in %s", topic_partition, directory.path)
         return log
@@ -314,6 +341,7 @@ class LogManager:
         for log in logs:
             self._removal.put_aside(log, kind)
             del self._logs[log.topic_partition]
+            self.cleaner.forget(log)
         for directory in dict.fromkeys(log.log_directory for log in logs):
             # A later partition of the same name must not inherit its offsets.
             directory.checkpoint_recovery_points()

@@ -2,6 +2,7 @@
 
 The order is what makes it safe:
 
+0. compaction is told, so that it counts nothing as clean that is about to go (`cleaning`);
 1. later segments go, from the end, and durably: a crash on the way leaves a log without holes, and
    none of them comes back behind a file that was cut;
 2. the segment that contains the offset is cut and synced;
@@ -41,6 +42,7 @@ def truncate_to(log: "Log", offset: int) -> bool:
         if first.base_offset > offset:
             truncate_fully_and_start_at(log, offset)
             return True
+        _announce(log, offset)
         later = [s for s in log.segments if s.base_offset > offset][::-1]
         log.remove_segments(later)
         if later:
@@ -65,6 +67,7 @@ def truncate_fully_and_start_at(log: "Log", offset: int) -> None:
     """
     log.check_usable()
     is_start_lowered = offset < log.log_start_offset
+    _announce(log, offset)
     try:
         log.remove_segments(list(log.segments)[::-1])
         log.segments.add(log.new_segment(offset))
@@ -77,6 +80,11 @@ def truncate_fully_and_start_at(log: "Log", offset: int) -> None:
     except OSError as error:
         raise log.fail_halfway("truncate", error) from error
     _checkpoint(log, is_start_lowered)
+
+
+def _announce(log: "Log", offset: int) -> None:
+    if log.before_truncation is not None:
+        log.before_truncation(log, offset)
 
 
 def _checkpoint(log: "Log", is_start_lowered: bool) -> None:

@@ -1,0 +1,376 @@
+"""The log cleaner: chooses logs that are due and has them compacted, one pass at a time for each.
+
+Deciding and putting in place happen on the thread that owns the logs; reading, filtering, writing
+and syncing happen elsewhere (`work`)::
+
+    owner    choose, plan ----.          .-- swap group 1 --.          .-- swap --.       .-- done
+    thread                    keys, group 1 ----            group 2 ---           checkpoint
+
+A pass works on files that only shrink from the outside. Whatever changes the log underneath it
+(truncation, deletion of the partition or of segments, failure of the directory, the end of the
+broker) cancels it: its new segment is removed, the old ones stay. Groups that are in place already
+are as good as they are: compacting again changes nothing about them.
+
+| what went wrong                        | consequence                                            |
+|----------------------------------------|--------------------------------------------------------|
+| a damaged batch, keys that do not fit  | the partition is uncleanable until the next start      |
+| the disk                               | the data directory goes offline                        |
+| no descriptors, no memory              | the partition is tried again after the backoff         |
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from odradek.errors import OdradekError, StorageError
+from odradek.model import TopicPartition
+from odradek.records.key_table import SECRET_SIZE
+from odradek.storage.background import BackgroundTasks
+from odradek.storage.cleaning.batch_filter import LastRecord
+from odradek.storage.cleaning.checkpoint import FirstDirtyOffsets
+from odradek.storage.cleaning.plan import Cleanable, Source, choose, find_cleanable, list_sources
+from odradek.storage.cleaning.stats import CleanerStats
+from odradek.storage.cleaning.throttle import Throttle
+from odradek.storage.cleaning.work import CleaningCancelledError, CleaningPass, PassPlan
+from odradek.storage.config import CleanerConfig
+from odradek.storage.log import Log, LogServices
+from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
+from odradek.storage.replacement import swap_segments
+from odradek.storage.segment import LogSegment
+
+__all__ = ["LogCleaner"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A pass under way, as its owner sees it."""
+
+    log: Log
+    cleaning: CleaningPass
+    started_ms: int
+    groups_done: int = 0
+    # What the thread leaves to the owner: a segment to put in place, or why there is none.
+    segment: LogSegment | None = None
+    error: BaseException | None = None
+
+
+class LogCleaner:
+    """Compacts the logs whose `cleanup.policy` says so.
+
+    Args:
+        services: What the logs share; its timers wake the cleaner.
+        config: Threads, memory, rate.
+        logs: The logs to choose from, as of now.
+        tasks: Where passes run; a pass takes long, so it should not share threads with flushes.
+
+    Attributes:
+        first_dirty: How far each log is clean.
+        stats: What operators watch.
+        uncleanable: Partitions that are passed over, and why.
+    """
+
+    def __init__(
+        self,
+        *,
+        services: LogServices,
+        config: CleanerConfig,
+        logs: Callable[[], Iterable[Log]],
+        tasks: BackgroundTasks | None = None,
+    ) -> None:
+        self.first_dirty = FirstDirtyOffsets(services.disk)
+        self.stats = CleanerStats(services.clock)
+        self.uncleanable: dict[TopicPartition, str] = {}
+        self._services = services
+        self._config = config
+        self._logs = logs
+        self._tasks = tasks or services.tasks
+        self._throttle = Throttle(services.clock, config.io_max_bytes_per_second)
+        self._running: dict[TopicPartition, _Running] = {}
+        # Partitions that are left alone until the next backoff is over.
+        self._resting: set[TopicPartition] = set()
+        self._is_stopped = False
+        self._is_choosing = False
+        self._is_timer_set = False
+
+    # Life
+
+    @property
+    def config(self) -> CleanerConfig:
+        """Its settings; a change holds from the next pass on, that of the rate at once."""
+        return self._config
+
+    @config.setter
+    def config(self, config: CleanerConfig) -> None:
+        self._config = config
+        self._throttle.bytes_per_second = config.io_max_bytes_per_second
+
+    def start(self) -> None:
+        """Looks for work, again and again, from the first backoff on."""
+        self._wait()
+
+    def stop(self) -> None:
+        """Begins nothing more and cancels what runs; the owner of the tasks waits for its end."""
+        self._is_stopped = True
+        for running in self._running.values():
+            running.cleaning.cancelled.set()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._running
+
+    # What happens to logs
+
+    def before_truncation(self, log: Log, offset: int) -> None:
+        """The log is about to lose everything from `offset` on.
+
+        Raises:
+            StorageError: The disk failed; the truncation must not happen.
+        """
+        self._cancel(log)
+        self.first_dirty.lower(log, offset)
+
+    def forget(self, log: Log) -> None:
+        """The log was taken out of service, and another one of its name may come.
+
+        Raises:
+            StorageError: The disk failed.
+        """
+        self._cancel(log)
+        self.uncleanable.pop(log.topic_partition, None)
+        self.first_dirty.forget(log)
+
+    def handle_directory_failure(self, directory: LogDirectory) -> None:
+        """The logs of a directory are gone."""
+        for running in self._running.values():
+            if running.log.log_directory is directory:
+                running.cleaning.cancelled.set()
+
+    def _cancel(self, log: Log) -> None:
+        running = self._running.get(log.topic_partition)
+        if running is not None and running.log is log:
+            running.cleaning.cancelled.set()
+
+    # Choosing
+
+    def run(self) -> None:
+        """Begins passes while logs are due and threads free; otherwise comes back later."""
+        if self._is_stopped or self._is_choosing or not self._config.enable:
+            return
+        self._is_choosing = True  # A pass may end before `_begin` returns.
+        try:
+            while len(self._running) < self._config.threads:
+                cleanable = self._choose()
+                if cleanable is None:
+                    break
+                self._begin(cleanable)
+        finally:
+            self._is_choosing = False
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._is_timer_set or self._is_stopped:
+            return
+        self._is_timer_set = True
+
+        def wake() -> None:
+            self._is_timer_set = False
+            self._resting.clear()
+            self.run()
+            self._wait()
+
+        self._services.tasks.call_later(self._config.backoff_ms, wake)
+
+    def _choose(self) -> Cleanable | None:
+        found = self.find(lambda tp: tp not in self._running and tp not in self.uncleanable)
+        self.stats.looked(found)
+        return choose(c for c in found if c.log.topic_partition not in self._resting)
+
+    def find(self, is_wanted: Callable[[TopicPartition], bool]) -> list[Cleanable]:
+        """What compaction would find in those of the compacted logs that are wanted."""
+        now_ms = self._services.clock.now_ms()
+        found = []
+        for log in list(self._logs()):
+            if not (
+                log.config.cleanup_compact and log.is_usable and is_wanted(log.topic_partition)
+            ):
+                continue
+            try:
+                found.append(find_cleanable(log, self.first_dirty.get(log), now_ms))
+            except OSError as error:
+                logger.warning("%s: %s", log.topic_partition, log.fail("clean", error))
+        return found
+
+    # One pass
+
+    def _begin(self, cleanable: Cleanable) -> None:
+        log = cleanable.log
+        try:
+            plan = self._plan(cleanable)
+        except OSError as error:
+            self._judge(log, error)
+            return
+        cleaning = CleaningPass(plan, self._services.disk, self._config, self._throttle)
+        running = _Running(log, cleaning, self._services.clock.monotonic_ms())
+        self._running[log.topic_partition] = running
+        logger.debug(
+            "%s: cleaning offsets %d to %d",
+            log.topic_partition, plan.first_dirty_offset, plan.first_uncleanable_offset,
+        )  # fmt: skip
+        self._step(running)
+
+    def _plan(self, cleanable: Cleanable) -> PassPlan:
+        log, end = cleanable.log, cleanable.first_uncleanable_offset
+        first = log.segments.first
+        assert first is not None
+        return PassPlan(
+            name=str(log.topic_partition),
+            directory=log.directory,
+            config=log.config,
+            sources=list_sources(log, end),
+            first_dirty_offset=cleanable.first_dirty_offset,
+            first_uncleanable_offset=end,
+            aborted=log.collect_aborted_transactions(first.base_offset, end),
+            last_records={
+                producer_id: LastRecord(
+                    entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch
+                )
+                for producer_id, entry in log.producer_state.producers.items()
+            },
+            now_ms=self._services.clock.now_ms(),
+            secret=self._services.random.randbytes(SECRET_SIZE),
+        )
+
+    def _step(self, running: _Running) -> None:
+        """Has the next group cleaned, the keys read before the first."""
+        cleaning, now_ms = running.cleaning, self._services.clock.now_ms()
+
+        def work() -> None:
+            try:
+                if not cleaning.groups:
+                    cleaning.read_keys()
+                group = cleaning.groups[running.groups_done]
+                running.segment = cleaning.clean(group, now_ms)
+            except (OdradekError, OSError, MemoryError) as error:
+                running.error = error
+
+        self._tasks.submit(work, lambda error: self._stepped(running, error))
+
+    def _stepped(self, running: _Running, error: BaseException | None) -> None:
+        segment, running.segment = running.segment, None
+        error = running.error or error
+        if error is None:
+            assert segment is not None
+            try:
+                self._put_in_place(running, segment)
+            except CleaningCancelledError as cancelled:
+                error = cancelled
+            except StorageError as failure:
+                error = failure
+        if error is not None:
+            self._end(running, error)
+        elif running.groups_done < len(running.cleaning.groups):
+            self._step(running)
+        else:
+            work = self.first_dirty.raise_to(running.log, running.cleaning.end_offset)
+            self._tasks.submit(work, lambda error: self._end(running, error))
+
+    def _put_in_place(self, running: _Running, segment: LogSegment) -> None:
+        log, cleaning = running.log, running.cleaning
+        group = cleaning.groups[running.groups_done]
+        try:
+            if cleaning.cancelled.is_set() or not (log.is_usable and _is_untouched(log, group)):
+                _remove(segment)
+                raise CleaningCancelledError(f"{log.topic_partition}: the log changed meanwhile")
+            new = [segment]
+            if not segment.size and group[0].segment is not log.segments.first:
+                # Nothing is left, and the segment before it can stand for the gap.
+                new = []
+                log.witnesses.remove(group[-1].end_offset)
+                segment.delete_if_exists()
+            replaced = swap_segments(
+                log.segments,
+                new,
+                [source.segment for source in group],
+                witnesses=log.witnesses,
+                disk=self._services.disk,
+                directory=log.directory,
+            )
+            self._remove_later(log, replaced)
+        except OSError as error:
+            raise log.fail_halfway("clean", error) from error
+        running.groups_done += 1
+
+    def _remove_later(self, log: Log, replaced: list[LogSegment]) -> None:
+        """Removes the files once no reader can hold them, and snapshots without a segment."""
+        state = log.producer_state
+        gone = [s.base_offset for s in replaced if log.segments.get(s.base_offset) is None]
+        for base_offset in gone:
+            state.rename_snapshot_deleted(base_offset)
+
+        def remove() -> None:
+            try:
+                for segment in replaced:
+                    segment.delete_if_exists()
+                for base_offset in gone:
+                    state.delete_snapshot(base_offset, renamed=True)
+            except OSError as error:
+                log.fail("delete segment", error)
+
+        self._services.tasks.call_later(log.config.file_delete_delay_ms, remove)
+
+    def _end(self, running: _Running, error: BaseException | None) -> None:
+        log, cleaning = running.log, running.cleaning
+        del self._running[log.topic_partition]
+        if error is None:
+            took_ms = self._services.clock.monotonic_ms() - running.started_ms
+            stats = cleaning.stats
+            self.stats.passed(stats, took_ms)
+            logger.info(
+                "%s: cleaned up to offset %d: %d bytes became %d, %d of %d records stayed, %d ms",
+                log.topic_partition, cleaning.end_offset, stats.bytes_read, stats.bytes_written,
+                stats.records_kept, stats.records_read, took_ms,
+            )  # fmt: skip
+            if stats.invalid_records:
+                logger.warning(
+                    "%s: dropped %d records without a key",
+                    log.topic_partition, stats.invalid_records,
+                )  # fmt: skip
+            self.run()
+        elif cleaning.cancelled.is_set() or log.directory != cleaning.plan.directory:
+            logger.info("%s: cleaning was cancelled", log.topic_partition)
+            self.run()
+        else:
+            self._judge(log, error)
+
+    def _judge(self, log: Log, error: BaseException) -> None:
+        """A pass failed by itself."""
+        if isinstance(error, CleaningCancelledError | StorageError) or not log.is_usable:
+            logger.info("%s: cleaning ended: %s", log.topic_partition, error)
+        elif isinstance(error, OSError) and not is_out_of_descriptors(error):
+            logger.error("%s: cleaning failed: %s", log.topic_partition, log.fail("clean", error))
+        elif isinstance(error, OSError | MemoryError):
+            logger.error("%s: cleaning failed and is tried again: %s", log.topic_partition, error)
+            self._resting.add(log.topic_partition)
+        else:
+            logger.error("%s: uncleanable until the next start: %s", log.topic_partition, error)
+            self.uncleanable[log.topic_partition] = str(error)
+        self._wait()
+
+
+def _is_untouched(log: Log, group: list[Source]) -> bool:
+    return all(
+        source.segment in log.segments
+        and source.segment is not log.active
+        and source.segment.size == source.size
+        for source in group
+    )
+
+
+def _remove(segment: LogSegment) -> None:
+    """Takes away a segment that was not put in place; the disk may be gone."""
+    try:
+        segment.delete_if_exists()
+    except OSError as error:
+        logger.debug("%s: left behind: %s", segment.path, error)

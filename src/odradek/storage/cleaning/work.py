@@ -1,0 +1,296 @@
+"""One pass over one log: the part that runs on a thread of its own and touches no log.
+
+1. `read_keys` reads the dirty segments and notes the last offset of each key, until the table is
+   full: `end_offset` is where the pass ends.
+2. `clean` copies one group of segments after the other through the filter into a new segment,
+   complete and synced, with the suffix `.cleaned`.
+
+The pass has its own descriptors; segments that vanish or change meanwhile are the owner's matter,
+who cancels the pass and does not put its segments in place. Whether it is cancelled is looked up
+after every few hundred kilobytes, which is also where it waits to keep the rate that was asked for.
+
+A batch with a bad checksum ends the pass: rewriting it would give it a good one.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from odradek.errors import CorruptRecordError, OdradekError
+from odradek.files import Disk
+from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, NO_TIMESTAMP, BatchHeader
+from odradek.records.key_table import MAX_SLOTS, SLOT_SIZE, KeyTable
+from odradek.records.record import read_region
+from odradek.storage.cleaning.batch_filter import BatchFilter, LastRecord, Retained
+from odradek.storage.cleaning.plan import Source, group_sources
+from odradek.storage.cleaning.throttle import Throttle
+from odradek.storage.cleaning.transactions import CleanedTransactions
+from odradek.storage.config import CleanerConfig, LogConfig
+from odradek.storage.paths import CLEANED_SUFFIX
+from odradek.storage.scan import Scan
+from odradek.storage.segment import LogSegment
+from odradek.storage.transaction_index import AbortedTransaction
+
+__all__ = ["CleaningCancelledError", "CleaningPass", "PassPlan", "PassStats", "TableTooSmallError"]
+
+# Bytes between two looks at cancellation and rate.
+_STRIDE_BYTES = 256 << 10
+
+
+class CleaningCancelledError(OdradekError):
+    """The pass is not wanted any more."""
+
+
+class TableTooSmallError(OdradekError):
+    """Not even the keys of one batch fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassPlan:
+    """What a pass has to know of its log, as of its beginning."""
+
+    name: str  # Of the partition, for messages.
+    directory: str
+    config: LogConfig
+    sources: Sequence[Source]
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    aborted: Sequence[AbortedTransaction]
+    last_records: dict[int, LastRecord]  # By producer id.
+    now_ms: int
+    secret: bytes  # For the table of keys.
+
+
+@dataclass(slots=True)
+class PassStats:
+    """What a pass has done so far."""
+
+    map_bytes_read: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    invalid_records: int = 0
+    keys: int = 0
+    buffer_utilization: float = 0.0  # Of the table, 0 to 1.
+
+
+@dataclass(slots=True)
+class CleaningPass:
+    """A pass under way.
+
+    Attributes:
+        plan: What it works on.
+        end_offset: Behind the last offset that is clean once the pass is done; after `read_keys`.
+        groups: Segments that become one, after `read_keys`.
+        cancelled: Set from any thread: the pass ends with `CleaningCancelledError`.
+    """
+
+    plan: PassPlan
+    disk: Disk
+    config: CleanerConfig
+    throttle: Throttle
+    stats: PassStats = field(default_factory=PassStats)
+    end_offset: int = -1
+    groups: list[list[Source]] = field(default_factory=list)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    _table: KeyTable | None = None
+    _filter: BatchFilter | None = None
+    _owed_bytes: int = 0
+
+    # Reading the keys
+
+    def read_keys(self) -> None:
+        """Fills the table and decides where the pass ends.
+
+        Raises:
+            CleaningCancelledError: It was cancelled.
+            TableTooSmallError: The first batch has more keys than the table.
+            ApiError: A batch is damaged.
+            OSError: The disk failed, or a segment is gone.
+        """
+        plan = self.plan
+        table = self._table = KeyTable(self._slot_count(), self.config.load_factor, plan.secret)
+        transactions = CleanedTransactions(plan.aborted)
+        latest_offset = plan.first_dirty_offset - 1
+        for source in plan.sources:
+            if source.end_offset <= plan.first_dirty_offset:
+                continue
+            read, is_whole = self._read_keys_of(source, table, transactions)
+            latest_offset = max(latest_offset, read)
+            if not is_whole:
+                break
+            latest_offset = max(latest_offset, source.end_offset - 1)
+        self.stats.keys = len(table)
+        self.stats.buffer_utilization = len(table) / table.capacity
+        if latest_offset < plan.first_dirty_offset:
+            raise TableTooSmallError(
+                f"{plan.name}: the batch at offset {plan.first_dirty_offset} has more than the"
+                f" {table.capacity} keys there is room for; raise log.cleaner.dedupe.buffer.size,"
+                " or lower log.cleaner.threads"
+            )
+        self.end_offset = latest_offset + 1
+        self.groups = group_sources(
+            plan.sources,
+            end_offset=self.end_offset,
+            max_bytes=plan.config.segment_bytes,
+            max_index_bytes=plan.config.segment_index_bytes,
+        )
+        self._filter = BatchFilter(
+            table,
+            latest_offset=latest_offset,
+            transactions=CleanedTransactions(plan.aborted),
+            last_records=plan.last_records,
+            first_uncleanable_offset=plan.first_uncleanable_offset,
+            now_ms=plan.now_ms,
+            config=plan.config,
+        )
+
+    def _slot_count(self) -> int:
+        """Room for as many keys as there may be, within the memory of one thread."""
+        most = self.config.dedupe_buffer_bytes // self.config.threads // SLOT_SIZE
+        offsets = self.plan.first_uncleanable_offset - self.plan.first_dirty_offset
+        wanted = int(offsets / self.config.load_factor) + 2
+        return max(2, min(most, wanted, MAX_SLOTS))
+
+    def _read_keys_of(
+        self, source: Source, table: KeyTable, transactions: CleanedTransactions
+    ) -> tuple[int, bool]:
+        """Last offset of the last batch whose keys all fit, and whether that was the last batch."""
+        first_dirty = self.plan.first_dirty_offset
+        latest_offset = -1
+        for header, batch in self._batches(source):
+            size = header.size
+            self.stats.map_bytes_read += size
+            self._pace(size)
+            if header.magic < CURRENT_MAGIC or header.last_offset < first_dirty:
+                continue
+            if header.is_control:
+                transactions.is_marker_of_nothing(header, batch)
+            elif not transactions.is_aborted(header) and not table.put(
+                read_region(batch, header=header) if header.is_compressed else batch[HEADER_SIZE:],
+                header.record_count,
+                header.base_offset,
+                first_dirty,
+            ):
+                return latest_offset, False
+            latest_offset = header.last_offset
+        return latest_offset, True
+
+    # Copying
+
+    def clean(self, group: Sequence[Source], now_ms: int) -> LogSegment:
+        """Writes what is left of a group; the segment is complete, synced, and not in place.
+
+        Raises:
+            CleaningCancelledError: It was cancelled; the segment is gone.
+            ApiError: A batch is damaged; likewise.
+            OSError: The disk failed; likewise, as far as it can be.
+        """
+        assert self._filter is not None
+        plan = self.plan
+        segment = LogSegment(
+            plan.directory,
+            group[0].base_offset,
+            config=plan.config,
+            disk=self.disk,
+            now_ms=now_ms,
+            stage=CLEANED_SUFFIX,
+            create=True,
+        )
+        try:
+            if segment.size:  # What an earlier pass could not remove.
+                segment.truncate_file(0)
+                segment.indexes.reset()
+            mtime_ns = self._copy(group, segment, self._filter)
+            segment.transaction_index.reset()
+            for transaction in self._filter.transactions.take_kept():
+                segment.transaction_index.append(transaction)
+            segment.on_become_inactive()
+            segment.flush()
+            os.utime(segment.path, ns=(mtime_ns, mtime_ns))
+            self._check_cancelled()
+        except BaseException:
+            segment.delete_if_exists()
+            raise
+        stats, batch_filter = self.stats, self._filter
+        stats.bytes_written += segment.size
+        stats.records_read = batch_filter.records_read
+        stats.records_kept = batch_filter.records_kept
+        stats.invalid_records = batch_filter.invalid_records
+        return segment
+
+    def _copy(self, group: Sequence[Source], segment: LogSegment, batch_filter: BatchFilter) -> int:
+        """Copies a group; returns when the last of its segments was written to."""
+        mtime_ns = 0
+        pending: list[Retained] = []
+        pending_bytes = 0
+        for source in group:
+            for header, batch in self._batches(source):
+                retained = batch_filter.retain(header, batch)
+                size = header.size
+                self.stats.bytes_read += size
+                if retained is not None:
+                    pending.append(retained)
+                    pending_bytes += len(retained.data)
+                    size += len(retained.data)
+                    if pending_bytes >= self._buffer_bytes:
+                        _write(segment, pending)
+                        pending, pending_bytes = [], 0
+                self._pace(size)
+            mtime_ns = os.stat(source.path).st_mtime_ns
+        if pending:
+            _write(segment, pending)
+        return mtime_ns
+
+    # Reading, waiting
+
+    @property
+    def _buffer_bytes(self) -> int:
+        return max(self.config.io_buffer_bytes // self.config.threads, HEADER_SIZE)
+
+    def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The batches of a segment; a damaged one is an error."""
+        self._check_cancelled()
+        fd = self.disk.open(source.path, os.O_RDONLY)
+        try:
+            scan = Scan(
+                self.disk, fd, 0, source.size, check_crc=True, chunk_bytes=self._buffer_bytes
+            )
+            for position, header, view, is_crc_valid in scan:
+                if not is_crc_valid:
+                    raise CorruptRecordError(
+                        f"{source.path}: the batch at position {position} does not match its"
+                        f" checksum {header.crc:#010x}"
+                    )
+                yield header, view
+            if scan.damage is not None:
+                raise CorruptRecordError(
+                    f"{source.path}: {scan.damage.reason}, at position {scan.damage.position}"
+                )
+        finally:
+            self.disk.close(fd)
+
+    def _pace(self, byte_count: int) -> None:
+        self._owed_bytes += byte_count
+        if self._owed_bytes >= _STRIDE_BYTES:
+            wait_ms = self.throttle.spend(self._owed_bytes)
+            self._owed_bytes = 0
+            if wait_ms > 0:
+                self.cancelled.wait(wait_ms / 1000)
+            self._check_cancelled()
+
+    def _check_cancelled(self) -> None:
+        if self.cancelled.is_set():
+            raise CleaningCancelledError(f"{self.plan.name}: the pass was cancelled")
+
+
+def _write(segment: LogSegment, retained: Iterable[Retained]) -> None:
+    batches = [(r.last_offset, r.max_timestamp, len(r.data)) for r in retained]
+    segment.append(
+        b"".join(r.data for r in retained),
+        batches,
+        largest_offset=batches[-1][0],
+        largest_timestamp=max((b[1] for b in batches), default=NO_TIMESTAMP),
+    )
