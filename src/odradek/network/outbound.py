@@ -49,6 +49,8 @@ __all__ = ["OutboundConnection", "OutboundOptions"]
 
 # Receives of one wake-up.
 _RECEIVES_PER_TURN: Final = 16
+# An answer up to this gets its room at once: a Fetch brings 50 MB by default, and one batch more.
+_TRUSTED_BYTES: Final = 64 << 20
 _MAX_CORRELATION_ID: Final = 2**31 - 1
 
 _Answer: TypeAlias = "asyncio.Future[memoryview]"
@@ -120,7 +122,9 @@ class OutboundConnection:
             self._transport = TlsTransport(
                 sock, options.tls, server_side=False, server_hostname=name
             )
-        self._receive_buffer = ReceiveBuffer(options.max_response_bytes, MemoryPool())
+        self._receive_buffer = ReceiveBuffer(
+            options.max_response_bytes, MemoryPool(), trusted_bytes=_TRUSTED_BYTES
+        )
         self._send_queue = SendQueue()
         self._correlation_ids = count()
         # Oldest first. Invariant: at most max_in_flight, as long as nobody bypasses `can_send`.

@@ -5,9 +5,10 @@ it. How it grows and shrinks:
 
 1. There is no buffer until something arrives, and it starts with 16 KB. Many small frames fit, and
    are received in one call.
-2. An announced length buys no memory. Until a frame is complete the buffer is at most the larger of
-   its first size and twice what has arrived of the frame, and never above the frame. Beyond the
-   first size it is taken from the `MemoryPool`.
+2. An announced length buys no memory from a stranger. Until a frame is complete the buffer is at
+   most the larger of its first size and twice what has arrived of the frame, and never above the
+   frame. Beyond the first size it is taken from the `MemoryPool`. Of a peer that we chose ourselves
+   a frame up to `trusted_bytes` gets its room at once: growing step by step copies it twice.
 3. Of a frame larger than the first size exactly the rest is received, so that the next one starts
    at the front again and nothing is moved.
 4. A buffer that has grown stays while large frames come. `trim` gives it back, all but the bytes of
@@ -45,6 +46,7 @@ class ReceiveBuffer:
     Args:
         max_frame_bytes: Longest frame; may be changed at any time.
         pool: Pays for frames larger than the first buffer.
+        trusted_bytes: Longest frame whose announced length is believed.
     """
 
     __slots__ = (
@@ -54,13 +56,15 @@ class ReceiveBuffer:
         "_frame_bytes",
         "_pool",
         "_position",
+        "_trusted_bytes",
         "_view",
         "is_drained",
         "max_frame_bytes",
     )
 
-    def __init__(self, max_frame_bytes: int, pool: MemoryPool) -> None:
+    def __init__(self, max_frame_bytes: int, pool: MemoryPool, *, trusted_bytes: int = 0) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self._trusted_bytes = trusted_bytes
         self._pool = pool
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
@@ -163,7 +167,7 @@ class ReceiveBuffer:
 
     def _grow(self, frame_bytes: int) -> None:
         """Make room for more, as rule 2 of the module allows."""
-        size = max(START_BYTES, min(frame_bytes, 2 * self._end))
+        size = max(START_BYTES, min(frame_bytes, max(2 * self._end, self._trusted_bytes)))
         if size <= len(self._buffer):
             return
         charge = size - START_BYTES - self._charged_bytes

@@ -117,6 +117,20 @@ def test_a_grown_buffer_stays_until_it_is_trimmed() -> None:
     assert pool.used_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("frame_bytes", "capacity"), [(100_000, 100_004), (300_000, 200_000), (10, START_BYTES)]
+)
+def test_a_frame_of_a_trusted_peer_gets_its_room_at_once(frame_bytes: int, capacity: int) -> None:
+    """Up to what is trusted: beyond it the buffer grows with what arrives."""
+    buffer = ReceiveBuffer(1 << 20, MemoryPool(), trusted_bytes=200_000)
+    stream = Stream(frame(bytes(frame_bytes)), piece=START_BYTES)
+    buffer.receive(stream.recv_into)
+    is_whole = bool(frames_of(buffer))
+    if not is_whole:
+        buffer.receive(stream.recv_into)
+    assert buffer.capacity_bytes == capacity
+
+
 def test_trimming_keeps_what_has_arrived_of_a_frame() -> None:
     pool = MemoryPool(1 << 20)
     buffer = ReceiveBuffer(1 << 20, pool)
