@@ -1,9 +1,11 @@
 """Settings of a log and of all logs; resolved once at the border, replaced whole on change."""
 
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import field
 
-__all__ = ["INT32_MAX", "INT64_MAX", "CleanerConfig", "LogConfig", "LogManagerConfig"]
+from odradek.storage.cleaner_config import CleanerConfig
+from odradek.values import dataclass
+
+__all__ = ["INT32_MAX", "INT64_MAX", "LogConfig", "LogManagerConfig"]
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -51,23 +53,6 @@ class LogConfig:
             raise ValueError(f"segment.index.bytes={self.segment_index_bytes}: must be at least 4")
         if self.index_interval_bytes < 0:
             raise ValueError(f"index.interval.bytes={self.index_interval_bytes}: is negative")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanerConfig:
-    """Settings of compaction; the comment gives the broker's name of each."""
-
-    enable: bool = True  # log.cleaner.enable
-    threads: int = 1  # log.cleaner.threads: logs that are compacted at once.
-    backoff_ms: int = 15_000  # log.cleaner.backoff.ms: pause when no log is due.
-    # log.cleaner.dedupe.buffer.size: memory for the keys of all threads.
-    dedupe_buffer_bytes: int = 128 << 20
-    # log.cleaner.io.buffer.size: bytes that all threads read at once.
-    io_buffer_bytes: int = 512 << 10
-    # log.cleaner.io.buffer.load.factor: share of the memory for keys that may fill.
-    load_factor: float = 0.9
-    # log.cleaner.io.max.bytes.per.second: bytes read and written, of all threads together.
-    io_max_bytes_per_second: float = inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

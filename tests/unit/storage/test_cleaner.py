@@ -8,8 +8,9 @@ import pytest
 
 from odradek.records.batch import DELETE_HORIZON_MASK
 from odradek.records.compression import Codec
+from odradek.storage.cleaner_config import CleanerConfig
 from odradek.storage.cleaning.checkpoint import CLEANER_OFFSET_FILE
-from odradek.storage.config import INT32_MAX, CleanerConfig
+from odradek.storage.config import INT32_MAX
 from odradek.storage.log import FetchIsolation
 from odradek.storage.retention import delete_old_segments
 from odradek.storage.transaction_index import AbortedTransaction

@@ -8,8 +8,9 @@ import pytest
 
 from odradek.model import TopicPartition
 from odradek.storage.checkpoints import OffsetCheckpointFile
+from odradek.storage.cleaner_config import CleanerConfig
 from odradek.storage.cleaning.checkpoint import CLEANER_OFFSET_FILE
-from odradek.storage.config import CleanerConfig, LogManagerConfig
+from odradek.storage.config import LogManagerConfig
 from odradek.storage.log_manager import LogManager
 from odradek.testing import SimDisk, SimulatedCrash
 from tests.support.cleaning import COMPACTED, CleaningFixture

@@ -1,12 +1,12 @@
 """Which log is compacted next and how far; which segments become one; how fast."""
 
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from odradek.storage.cleaner_config import CleanerConfig
 from odradek.storage.cleaning.plan import (
     Cleanable,
     Source,
@@ -177,5 +177,6 @@ def test_a_throttle_keeps_its_rate() -> None:
     assert throttle.spend(100) == 300, "another thread has to wait for both"
     clock.advance(5_000)
     assert throttle.spend(100) == 100, "what was not used is not saved up"
-    throttle.bytes_per_second = inf
+    throttle.bytes_per_second = CleanerConfig().io_max_bytes_per_second
+    clock.advance(100)
     assert throttle.spend(10**9) == 0

@@ -26,13 +26,13 @@ from odradek.errors import OdradekError, StorageError
 from odradek.model import TopicPartition
 from odradek.records.key_table import SECRET_SIZE
 from odradek.storage.background import BackgroundTasks
+from odradek.storage.cleaner_config import CleanerConfig
 from odradek.storage.cleaning.batch_filter import LastRecord
 from odradek.storage.cleaning.checkpoint import FirstDirtyOffsets
 from odradek.storage.cleaning.plan import Cleanable, Source, choose, find_cleanable, list_sources
 from odradek.storage.cleaning.stats import CleanerStats
 from odradek.storage.cleaning.throttle import Throttle
 from odradek.storage.cleaning.work import CleaningCancelledError, CleaningPass, PassPlan
-from odradek.storage.config import CleanerConfig
 from odradek.storage.log import Log, LogServices
 from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
 from odradek.storage.replacement import swap_segments

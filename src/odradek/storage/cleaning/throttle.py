@@ -8,7 +8,6 @@ one before is done, or now::
 """
 
 import threading
-from math import inf
 
 from odradek.clock import Clock
 
@@ -22,7 +21,7 @@ class Throttle:
 
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
         self._clock = clock
-        # May be changed at any time; infinite for no limit.
+        # May be changed at any time. The largest number, the default, waits for nothing.
         self.bytes_per_second = bytes_per_second
         self._free_at_ms = 0.0
         self._lock = threading.Lock()
@@ -30,8 +29,6 @@ class Throttle:
     def spend(self, byte_count: int) -> float:
         """Accounts for work that was done; returns the milliseconds to wait."""
         rate = self.bytes_per_second
-        if rate == inf:
-            return 0.0
         now = self._clock.monotonic_ms()
         with self._lock:
             self._free_at_ms = max(self._free_at_ms, now) + byte_count * 1000 / rate

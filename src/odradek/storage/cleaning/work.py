@@ -22,11 +22,12 @@ from odradek.files import Disk
 from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from odradek.records.key_table import MAX_SLOTS, SLOT_SIZE, KeyTable
 from odradek.records.record import read_region
+from odradek.storage.cleaner_config import CleanerConfig
 from odradek.storage.cleaning.batch_filter import BatchFilter, LastRecord, Retained
 from odradek.storage.cleaning.plan import Source, group_sources
 from odradek.storage.cleaning.throttle import Throttle
 from odradek.storage.cleaning.transactions import CleanedTransactions
-from odradek.storage.config import CleanerConfig, LogConfig
+from odradek.storage.config import LogConfig
 from odradek.storage.paths import CLEANED_SUFFIX
 from odradek.storage.scan import Scan
 from odradek.storage.segment import LogSegment
