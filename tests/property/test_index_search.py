@@ -2,6 +2,7 @@
 
 import tempfile
 from bisect import bisect_left, bisect_right
+from itertools import accumulate
 from pathlib import Path
 from struct import pack
 
@@ -9,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.files import Disk
-from odradek.storage.index import Column, find_slot_range, find_slot_range_plain
+from odradek.storage.index import (
+    Column,
+    find_floor_slot,
+    find_slot_range,
+    find_slot_range_plain,
+)
 from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.time_index import TimeIndex
 from odradek.storage.transaction_index import (
@@ -33,10 +39,29 @@ def test_both_variants_agree(keys: list[int], target: int, warm_entries: int) ->
     assert found == find_slot_range_plain(KEY, data, len(keys), target)
     lower, upper = found
     assert lower == bisect_right(keys, target) - 1
+    floor = find_floor_slot(KEY, data, len(keys), target, warm_entries=warm_entries)
+    assert floor == lower
     if lower > 0 and keys[lower] == target:
         assert upper == lower
     else:
         assert upper == (lower + 1 if lower + 1 < len(keys) else -1)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    steps=st.lists(st.integers(1, 9) | st.integers(1, 10**6), min_size=1, max_size=400),
+    slot=st.integers(0, 399),
+    beside=st.integers(-1, 1),
+    warm_entries=st.integers(0, 40),
+)
+def test_floor_of_keys_that_stand_unevenly(
+    steps: list[int], slot: int, beside: int, warm_entries: int
+) -> None:
+    keys = list(accumulate(steps))
+    data = b"".join(pack(">qi", key, 7) for key in keys)
+    target = keys[slot % len(keys)] + beside
+    floor = find_floor_slot(KEY, data, len(keys), target, warm_entries=warm_entries)
+    assert floor == bisect_right(keys, target) - 1
 
 
 @settings(deadline=None, max_examples=150)
@@ -51,6 +76,8 @@ def test_search_of_junk_ends_within_bounds(data: bytes, target: int, warm_entrie
     lower, upper = find_slot_range(KEY, data, entries, target, warm_entries=warm_entries)
     assert -1 <= lower < entries
     assert -1 <= upper < entries
+    floor = find_floor_slot(KEY, data, entries, target, warm_entries=warm_entries)
+    assert -1 <= floor < entries
 
 
 @settings(deadline=None, max_examples=60)

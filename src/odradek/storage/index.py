@@ -42,6 +42,7 @@ __all__ = [
     "WARM_BYTES",
     "Column",
     "Index",
+    "find_floor_slot",
     "find_slot_range",
     "find_slot_range_plain",
     "first_hot_slot",
@@ -111,6 +112,56 @@ def find_slot_range(
     return low, (-1 if low == entries - 1 else low + 1)
 
 
+def find_floor_slot(
+    column: Column, data: Any, entries: int, target: int, *, warm_entries: int
+) -> int:
+    """Finds `lower` of `find_slot_range` alone, in the same two sections and fewer steps.
+
+    The slots of an index stand about equally far apart. Before the warm section the search
+    therefore starts where the target would be if they did so exactly, and leaps away from there,
+    eight times as far each time, until it has passed the target: seven slots are visited
+    instead of twenty; if the guess is of no use, about half as many again as by halves alone.
+    """
+    if entries == 0:
+        return -1
+    unpack, stride, shift, _ = column
+    low, high = 0, entries - 1
+    hot = first_hot_slot(entries, warm_entries)
+    (last,) = unpack(data, hot * stride + shift)
+    if last <= target:
+        low = hot
+    else:
+        (first,) = unpack(data, shift)
+        if first > target:
+            return -1
+        high = hot - 1
+        guess = max(0, min(high, hot * (target - first) // (last - first)))
+        leap = 8
+        if unpack(data, guess * stride + shift)[0] <= target:
+            low = guess
+            while (slot := guess + leap) <= high:
+                if unpack(data, slot * stride + shift)[0] > target:
+                    high = slot - 1
+                    break
+                low = slot
+                leap *= 8
+        else:
+            high = guess - 1
+            while (slot := guess - leap) > low:
+                if unpack(data, slot * stride + shift)[0] <= target:
+                    low = slot
+                    break
+                high = slot - 1
+                leap *= 8
+    while low < high:  # The slot at `low` is known not to be above the target.
+        middle = (low + high + 1) >> 1
+        if unpack(data, middle * stride + shift)[0] <= target:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 def find_slot_range_plain(column: Column, data: Any, entries: int, target: int) -> tuple[int, int]:
     """Answers as `find_slot_range`, by textbook binary search: the oracle it is tested against."""
 
@@ -169,6 +220,7 @@ class Index(ABC):
     )
 
     entry_size: ClassVar[int]
+    warm_entries: ClassVar[int]  # Slots of the warm section.
     key: ClassVar[Column]
     value: ClassVar[Column]
 
@@ -420,13 +472,20 @@ class Index(ABC):
         column = self.value if by_value else self.key
         if column.is_relative:
             target -= self.base_offset
-        warm_entries = WARM_BYTES // self.entry_size
         with self._lock:
             if self._closed:
                 raise self._no_mapping()
             return find_slot_range(
-                column, self._map, self.entries, target, warm_entries=warm_entries
+                column, self._map, self.entries, target, warm_entries=self.warm_entries
             )
+
+    def _floor_slot(self, key: int) -> int:
+        """Finds the last slot at or below a key as it is stored, -1 if none; needs the lock."""
+        if self._closed:
+            raise self._no_mapping()
+        return find_floor_slot(
+            self.key, self._map, self.entries, key, warm_entries=self.warm_entries
+        )
 
     def sanity_check(self) -> None:
         """Checks what can be checked without the segment.

@@ -18,7 +18,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, InvalidOffsetError, OffsetOverflowError
-from odradek.storage.index import INT32_MAX, Column, Index
+from odradek.storage.index import INT32_MAX, WARM_BYTES, Column, Index
 
 __all__ = ["OffsetIndex", "OffsetPosition"]
 
@@ -41,6 +41,7 @@ class OffsetIndex(Index):
     __slots__ = ("last_offset",)
 
     entry_size = _SIZE
+    warm_entries = WARM_BYTES // _SIZE
     key = Column.of(">i", stride=_SIZE, is_relative=True)
     value = Column.of(">i", stride=_SIZE, shift=4)
 
@@ -113,7 +114,7 @@ class OffsetIndex(Index):
     def lookup(self, target: int) -> OffsetPosition:
         """Returns the last entry at or below `target`, or (base offset, 0): scan from the start."""
         with self._lock:
-            slot, _ = self.slot_range(target)
+            slot = self._floor_slot(target - self.base_offset)
             return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def ceiling(self, target: int) -> OffsetPosition | None:

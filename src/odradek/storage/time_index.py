@@ -19,7 +19,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, InvalidOffsetError, TimestampRegressionError
-from odradek.storage.index import INT32_MAX, Column, Index
+from odradek.storage.index import INT32_MAX, WARM_BYTES, Column, Index
 
 __all__ = ["NO_TIMESTAMP", "TimeIndex", "TimestampOffset"]
 
@@ -45,6 +45,7 @@ class TimeIndex(Index):
     __slots__ = ("_last",)
 
     entry_size = _SIZE
+    warm_entries = WARM_BYTES // _SIZE
     key = Column.of(">q", stride=_SIZE)
     value = Column.of(">i", stride=_SIZE, shift=8, is_relative=True)
 
@@ -128,7 +129,7 @@ class TimeIndex(Index):
     def lookup(self, timestamp: int) -> TimestampOffset:
         """Returns the last entry at or below `timestamp`, or (NO_TIMESTAMP, base offset)."""
         with self._lock:
-            slot, _ = self.slot_range(timestamp)
+            slot = self._floor_slot(timestamp)
             if slot < 0:
                 return TimestampOffset(NO_TIMESTAMP, self.base_offset)
             return self._entry(slot)

@@ -16,6 +16,7 @@ from odradek.files import Disk
 from odradek.storage.index import (
     Column,
     Index,
+    find_floor_slot,
     find_slot_range,
     find_slot_range_plain,
     first_hot_slot,
@@ -456,6 +457,28 @@ class TestSearch:
         found = find_slot_range(recorder.column, data, entries, entries, warm_entries=1024)
         assert found == (entries - 1, -1)
         assert set(recorder.pages) == touched
+        recorder.pages.clear()
+        floor = find_floor_slot(recorder.column, data, entries, entries, warm_entries=1024)
+        assert floor == entries - 1
+        assert set(recorder.pages) == touched
+
+    @pytest.mark.parametrize(("exponent", "most"), [(1, 7), (2, 21), (4, 21)])
+    def test_slots_visited_before_the_warm_section(self, exponent: int, most: int) -> None:
+        """By halves alone they are 14; evenly spread slots need half as many."""
+        visits = 0
+
+        def count_visit(data: Any, position: int) -> tuple[int, ...]:
+            nonlocal visits
+            visits += 1
+            return Struct(">q").unpack_from(data, position)
+
+        entries = 10_000
+        data = keys([slot**exponent for slot in range(entries)])
+        column = Column(count_visit, stride=8, shift=0)
+        for slot in range(0, entries, 97):
+            visits = 0
+            assert find_floor_slot(column, data, entries, slot**exponent, warm_entries=9) == slot
+            assert visits <= most
 
     @pytest.mark.parametrize(
         ("warm", "entries", "first"),
