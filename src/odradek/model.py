@@ -3,9 +3,10 @@
 import base64
 import binascii
 import uuid
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple
+
+from odradek.values import dataclass
 
 __all__ = [
     "INITIAL_LEADER_EPOCH",

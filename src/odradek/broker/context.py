@@ -1,7 +1,7 @@
 """What a handler may use: the parts of a broker, as far as requests need them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek.broker.admin import ControllerApi
@@ -20,6 +20,7 @@ from odradek.protocol.headers import encode_response_header
 from odradek.protocol.schema import Message, replace
 from odradek.replication import ReplicaManager
 from odradek.replication.fetch_session import FetchSessionCache
+from odradek.values import dataclass
 
 __all__ = [
     "BrokerContext",

@@ -1,10 +1,10 @@
 """Checks on a setting's value: each says why a value will not do, and what would, for the docs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.config.values import Value
+from odradek.values import dataclass
 
 __all__ = ["AtLeast", "Between", "Check", "EachOneOf", "NonEmpty", "OneOf", "Rule"]
 

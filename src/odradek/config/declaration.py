@@ -32,13 +32,13 @@ import dataclasses
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from odradek.config.checks import AtLeast, Between, Check, NonEmpty, OneOf
 from odradek.config.values import HIDDEN, Kind, Value, parse_value, python_type
 from odradek.errors import ConfigError
+from odradek.values import dataclass
 
 __all__ = ["ConfigKey", "Definition", "Synonym", "Update", "key", "synonym"]
 

@@ -18,7 +18,6 @@ Rules:
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -32,6 +31,7 @@ from odradek.config.declaration import (
 )
 from odradek.config.values import HIDDEN, Value
 from odradek.errors import ConfigError
+from odradek.values import dataclass
 
 __all__ = ["Level", "Setting", "Settings", "Source", "UnknownKey"]
 

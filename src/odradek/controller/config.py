@@ -1,8 +1,9 @@
 """Settings of the controller; those it alone reads are declared here under Kafka's names."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.config import key
+from odradek.values import dataclass
 
 __all__ = ["ControllerConfig", "LeaderBalanceConfig"]
 

@@ -32,7 +32,6 @@ Electing and registering are the persistence engine's: it tells the outcome as E
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
@@ -49,6 +48,7 @@ from odradek.metadata.ports import Fence
 from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
+from odradek.values import dataclass
 
 __all__ = [
     "AutoPreferredReplicaLeaderElection",

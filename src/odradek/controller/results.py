@@ -2,11 +2,12 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from odradek.errors import ErrorCode
 from odradek.model import ReplicaAssignment
+from odradek.values import dataclass
 
 __all__ = [
     "BROKER_DEFAULT",

@@ -23,7 +23,6 @@ write would have given it proves the write, anything else is a conflict.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from odradek.controller.config_nodes import entity_update
 from odradek.coordination.nodes import (
@@ -97,6 +96,7 @@ from odradek.metadata.ports import (
     TopicRecord,
 )
 from odradek.model import TopicPartition
+from odradek.values import dataclass
 
 __all__ = ["StoreWriter", "read_partition", "read_topic", "write_entity"]
 

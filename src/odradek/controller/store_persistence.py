@@ -21,7 +21,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.clock import Clock
 from odradek.controller.store_changes import StoreWriter
@@ -63,6 +63,7 @@ from odradek.metadata.ports import (
     PersistenceEvent,
 )
 from odradek.model import NO_CONTROLLER
+from odradek.values import dataclass
 
 __all__ = ["ELECTION_PAUSE_S", "StorePersistence"]
 

@@ -8,7 +8,7 @@ own commits have put there already makes no difference.
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext
@@ -33,6 +33,7 @@ from odradek.metadata.changes import (
 from odradek.metadata.placement import RandomSource
 from odradek.metadata.ports import Committed, Conflict, FailedChange, Hint, HintKind, TopicRecord
 from odradek.model import ReplicaAssignment, TopicPartition
+from odradek.values import dataclass
 
 __all__ = ["TopicHandlers", "TopicSources"]
 

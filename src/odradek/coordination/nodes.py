@@ -7,7 +7,6 @@ cannot use, saying what was expected and what was found, since any tool may writ
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from odradek.coordination.json_fields import (
     INT32_MAX,
@@ -26,6 +25,7 @@ from odradek.model import (
     parse_uuid,
     uuid_text,
 )
+from odradek.values import dataclass
 
 __all__ = [
     "BrokerNode",

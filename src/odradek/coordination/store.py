@@ -30,9 +30,10 @@ event loop and only enqueue.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
+
+from odradek.values import dataclass
 
 __all__ = [
     "ANY_VERSION",

@@ -6,7 +6,6 @@ giving it the draft of the transactions before.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from odradek.coordination.store import (
@@ -33,6 +32,7 @@ from odradek.coordination.tree import (
     parent_path,
 )
 from odradek.errors import BadArguments, BadVersion, ControllerMoved, NoNode, StoreError
+from odradek.values import dataclass
 
 __all__ = ["Decision", "decide"]
 

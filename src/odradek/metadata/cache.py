@@ -8,7 +8,6 @@ behind is fine: who acts on old metadata gets an error from the broker concerned
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from odradek.errors import ErrorCode
 from odradek.metadata.delta import AppliedDelta, ClusterDelta, ImageDelta, apply_delta
 from odradek.metadata.image import NO_NODE, Broker, ClusterImage, Node, PartitionState
 from odradek.model import NO_LEADER, TopicPartition
+from odradek.values import dataclass
 
 __all__ = ["ClusterMetadata", "MetadataCache", "PartitionMetadata", "TopicMetadata"]
 

@@ -10,7 +10,7 @@ version reports a conflict and changes nothing. Versions are compared, never com
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from odradek.metadata.image import (
@@ -21,6 +21,7 @@ from odradek.metadata.image import (
     ScramKey,
 )
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from odradek.values import dataclass
 
 __all__ = [
     "AclAdded",

@@ -11,7 +11,7 @@ topics it does not name are shared with the image before.
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple, TypeVar
 
 from odradek.errors import ApiError, ErrorCode
@@ -28,6 +28,7 @@ from odradek.metadata.image import (
     TopicImage,
 )
 from odradek.model import LEADER_DURING_DELETE, TopicPartition
+from odradek.values import dataclass
 
 __all__ = [
     "AppliedDelta",

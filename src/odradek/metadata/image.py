@@ -13,12 +13,13 @@ Invariants:
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import NamedTuple
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import NO_LEADER, Endpoint, TopicPartition
+from odradek.values import dataclass
 
 __all__ = [
     "NO_NODE",

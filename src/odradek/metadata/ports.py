@@ -15,7 +15,7 @@ ports sees a coordination store, the legacy consumer excepted.
 
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, NewType, Protocol, TypeAlias
 
@@ -24,6 +24,7 @@ from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigSet, Qu
 from odradek.metadata.delta import ImageDelta
 from odradek.metadata.image import Broker
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from odradek.values import dataclass
 
 __all__ = [
     "AlterIsrOutcome",

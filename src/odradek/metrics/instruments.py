@@ -7,10 +7,10 @@ adds an integer or appends to a list; everything else is done when somebody read
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 
 from odradek.clock import Clock
+from odradek.values import dataclass
 
 __all__ = ["QUANTILES", "Gauge", "Histogram", "Meter", "Rates", "Snapshot", "Timer"]
 

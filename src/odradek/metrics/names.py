@@ -20,9 +20,10 @@ Metrics that differ only in their tags form one family; all of them are of one k
 """
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+
+from odradek.values import dataclass
 
 __all__ = ["Kind", "MetricName"]
 

@@ -16,10 +16,10 @@ Duties of the connection, in order:
 
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from odradek.network.request import ConnectionContext, Principal
+from odradek.values import dataclass
 
 __all__ = [
     "AUTHENTICATION_TIMEOUT_MS",

@@ -16,7 +16,6 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from socket import IPPROTO_TCP, SO_KEEPALIVE, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET, TCP_NODELAY, socket
 from typing import Final, Self, TypeAlias
@@ -44,6 +43,7 @@ from odradek.protocol.headers import (
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek.protocol.schema import Message
 from odradek.protocol.versions import NO_VERSIONS, VersionRange
+from odradek.values import dataclass
 
 __all__ = ["OutboundConnection", "OutboundOptions"]
 

@@ -6,12 +6,12 @@ the stamps. Stamps are monotonic nanoseconds, -1 until set.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from odradek.network.endpoint import SecurityProtocol
 from odradek.network.send_queue import Chunk
 from odradek.protocol.headers import RequestHeader
+from odradek.values import dataclass
 
 __all__ = [
     "ANONYMOUS",

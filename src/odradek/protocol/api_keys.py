@@ -10,11 +10,11 @@ A row is advertised once its handler is complete; which handlers exist is the br
 FindCoordinator must never be advertised without OffsetFetch: librdkafka 2.16 crashes on that.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from odradek.protocol.versions import VersionRange
+from odradek.values import dataclass
 
 __all__ = ["API_SUPPORT", "ApiKey", "ApiSupport", "is_flexible"]
 

@@ -1,7 +1,8 @@
 """Ranges of versions, written as Kafka's definitions write them: `3+`, `0-14`, `7`, `none`."""
 
-from dataclasses import dataclass
 from typing import Self
+
+from odradek.values import dataclass
 
 __all__ = ["ALL_VERSIONS", "NO_VERSIONS", "VersionRange"]
 

@@ -11,7 +11,6 @@ the call below it: the stack stays flat, and no partition is touched in the midd
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.clock import Clock
@@ -42,6 +41,7 @@ from odradek.storage.timestamp_search import (
     TimestampedOffset,
     fetch_offset_by_timestamp,
 )
+from odradek.values import dataclass
 
 __all__ = ["Purgatories", "ReplicaManager", "ReplicaManagerConfig"]
 

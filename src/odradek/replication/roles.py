@@ -18,7 +18,6 @@ two change anything:
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from odradek.clock import Clock
 from odradek.errors import ApiError, CorruptCheckpointError, ErrorCode, StorageError
@@ -32,6 +31,7 @@ from odradek.replication.stats import ReplicationStats
 from odradek.storage.log import Log
 from odradek.storage.log_manager import LogManager
 from odradek.storage.partition_metadata import read_topic_id, write_topic_id
+from odradek.values import dataclass
 
 __all__ = ["RoleChanges"]
 

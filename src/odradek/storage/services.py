@@ -1,11 +1,11 @@
 """What every log of a process shares, handed in from outside."""
 
-from dataclasses import dataclass
 from random import Random
 
 from odradek.clock import Clock
 from odradek.files import Disk
 from odradek.storage.background import BackgroundTasks
+from odradek.values import dataclass
 
 __all__ = ["LogServices"]
 

@@ -26,9 +26,11 @@ A sync of ``a`` makes 1, 2 and 3 durable. A crash may leave none, 1, 2, 1+2, 1+2
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import NamedTuple
+
+from odradek.values import dataclass
 
 __all__ = ["PAGE_BYTES", "Change", "Directory", "File", "Image", "Journal", "Node"]
 

@@ -1,10 +1,10 @@
 """Settings as DescribeConfigs shows them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.config import ConfigKey, Level, Setting, Source, Update, format_value
+from odradek.values import dataclass
 
 __all__ = ["ConfigRow", "ConfigSynonym", "row_of", "row_of_level"]
 

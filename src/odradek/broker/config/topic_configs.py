@@ -12,7 +12,6 @@ Equal overrides share one result, so a thousand topics without any cost one.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from odradek.broker.config.broker import BrokerSettings
 from odradek.broker.config.describe import ConfigRow, row_of
@@ -21,6 +20,7 @@ from odradek.broker.config.topic_defaults import TopicDefaults
 from odradek.config import Kind, Settings, Source
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.storage.config import LogConfig
+from odradek.values import dataclass
 
 __all__ = ["EffectiveTopicConfig", "TopicConfigs"]
 

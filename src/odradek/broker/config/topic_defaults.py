@@ -4,12 +4,12 @@ Every field here has a twin of the same name in `odradek.broker.config.topic`, w
 checks and documentation from here: the two never disagree.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.config import EachOneOf, Kind, NonEmpty, Rule, Value, key, synonym
 from odradek.errors import ConfigError
 from odradek.storage.config import INT64_MAX
+from odradek.values import dataclass
 
 __all__ = ["COMPRESSION_TYPES", "TopicDefaults"]
 
