@@ -64,7 +64,8 @@ async def ask_leaders(
 async def _learn_topics(
     client: Client, partitions: Iterable[TopicPartition], deadline: Deadline
 ) -> None:
-    unknown = sorted({tp.topic for tp in partitions if tp.topic not in client.cluster.topics})
+    # A partition that is not known may be one that was added since.
+    unknown = sorted({tp.topic for tp in partitions if client.cluster.partition(tp) is None})
     if unknown:
         await client.topics(unknown, deadline)
 

@@ -1,6 +1,13 @@
 """What an administrator asks of a cluster. Results are per item: one failure spares the others."""
 
 from odradek.client.admin.api_versions import BrokerVersions, describe_api_versions
+from odradek.client.admin.cluster import (
+    ClusterDescription,
+    ElectionType,
+    LogDir,
+    Reassignment,
+    Replica,
+)
 from odradek.client.admin.configs import (
     ConfigEntry,
     ConfigOperation,
@@ -10,6 +17,9 @@ from odradek.client.admin.configs import (
     alter_configs,
     describe_configs,
 )
+from odradek.client.admin.groups import GroupDescription, GroupListing, GroupMember
+from odradek.client.admin.producers import ProducerState
+from odradek.client.admin.quotas import ANY_NAME, QuotaEntity
 from odradek.client.admin.records import HIGH_WATERMARK, delete_records
 from odradek.client.admin.topics import (
     CreatedTopic,
@@ -20,14 +30,25 @@ from odradek.client.admin.topics import (
 )
 
 __all__ = [
+    "ANY_NAME",
     "HIGH_WATERMARK",
     "BrokerVersions",
+    "ClusterDescription",
     "ConfigEntry",
     "ConfigOperation",
     "ConfigResource",
     "ConfigSource",
     "CreatedTopic",
+    "ElectionType",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "LogDir",
     "NewTopic",
+    "ProducerState",
+    "QuotaEntity",
+    "Reassignment",
+    "Replica",
     "ResourceType",
     "alter_configs",
     "create_partitions",

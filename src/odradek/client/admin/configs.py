@@ -23,6 +23,10 @@ from odradek.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from odradek.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from odradek.protocol.schema import Message
 
 __all__ = [
@@ -34,6 +38,7 @@ __all__ = [
     "ResourceType",
     "alter_configs",
     "describe_configs",
+    "list_config_resources",
 ]
 
 
@@ -47,6 +52,8 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):
@@ -173,6 +180,35 @@ async def alter_configs(
         return ((result, None) for result in response.responses)
 
     return await _per_broker(list(changes), ask)
+
+
+async def list_config_resources(
+    client: Client, types: Sequence[ResourceType] = (), *, deadline: Deadline | None = None
+) -> list[ConfigResource]:
+    """What has settings of its own, of all types if none is named.
+
+    Raises:
+        ApiError: the broker refuses.
+    """
+    deadline = deadline or client.deadline()
+
+    async def attempt() -> ListConfigResourcesResponse:
+        response = await client.ask_any(
+            ApiKey.LIST_CONFIG_RESOURCES,
+            ListConfigResourcesRequest(resource_types=tuple(types)),
+            ListConfigResourcesResponse,
+            deadline,
+        )
+        if response.error_code != ErrorCode.NONE:
+            raise api_error(response.error_code, None, "resources")
+        return response
+
+    response = await client.retry("LIST_CONFIG_RESOURCES", attempt, deadline)
+    return sorted(
+        ConfigResource(ResourceType(one.resource_type), one.resource_name)
+        for one in response.config_resources
+        if one.resource_type in ResourceType._value2member_map_
+    )
 
 
 # What the answers to both requests have in common.

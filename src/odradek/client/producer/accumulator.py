@@ -340,13 +340,18 @@ class Accumulator:
         self.free_bytes += batch.memory_bytes
         batch.memory_bytes = 0
         self.incomplete.pop(batch, None)
-        self._tell_waiting()
 
     def _tell_waiting(self) -> None:
         if self._tickets:
             self._room.notify_all()
             while self._async_waiters:
                 self._async_waiters.popleft()()
+
+    def tell_waiting(self) -> None:
+        """Let those who wait for room look again; once for all that was freed, for it is dear."""
+        if self._tickets:
+            with self._lock:
+                self._tell_waiting()
 
     def close(self) -> None:
         """Take no more records; who waits for room is told."""

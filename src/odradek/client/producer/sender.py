@@ -143,6 +143,7 @@ class Sender:
             _log.exception("the producer cannot go on")
             self.fail_all(OdradekError(f"a bug in the producer: {error!r}"))
             return
+        self._accumulator.tell_waiting()
         oldest = next(iter(self._accumulator.incomplete), None)
         if oldest is not None:
             next_s = min(next_s, oldest.deadline_s)
@@ -747,6 +748,7 @@ class Sender:
             if batch.sequence != NO_SEQUENCE:
                 batch.queue.is_broken = True
             self._finish(batch, error=error, is_given_up=True)
+        accumulator.tell_waiting()
 
     async def stop(self) -> None:
         """Give up what is left, and every task."""

@@ -1,0 +1,326 @@
+"""`odradek.aio.Admin`: looks at a cluster and changes it, awaited."""
+
+# ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
+
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from odradek.client.admin import api_versions, cluster, configs, groups, producers, quotas
+from odradek.client.admin import records as record_calls
+from odradek.client.admin import topics as topic_calls
+from odradek.client.admin.api_versions import BrokerVersions
+from odradek.client.admin.cluster import ClusterDescription, ElectionType, LogDir, Reassignment
+from odradek.client.admin.configs import (
+    ConfigEntry,
+    ConfigOperation,
+    ConfigResource,
+    ResourceType,
+)
+from odradek.client.admin.groups import GroupDescription, GroupListing
+from odradek.client.admin.producers import ProducerState
+from odradek.client.admin.quotas import QuotaEntity
+from odradek.client.admin.topics import CreatedTopic, NewTopic
+from odradek.client.client import Client
+from odradek.client.cluster import TopicView
+from odradek.client.config import ClientConfig, client_options, read_settings
+from odradek.client.consumer.commits import OffsetAndMetadata
+from odradek.client.offsets import FoundOffset, list_offsets
+from odradek.client.retry import Deadline
+from odradek.config import Definition
+from odradek.errors import ApiError
+from odradek.model import TopicPartition
+
+__all__ = ["Admin"]
+
+_DEFINITION: Final = Definition(ClientConfig)
+
+
+class Admin:
+    """What an administrator asks of a cluster.
+
+    ::
+
+        async with Admin(bootstrap_servers="localhost:9092") as admin:
+            results = await admin.create_topics([NewTopic(name="orders", partition_count=4)])
+
+    Results are per item, a value or the `ApiError` that this item met: one failure spares the
+    others. Every call takes a `timeout` in seconds (default: `default.api.timeout.ms`) and raises
+    `TimeoutError` with what it waited for. A request that changes something is not repeated after
+    a lost connection, unless to do it twice is harmless.
+
+    Args:
+        config: Settings under Kafka's names, as ``{"request.timeout.ms": 5000}``.
+        ssl_context: Instead of the ``ssl.*`` settings.
+        keywords: Settings with underscores, as ``request_timeout_ms=5000``.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        **keywords: object,
+    ) -> None:
+        settings = read_settings(_DEFINITION, config, keywords)
+        options = client_options(settings.build(ClientConfig), ssl_context=ssl_context)
+        self._client = Client(options)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin on the running loop. Nothing is connected before the first call."""
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ARG002 - never waits
+        """End every connection. A second call does nothing."""
+        self._client.close()
+
+    def _until(self, timeout: float | None) -> Deadline:
+        return self._client.deadline_after(timeout)
+
+    # Topics.
+
+    async def create_topics(
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, CreatedTopic | ApiError]:
+        """Create topics; with `validate_only`, only say whether it could be done."""
+        return await topic_calls.create_topics(
+            self._client, topics, validate_only=validate_only, deadline=self._until(timeout)
+        )
+
+    async def delete_topics(
+        self, names: Sequence[str], *, timeout: float | None = None
+    ) -> dict[str, ApiError | None]:
+        """Delete topics; None for each that is gone."""
+        return await topic_calls.delete_topics(self._client, names, deadline=self._until(timeout))
+
+    async def create_partitions(
+        self, totals: Mapping[str, int], *, timeout: float | None = None
+    ) -> dict[str, int | ApiError]:
+        """Grow topics to new totals of partitions; the result is the total."""
+        return await topic_calls.create_partitions(
+            self._client, totals, deadline=self._until(timeout)
+        )
+
+    async def list_topics(
+        self, *, internal: bool = False, timeout: float | None = None
+    ) -> list[str]:
+        """The names of the topics, in order."""
+        found = await self._client.topics(None, self._until(timeout))
+        return [
+            name
+            for name, topic in found.items()
+            if isinstance(topic, TopicView) and (internal or not topic.is_internal)
+        ]
+
+    async def describe_topics(
+        self, names: Sequence[str] | None = None, *, timeout: float | None = None
+    ) -> dict[str, TopicView | ApiError]:
+        """Topics with their partitions, leaders and replicas; all of them if none is named."""
+        return await self._client.topics(names, self._until(timeout))
+
+    # Records.
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int | ApiError]:
+        """Delete the records before an offset (`HIGH_WATERMARK`: all); the first that is left."""
+        return await record_calls.delete_records(
+            self._client, before, deadline=self._until(timeout)
+        )
+
+    async def list_offsets(
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        *,
+        isolation_level: int = 0,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, FoundOffset | ApiError]:
+        """The first offset at or after a time, or at `EARLIEST`, `LATEST`, `MAX_TIMESTAMP`."""
+        return await list_offsets(
+            self._client, timestamps, self._until(timeout), isolation_level=isolation_level
+        )
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, list[ProducerState] | ApiError]:
+        """The idempotent producers that each partition remembers."""
+        return await producers.describe_producers(
+            self._client, partitions, deadline=self._until(timeout)
+        )
+
+    # Settings.
+
+    async def describe_configs(
+        self, resources: Sequence[ConfigResource], *, timeout: float | None = None
+    ) -> dict[ConfigResource, list[ConfigEntry] | ApiError]:
+        """Every setting of each resource, by name."""
+        return await configs.describe_configs(
+            self._client, resources, deadline=self._until(timeout)
+        )
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Sequence[ConfigOperation]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> dict[ConfigResource, ApiError | None]:
+        """Change single settings, all of a resource or none; None for each that was changed."""
+        return await configs.alter_configs(
+            self._client, changes, validate_only=validate_only, deadline=self._until(timeout)
+        )
+
+    async def list_config_resources(
+        self, types: Sequence[ResourceType] = (), *, timeout: float | None = None
+    ) -> list[ConfigResource]:
+        """What has settings of its own, of all types if none is named."""
+        return await configs.list_config_resources(
+            self._client, types, deadline=self._until(timeout)
+        )
+
+    async def describe_client_quotas(
+        self,
+        components: Mapping[str, object] | None = None,
+        *,
+        strict: bool = False,
+        timeout: float | None = None,
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """The quotas of entities that match: by type a name, None (default) or `ANY_NAME`."""
+        return await quotas.describe_client_quotas(
+            self._client, components or {}, strict=strict, deadline=self._until(timeout)
+        )
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> dict[QuotaEntity, ApiError | None]:
+        """Set quotas, or remove those that are None; None for each entity that was changed."""
+        return await quotas.alter_client_quotas(
+            self._client, changes, validate_only=validate_only, deadline=self._until(timeout)
+        )
+
+    # The cluster.
+
+    async def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
+        """The brokers and the controller."""
+        return await cluster.describe_cluster(self._client, deadline=self._until(timeout))
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None, *, timeout: float | None = None
+    ) -> dict[int, dict[str, LogDir | ApiError] | ApiError]:
+        """What lies in the data directories of brokers, all of them if none is named."""
+        return await cluster.describe_log_dirs(self._client, brokers, deadline=self._until(timeout))
+
+    async def describe_api_versions(self, *, timeout: float | None = None) -> list[BrokerVersions]:
+        """Which requests each broker serves."""
+        deadline = self._until(timeout)
+        await self._client.refresh((), deadline)
+        return await api_versions.describe_api_versions(self._client, deadline=deadline)
+
+    async def elect_leaders(
+        self,
+        election_type: ElectionType = ElectionType.PREFERRED,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Elect leaders, of all partitions if none is named; None for each that leads now."""
+        return await cluster.elect_leaders(
+            self._client, election_type, partitions, deadline=self._until(timeout)
+        )
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Partitions whose replicas move now."""
+        return await cluster.list_partition_reassignments(
+            self._client, partitions, deadline=self._until(timeout)
+        )
+
+    # Groups.
+
+    async def list_groups(
+        self,
+        *,
+        states: Iterable[str] = (),
+        types: Iterable[str] = (),
+        timeout: float | None = None,
+    ) -> list[GroupListing]:
+        """The groups of all brokers, by name."""
+        return await groups.list_groups(
+            self._client, states=states, types=types, deadline=self._until(timeout)
+        )
+
+    async def describe_groups(
+        self, group_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, GroupDescription | ApiError]:
+        """Each group with its members."""
+        return await groups.describe_groups(self._client, group_ids, deadline=self._until(timeout))
+
+    async def delete_groups(
+        self, group_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, ApiError | None]:
+        """Delete groups without members; None for each that is gone."""
+        return await groups.delete_groups(self._client, group_ids, deadline=self._until(timeout))
+
+    async def list_group_offsets(
+        self, group_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError]:
+        """What each group has committed."""
+        return await groups.list_group_offsets(
+            self._client, group_ids, deadline=self._until(timeout)
+        )
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit for a group that has no members.
+
+        Raises:
+            ApiError: it has, or the offsets are refused.
+        """
+        await groups.alter_group_offsets(
+            self._client, group_id, offsets, deadline=self._until(timeout)
+        )
+
+    async def delete_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Forget what a group has committed for partitions it does not read; None for each.
+
+        Raises:
+            ApiError: there is no such group.
+        """
+        return await groups.delete_group_offsets(
+            self._client, group_id, partitions, deadline=self._until(timeout)
+        )

@@ -1,0 +1,64 @@
+"""`odradek.Admin`: looks at a cluster and changes it, for plain scripts and threads."""
+
+import ssl
+from collections.abc import Mapping
+
+from odradek.client.admin import admin as awaited
+from odradek.client.blocking import Blocking, blocking
+
+__all__ = ["Admin"]
+
+
+class Admin(Blocking[awaited.Admin]):
+    """What an administrator asks of a cluster.
+
+    ::
+
+        with Admin(bootstrap_servers="localhost:9092") as admin:
+            results = admin.create_topics([NewTopic(name="orders", partition_count=4)])
+
+    Results are per item, a value or the `ApiError` that this item met: one failure spares the
+    others. Every call takes a `timeout` in seconds (default: `default.api.timeout.ms`) and raises
+    `TimeoutError` with what it waited for. May be used by several threads.
+
+    Args: As `odradek.aio.Admin`.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used.
+    """
+
+    _what = "admin"
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        **keywords: object,
+    ) -> None:
+        super().__init__(awaited.Admin(config, ssl_context=ssl_context, **keywords))
+
+    create_topics = blocking(awaited.Admin.create_topics)
+    delete_topics = blocking(awaited.Admin.delete_topics)
+    create_partitions = blocking(awaited.Admin.create_partitions)
+    list_topics = blocking(awaited.Admin.list_topics)
+    describe_topics = blocking(awaited.Admin.describe_topics)
+    delete_records = blocking(awaited.Admin.delete_records)
+    list_offsets = blocking(awaited.Admin.list_offsets)
+    describe_producers = blocking(awaited.Admin.describe_producers)
+    describe_configs = blocking(awaited.Admin.describe_configs)
+    incremental_alter_configs = blocking(awaited.Admin.incremental_alter_configs)
+    list_config_resources = blocking(awaited.Admin.list_config_resources)
+    describe_client_quotas = blocking(awaited.Admin.describe_client_quotas)
+    alter_client_quotas = blocking(awaited.Admin.alter_client_quotas)
+    describe_cluster = blocking(awaited.Admin.describe_cluster)
+    describe_log_dirs = blocking(awaited.Admin.describe_log_dirs)
+    describe_api_versions = blocking(awaited.Admin.describe_api_versions)
+    elect_leaders = blocking(awaited.Admin.elect_leaders)
+    list_partition_reassignments = blocking(awaited.Admin.list_partition_reassignments)
+    list_groups = blocking(awaited.Admin.list_groups)
+    describe_groups = blocking(awaited.Admin.describe_groups)
+    delete_groups = blocking(awaited.Admin.delete_groups)
+    list_group_offsets = blocking(awaited.Admin.list_group_offsets)
+    alter_group_offsets = blocking(awaited.Admin.alter_group_offsets)
+    delete_group_offsets = blocking(awaited.Admin.delete_group_offsets)

@@ -1,0 +1,237 @@
+"""The cluster itself: its brokers, their disks, who leads, what moves."""
+
+import asyncio
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from odradek.client.client import Client
+from odradek.client.cluster import Node
+from odradek.client.leaders import api_error, by_topic
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from odradek.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+from odradek.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from odradek.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+
+__all__ = [
+    "ClusterDescription",
+    "ElectionType",
+    "LogDir",
+    "Reassignment",
+    "Replica",
+    "describe_cluster",
+    "describe_log_dirs",
+    "elect_leaders",
+    "list_partition_reassignments",
+]
+
+
+class ClusterDescription(NamedTuple):
+    """A cluster as it tells of itself."""
+
+    cluster_id: str
+    controller: Node | None
+    nodes: tuple[Node, ...]
+
+
+class Replica(NamedTuple):
+    """A replica on a disk."""
+
+    size: int
+    offset_lag: int  # Behind the high watermark, or behind the current replica if it is future.
+    is_future: bool  # Whether it is to take the place of the current one.
+
+
+class LogDir(NamedTuple):
+    """A data directory of a broker; -1 from brokers that do not tell."""
+
+    replicas: dict[TopicPartition, Replica]
+    total_bytes: int
+    usable_bytes: int
+
+
+class ElectionType(IntEnum):
+    """How a leader is elected; the number is wire contract."""
+
+    PREFERRED = 0
+    UNCLEAN = 1  # Any replica that lives, at the cost of records.
+
+
+class Reassignment(NamedTuple):
+    """A partition whose replicas move."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+async def describe_cluster(client: Client, *, deadline: Deadline) -> ClusterDescription:
+    """The brokers of the cluster and its controller.
+
+    Raises:
+        ApiError: nobody tells.
+    """
+
+    async def attempt() -> DescribeClusterResponse:
+        response = await client.ask_any(
+            ApiKey.DESCRIBE_CLUSTER,
+            DescribeClusterRequest(include_cluster_authorized_operations=False),
+            DescribeClusterResponse,
+            deadline,
+        )
+        _check(response.error_code, response.error_message, "the cluster")
+        return response
+
+    told = await client.retry("DESCRIBE_CLUSTER", attempt, deadline)
+    nodes = {
+        one.broker_id: Node(one.broker_id, one.host, one.port, one.rack) for one in told.brokers
+    }
+    return ClusterDescription(
+        told.cluster_id, nodes.get(told.controller_id), tuple(sorted(nodes.values()))
+    )
+
+
+async def describe_log_dirs(
+    client: Client, brokers: Iterable[int] | None, *, deadline: Deadline
+) -> dict[int, dict[str, LogDir | ApiError] | ApiError]:
+    """What lies in the data directories of brokers, all of them if none is named."""
+    if brokers is None:
+        brokers = [node.id for node in (await describe_cluster(client, deadline=deadline)).nodes]
+    wanted = sorted(set(brokers))
+    answers = await asyncio.gather(*(_log_dirs(client, one, deadline) for one in wanted))
+    return dict(zip(wanted, answers, strict=True))
+
+
+async def _log_dirs(
+    client: Client, node_id: int, deadline: Deadline
+) -> dict[str, LogDir | ApiError] | ApiError:
+    try:
+        response = await client.ask_broker(
+            node_id,
+            ApiKey.DESCRIBE_LOG_DIRS,
+            DescribeLogDirsRequest(topics=None),
+            DescribeLogDirsResponse,
+            deadline,
+        )
+        _check(response.error_code, None, f"broker {node_id}")
+    except ApiError as error:
+        return error
+    return {result.log_dir: _log_dir(result) for result in response.results}
+
+
+def _log_dir(result: DescribeLogDirsResult) -> LogDir | ApiError:
+    if result.error_code != ErrorCode.NONE:
+        return api_error(result.error_code, None, result.log_dir)
+    return LogDir(
+        {
+            TopicPartition(topic.name, one.partition_index): Replica(
+                one.partition_size, one.offset_lag, one.is_future_key
+            )
+            for topic in result.topics
+            for one in topic.partitions
+        },
+        result.total_bytes,
+        result.usable_bytes,
+    )
+
+
+async def elect_leaders(
+    client: Client,
+    election_type: ElectionType,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    deadline: Deadline,
+) -> dict[TopicPartition, ApiError | None]:
+    """Elect leaders; None for each that leads now. Of all partitions if none is named.
+
+    Raises:
+        ApiError: the whole request was refused.
+    """
+    nested = None if partitions is None else by_topic(dict.fromkeys(partitions))
+    request = ElectLeadersRequest(
+        election_type=election_type,
+        topic_partitions=None
+        if nested is None
+        else [TopicPartitions(topic=name, partitions=list(some)) for name, some in nested.items()],
+        timeout_ms=deadline.left_ms(),
+    )
+
+    async def attempt() -> ElectLeadersResponse:
+        response = await client.ask_controller(
+            ApiKey.ELECT_LEADERS, request, ElectLeadersResponse, deadline, repeatable=True
+        )
+        _check(response.error_code, None, "the election")
+        return response
+
+    response = await client.retry("ELECT_LEADERS", attempt, deadline)
+    results: dict[TopicPartition, ApiError | None] = {}
+    for topic in response.replica_election_results:
+        for one in topic.partition_result:
+            tp = TopicPartition(topic.topic, one.partition_id)
+            is_done = one.error_code == ErrorCode.NONE
+            results[tp] = None if is_done else api_error(one.error_code, one.error_message, tp)
+    return results
+
+
+async def list_partition_reassignments(
+    client: Client, partitions: Iterable[TopicPartition] | None, *, deadline: Deadline
+) -> dict[TopicPartition, Reassignment]:
+    """Partitions whose replicas move now, among those that are named, or all.
+
+    Raises:
+        ApiError: the controller does not tell.
+    """
+    nested = None if partitions is None else by_topic(dict.fromkeys(partitions))
+    request = ListPartitionReassignmentsRequest(
+        timeout_ms=deadline.left_ms(),
+        topics=None
+        if nested is None
+        else [
+            ListPartitionReassignmentsTopics(name=name, partition_indexes=list(some))
+            for name, some in nested.items()
+        ],
+    )
+
+    async def attempt() -> ListPartitionReassignmentsResponse:
+        response = await client.ask_controller(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            request,
+            ListPartitionReassignmentsResponse,
+            deadline,
+            repeatable=True,
+        )
+        _check(response.error_code, response.error_message, "reassignments")
+        return response
+
+    response = await client.retry("LIST_PARTITION_REASSIGNMENTS", attempt, deadline)
+    return {
+        TopicPartition(topic.name, one.partition_index): Reassignment(
+            tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
+        )
+        for topic in response.topics
+        for one in topic.partitions
+    }
+
+
+def _check(code: int, message: str | None, what: str) -> None:
+    if code != ErrorCode.NONE:
+        raise api_error(code, message, what)
