@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.errors import ApiError
+from odradek.model import AppendOrigin
 from odradek.records.batch import HEADER, BatchHeader, compute_crc
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
@@ -36,6 +38,8 @@ CONFIGS = (
     LogConfig(log_append_time=True),
     LogConfig(compression_type="lz4"),
     LogConfig(timestamp_before_max_ms=1_000, timestamp_after_max_ms=1_000),
+    LogConfig(compression_type="uncompressed"),
+    LogConfig(cleanup_delete=False, cleanup_compact=True, segment_bytes=4_000),
 )
 
 
@@ -46,6 +50,7 @@ class Sent(NamedTuple):
     records: bytearray
     is_writable: bool
     leader_epoch: int
+    origin: AppendOrigin = AppendOrigin.CLIENT
 
 
 class GeneralAppender(Appender):
@@ -99,7 +104,7 @@ def outcome(log: Log, sent: Sent) -> tuple[object, ...]:
     log.on_append_rejected = rejected.append
     records = bytearray(sent.records) if sent.is_writable else bytes(sent.records)
     try:
-        info = log.append_as_leader(records, leader_epoch=sent.leader_epoch)
+        info = log.append_as_leader(records, leader_epoch=sent.leader_epoch, origin=sent.origin)
     except ApiError as error:
         return type(error), error.code, str(error), rejected
     return vars(info), bytes(records), rejected
@@ -226,10 +231,19 @@ SETS = st.builds(
     st.sampled_from((True, True, True, False)),
     st.integers(0, 2),
 )
+# A coordinator builds its own batches, so they are sound; a topic may refuse them all the same.
+COORDINATOR_SETS = st.builds(
+    lambda built, epoch: Sent("plain", built, True, epoch, AppendOrigin.COORDINATOR),
+    plain(),
+    st.integers(0, 2),
+)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(config=st.sampled_from(CONFIGS), sets=st.lists(SETS, min_size=1, max_size=6))
+@settings(max_examples=140, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    config=st.sampled_from(CONFIGS),
+    sets=st.lists(SETS | SETS | COORDINATOR_SETS, min_size=1, max_size=6),
+)
 def test_both_ways_do_the_same(config: LogConfig, sets: list[Sent]) -> None:
     """01:10.3"""
     with two_logs(config) as logs:
@@ -247,6 +261,30 @@ def test_everyday_batches_take_the_lane() -> None:
 
         assert logs.lane.taken == 20
         assert len(logs.logs[0].segments) > 1
+
+
+@pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
+def test_everyday_batches_of_other_topics_do_so(origin: AppendOrigin) -> None:
+    """An offset commit is one: keys are required there, as on every compacted topic."""
+    for config in CONFIGS[4:]:
+        with two_logs(config) as logs:
+            for count in range(1, 6):
+                logs.append(Sent("plain", batch(count, key=b"k"), True, 0, origin))
+            logs.check_alike()
+
+            assert logs.lane.taken == 5
+
+
+def test_a_record_that_the_topic_refuses_does_not() -> None:
+    keyless, old = batch(key=None), batch(timestamp=T0 - 100_000)
+    for config, refused in ((CONFIGS[6], keyless), (CONFIGS[4], old)):
+        with two_logs(config) as logs:
+            for origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
+                logs.append(Sent("refused", refused, True, 0, origin))
+            logs.check_alike()
+
+            assert logs.lane.taken == 0
+            assert logs.logs[0].log_end_offset == 0
 
 
 def test_no_other_batch_does() -> None:

@@ -12,8 +12,9 @@ Steps, as in the specification of the log:
 | duplicates, gaps, zombies (`producer_state`)      | yes    |          |
 | write, move the log end, fold producers in, flush | yes    | yes      |
 
-`append_plain_batch` is the everyday lane: a leader's single, plain batch goes through the same
-steps in one function. It answers and writes what `append_as_leader` would, or leaves it to that.
+`append_plain_batch` is the everyday lane: a leader's single, plain batch, a client's or a
+coordinator's, goes through the same steps in one function. It answers and writes what
+`append_as_leader` would, or leaves it to that.
 """
 
 import logging
@@ -98,7 +99,7 @@ class Appender:
             size < HEADER_SIZE
             or size > config.max_message_bytes
             or size > config.segment_bytes
-            or not validator.checks_structure_only
+            or not validator.keeps_plain_batches
             or isinstance(records, bytes)
             or (isinstance(records, memoryview) and records.readonly)
         ):
@@ -107,6 +108,7 @@ class Appender:
             base_offset, length, _, magic, crc, attributes, last_delta,
             base_timestamp, max_timestamp, producer_id, _, _, count,
         ) = HEADER.unpack_from(records)  # fmt: skip
+        now_ms = self._clock.now_ms()
         if (
             magic != CURRENT_MAGIC
             or length + LOG_OVERHEAD != size
@@ -117,7 +119,9 @@ class Appender:
             or last_delta + 1 != count
             or max_timestamp < 0  # Then no batch has the largest timestamp.
             or crc32c(memoryview(records)[ATTRIBUTES_POSITION:]) != crc
-            or not validator.has_plain_structure(records, count, base_timestamp, max_timestamp)
+            or not validator.accepts_plain_batch(
+                records, count, base_timestamp, max_timestamp, now_ms
+            )
         ):
             return None
         watermarks = self._watermarks
@@ -131,7 +135,7 @@ class Appender:
             size,
             last_offset,
             max_timestamp,
-            self._clock.now_ms(),
+            now_ms,
             config.segment_bytes,
             config.segment_ms,
         ):

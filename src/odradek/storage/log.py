@@ -352,7 +352,7 @@ class Log:
         if self._offline_reason is not None:
             self.check_usable()
         try:
-            if origin is AppendOrigin.CLIENT:
+            if origin is AppendOrigin.CLIENT or origin is AppendOrigin.COORDINATOR:
                 info = self._appender.append_plain_batch(records, leader_epoch)
                 if info is not None:
                     return info

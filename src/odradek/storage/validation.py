@@ -69,7 +69,7 @@ class BatchValidator:
         "_must_walk_compressed",
         "_target",
         "_target_level",
-        "checks_structure_only",
+        "keeps_plain_batches",
     )
 
     def __init__(self, config: LogConfig) -> None:
@@ -90,31 +90,40 @@ class BatchValidator:
         # Records are judged one by one, not only for their structure.
         self._must_walk_carefully = config.cleanup_compact or self._has_window
         self._must_walk_compressed = config.validate_compressed or self._must_walk_carefully
-        # A plain batch needs nothing of this topic but an offset, if its structure is right.
-        self.checks_structure_only = not (
-            self._must_walk_carefully or self._log_append_time or self._target is not None
+        # A plain batch needs nothing of this topic but an offset, if its records are right.
+        self.keeps_plain_batches = not self._log_append_time and (
+            self._target is None or self._target is Codec.NONE
         )
         self._max_region_bytes = max(_REGION_CAP_FACTOR * config.max_message_bytes, _MIN_REGION_CAP)
 
-    def has_plain_structure(
-        self, batch: WritableBuffer, record_count: int, base_timestamp: int, max_timestamp: int
+    def accepts_plain_batch(
+        self,
+        batch: WritableBuffer,
+        record_count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        now_ms: int,
     ) -> bool:
-        """Whether a plain batch can be stored as it is: records whole, offsets and time right.
+        """Whether a plain batch can be stored as it is: records whole, keys, offsets, time right.
 
         Raises:
             InvalidRecordError: A record is malformed.
         """
-        walked_timestamp, _, consecutive, _ = walk_records(
+        earliest, latest = INT64_MIN, INT64_MAX
+        if self._has_window:
+            earliest = now_ms - self._before_max_ms
+            latest = min(INT64_MAX, now_ms + self._after_max_ms)
+        walked_timestamp, _, consecutive, bad = walk_records(
             batch,
             HEADER_SIZE,
             len(batch),
             record_count,
             base_timestamp,
-            INT64_MIN,
-            INT64_MAX,
-            False,
+            earliest,
+            latest,
+            self._is_compacted,
         )
-        return consecutive and walked_timestamp == max_timestamp
+        return consecutive and bad is None and walked_timestamp == max_timestamp
 
     def validate_and_assign(
         self,
