@@ -233,6 +233,21 @@ def test_committed_data_is_compacted_and_aborted_data_goes(tmp_path: Path) -> No
         assert log.producer_state.first_unstable_offset is None
 
 
+def test_an_abort_in_the_clean_part_says_nothing_of_later_transactions(tmp_path: Path) -> None:
+    with CleaningFixture(tmp_path) as fixture:
+        log = fixture.open()
+        append_leader(log, transactional(0, key=b"a"))
+        abort(log)
+        fixture.roll()
+        fixture.clean()
+        assert log.collect_aborted_transactions(0, 2), "it is still known"
+        append_leader(log, transactional(1, 2, key=b"b"))
+        commit(log)
+        fixture.roll()
+        fixture.clean()
+        assert [offset for offset, key, _ in fixture.records() if key == b"b"] == [3]
+
+
 def test_a_marker_goes_after_its_horizon_once_its_transaction_is_empty(tmp_path: Path) -> None:
     with CleaningFixture(tmp_path) as fixture:
         log = fixture.open()

@@ -113,7 +113,11 @@ class CleaningPass:
         """
         plan = self.plan
         table = self._table = KeyTable(self._slot_count(), self.config.load_factor, plan.secret)
-        transactions = CleanedTransactions(plan.aborted)
+        # Of transactions that ended before, the marker would never be met, and the producer's later
+        # ones would pass for aborted.
+        transactions = CleanedTransactions(
+            t for t in plan.aborted if t.last_offset >= plan.first_dirty_offset
+        )
         latest_offset = plan.first_dirty_offset - 1
         for source in plan.sources:
             if source.end_offset <= plan.first_dirty_offset:
