@@ -245,8 +245,18 @@ cdef Py_ssize_t grown(
 
 def estimate_record_size(key, value, headers=()):
     """See `codec_encode.estimate_record_size_pure`."""
-    cdef NewFields fields = NewFields.__new__(NewFields)
-    return estimate(fields, None, (0, key, value, headers))
+    if (
+        (key is None or PyBytes_CheckExact(key))
+        and (value is None or PyBytes_CheckExact(value))
+        and PyTuple_CheckExact(headers)
+        and not PyTuple_GET_SIZE(headers)
+    ):
+        # Nearly always; producers ask for every record they are given.
+        try:
+            return RECORD_OVERHEAD + bytes_size(<bytes>key) + bytes_size(<bytes>value) + 1
+        except OverflowError:
+            raise oversized_record(None) from None
+    return estimate(NewFields.__new__(NewFields), None, (0, key, value, headers))
 
 
 def count_fitting(records, Py_ssize_t start, Py_ssize_t max_bytes):

@@ -25,6 +25,8 @@ cdef enum:
     NOGIL_SIZE = 65536
     # A header is a key and a value: two lengths of one byte at least.
     MIN_HEADER_SIZE = 2
+    # Most bytes of a column that are taken on the strength of an expectation.
+    MAX_AHEAD = 64 << 20
 
 cdef enum Outcome:
     READ
@@ -142,13 +144,24 @@ cdef Outcome read_region(Reading* reading) noexcept nogil:
     return READ
 
 
-cdef int64_t take_room(bytearray buffer, int64_t size) except -1:
-    """Makes a buffer at least so large; returns how large it is."""
+cdef int take_room(
+    bytearray buffer, int64_t used, int64_t more, int64_t byte_count, int64_t expected_bytes
+) except -1:
+    """Makes room in a buffer for so many more bytes.
+
+    If it has to grow, then at once for all that is expected to come, going by what the records so
+    far have become; or by half.
+    """
     cdef int64_t present = PyByteArray_GET_SIZE(buffer)
-    if size > present:
-        present = max(size, present + present // 2)
-        PyByteArray_Resize(buffer, present)
-    return present
+    cdef int64_t wanted
+    if used + more > present:
+        if byte_count and expected_bytes > byte_count:
+            wanted = <int64_t>(<double>used / byte_count * (expected_bytes - byte_count))
+            wanted = used + more + min(wanted, MAX_AHEAD)
+        else:
+            wanted = present + present // 2
+        PyByteArray_Resize(buffer, max(used + more, wanted))
+    return 0
 
 
 @cython.final
@@ -164,12 +177,20 @@ cdef class BinarySink:
         self.data = bytearray()
         self.entries.count = self.entries.size = self.entries.null_count = 0
 
-    cdef int take_room(self, int64_t count, int64_t size) except -1:
+    cdef int take_room(
+        self, int64_t count, int64_t size, int64_t byte_count, int64_t expected_bytes
+    ) except -1:
         """For so many more entries and bytes."""
-        cdef int64_t entry_count = self.entries.count + count
-        take_room(self.validity, entry_count // 8 + 1)
-        take_room(self.offsets, (entry_count + 1) * sizeof(int32_t))
-        take_room(self.data, self.entries.size + size)
+        cdef int64_t entries = self.entries.count + 1
+        take_room(self.validity, entries // 8, count // 8 + 2, byte_count, expected_bytes)
+        take_room(
+            self.offsets,
+            entries * sizeof(int32_t),
+            count * sizeof(int32_t),
+            byte_count,
+            expected_bytes,
+        )
+        take_room(self.data, self.entries.size, size, byte_count, expected_bytes)
         self.entries.validity = <uint8_t*>PyByteArray_AS_STRING(self.validity)
         self.entries.offsets = <int32_t*>PyByteArray_AS_STRING(self.offsets)
         self.entries.data = <uint8_t*>PyByteArray_AS_STRING(self.data)
@@ -192,6 +213,7 @@ cdef class ColumnSink:
     """See `columns_pure.ColumnSink`."""
 
     cdef readonly int64_t byte_count
+    cdef int64_t expected_bytes
     cdef bytearray offset
     cdef bytearray timestamp
     cdef bytearray timestamp_type
@@ -203,7 +225,8 @@ cdef class ColumnSink:
     # Whether buffers are in use, maybe by another thread, and must stay where they are.
     cdef bint is_busy
 
-    def __cinit__(self):
+    def __cinit__(self, int64_t expected_bytes=0):
+        self.expected_bytes = min(expected_bytes, MAX_BYTES)
         self.offset = bytearray()
         self.timestamp = bytearray()
         self.timestamp_type = bytearray()
@@ -283,13 +306,13 @@ cdef class ColumnSink:
 
     cdef int take_room(self, Reading* reading, int64_t count, int64_t size) except -1:
         """For so many more records and bytes of keys and values."""
-        cdef int64_t record_count = self.key.entries.count + count
-        take_room(self.offset, record_count * sizeof(int64_t))
-        take_room(self.timestamp, record_count * sizeof(int64_t))
-        take_room(self.timestamp_type, record_count * sizeof(int32_t))
-        take_room(self.header_offsets, (record_count + 1) * sizeof(int32_t))
-        self.key.take_room(count, size)
-        self.value.take_room(count, size)
+        cdef int64_t used = self.key.entries.count
+        self.take_numbers(self.offset, used, count, sizeof(int64_t))
+        self.take_numbers(self.timestamp, used, count, sizeof(int64_t))
+        self.take_numbers(self.timestamp_type, used, count, sizeof(int32_t))
+        self.take_numbers(self.header_offsets, used + 1, count, sizeof(int32_t))
+        self.key.take_room(count, size, self.byte_count, self.expected_bytes)
+        self.value.take_room(count, size, self.byte_count, self.expected_bytes)
         reading.offset = <int64_t*>PyByteArray_AS_STRING(self.offset)
         reading.timestamp = <int64_t*>PyByteArray_AS_STRING(self.timestamp)
         reading.timestamp_types = <int32_t*>PyByteArray_AS_STRING(self.timestamp_type)
@@ -302,12 +325,22 @@ cdef class ColumnSink:
         reading.header_byte_room = 0
         return 0
 
+    cdef int take_numbers(
+        self, bytearray buffer, int64_t used, int64_t count, int64_t size
+    ) except -1:
+        return take_room(buffer, used * size, count * size, self.byte_count, self.expected_bytes)
+
     cdef int take_room_for_headers(self, Reading* reading) except -1:
         """For all that the rest of the region could be."""
         reading.header_byte_room = reading.end - reading.cursor
         reading.header_room = reading.header_byte_room // MIN_HEADER_SIZE
-        self.header_key.take_room(reading.header_room, reading.header_byte_room)
-        self.header_value.take_room(reading.header_room, reading.header_byte_room)
+        for sink in (self.header_key, self.header_value):
+            (<BinarySink>sink).take_room(
+                reading.header_room,
+                reading.header_byte_room,
+                self.byte_count,
+                self.expected_bytes,
+            )
         return 0
 
     def finish(self):

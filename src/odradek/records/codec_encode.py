@@ -6,6 +6,7 @@ record: the loops only notice *that* a record cannot be encoded, `unusable_recor
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from odradek.errors import InvariantViolation, RecordTooLargeError
@@ -35,6 +36,10 @@ _RECORD_OVERHEAD: Final = 5 + 10 + 5 + 1
 # What `_encode_fields` makes of attributes and two deltas of 0.
 _ZERO_DELTAS_SIZE: Final = 3
 _NULL: Final = encode_varint(-1)
+
+# The same small numbers come again and again: offsets in a batch, lengths of fields.
+_varint: Final = lru_cache(maxsize=1 << 14)(encode_varint)
+_varlong: Final = lru_cache(maxsize=1 << 12)(encode_varlong)
 
 
 def encode_records_pure(
@@ -72,14 +77,14 @@ def encode_records_pure(
             parts = _encode_fields(offset_delta, delta, key, value, headers)
             size = sum(map(len, parts))
             head = _encode_length(size)
-            _encode_length(len(encoded) + len(head) + size)
+            if len(encoded) + len(head) + size > _MAX_INT32:
+                raise OverflowError
         except (TypeError, ValueError):
             raise unusable_record(index, record) from None
         except OverflowError:
             raise oversized_record(index) from None
         encoded += head
-        for part in parts:
-            encoded += part
+        encoded += b"".join(parts)
         if timestamp > max_timestamp:
             max_timestamp = timestamp
     return encoded, max_timestamp
@@ -224,7 +229,7 @@ def _plain_bytes(field: Any) -> bytes | None:
 def _encode_length(length: int) -> bytes:
     if length > _MAX_INT32:
         raise OverflowError
-    return encode_varint(length)
+    return _varint(length)
 
 
 def _encode_fields(
@@ -235,10 +240,10 @@ def _encode_fields(
     headers: Headers,
 ) -> list[bytes]:
     """All of a record but its length."""
-    parts = [b"\x00", encode_varlong(timestamp_delta), encode_varint(offset_delta)]
+    parts = [b"\x00", _varlong(timestamp_delta), _varint(offset_delta)]
     for field in (key, value):
         parts += (_NULL,) if field is None else (_encode_length(len(field)), field)
-    parts.append(encode_varint(len(headers)))
+    parts.append(_varint(len(headers)))
     for name, content in headers:
         encoded_name = name.encode("utf-8", "surrogateescape")
         parts += (_encode_length(len(encoded_name)), encoded_name)

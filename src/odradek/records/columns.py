@@ -90,8 +90,13 @@ class Columns:
 class ColumnBuilder:
     """Collects batches; see the module's docstring. For one thread at a time."""
 
-    def __init__(self) -> None:
-        self._sink = ColumnSink()
+    def __init__(self, expected_bytes: int = 0) -> None:
+        """Begins columns of about so many bytes of batches, uncompressed; 0 if nobody knows.
+
+        Room for all of them is taken early, which spares the system from finding it twice.
+        """
+        self._expected_bytes = expected_bytes
+        self._sink = ColumnSink(expected_bytes)
 
     @property
     def count(self) -> int:
@@ -139,7 +144,7 @@ class ColumnBuilder:
 
     def finish(self) -> Columns:
         """Hands over what was added, and begins anew."""
-        sink, self._sink = self._sink, ColumnSink()
+        sink, self._sink = self._sink, ColumnSink(self._expected_bytes)
         count, offset, timestamp, timestamp_type, key, value, headers = sink.finish()
         header_count, header_offsets, header_key, header_value = headers
         return Columns(

@@ -38,7 +38,7 @@ def overfull(byte_count: int, more: int) -> OverflowError:
 class ColumnSink:
     """What records are added to. After `finish` it is used up."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected_bytes: int = 0) -> None:  # noqa: ARG002 - it grows as it goes
         self.count = 0  # Records so far.
         self.byte_count = 0  # Bytes of the regions they came from.
         self._offset = array("q")

@@ -104,15 +104,34 @@ def read_fields(region: bytes, position: int, region_end: int) -> tuple[Fields, 
     Raises:
         IndexError, InvalidRecordError: It is malformed; `malformed` says why.
     """
+    # Reads ahead without asking where the record ends: whatever runs over that is found by the
+    # comparison at the end, or is an IndexError. One byte is decoded in place: 0 is 0, 1 is -1,
+    # 2 is 1; an even one is a length that is not null.
     length, at = decode_varint(region, position, region_end)
     end = at + length
     if length <= 0 or end > region_end:
         raise IndexError
-    timestamp_delta, at = decode_varlong(region, at + 1, end)
-    offset_delta, at = decode_varint(region, at, end)
-    key, at = _read_bytes(region, at, end)
+    at += 1
+    if (raw := region[at]) < 0x80:
+        timestamp_delta = (raw >> 1) ^ -(raw & 1)
+        at += 1
+    else:
+        timestamp_delta, at = decode_varlong(region, at, end)
+    if (raw := region[at]) < 0x80:
+        offset_delta = (raw >> 1) ^ -(raw & 1)
+        at += 1
+    else:
+        offset_delta, at = decode_varint(region, at, end)
+    if (raw := region[at]) < 0x80 and not raw & 1:
+        start, at = at + 1, at + 1 + (raw >> 1)
+        key: bytes | None = region[start:at]
+    else:
+        key, at = _read_bytes(region, at, end)
     value, at = _read_bytes(region, at, end)
-    headers, at = _read_headers(region, at, end) if region[at] else ((), at + 1)
+    if region[at]:
+        headers, at = _read_headers(region, at, end)
+    else:
+        headers, at = (), at + 1
     if at != end:
         raise IndexError
     return (timestamp_delta, offset_delta, key, value, headers), at

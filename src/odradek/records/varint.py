@@ -50,6 +50,10 @@ def decode_varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     """
     if position < end and (raw := buffer[position]) < 0x80:  # Nearly always.
         return (raw >> 1) ^ -(raw & 1), position + 1
+    if position + 1 < end and (high := buffer[position + 1]) < 0x80:
+        # Shifted by 7 it meets the continuation bit of the first.
+        raw += (high << 7) - 0x80
+        return (raw >> 1) ^ -(raw & 1), position + 2
     raw, position = decode_base128(buffer, position, end, 5)
     raw &= _MASK_32
     return (raw >> 1) ^ -(raw & 1), position
@@ -66,6 +70,10 @@ def decode_varlong(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     """
     if position < end and (raw := buffer[position]) < 0x80:  # Nearly always.
         return (raw >> 1) ^ -(raw & 1), position + 1
+    if position + 1 < end and (high := buffer[position + 1]) < 0x80:
+        # Shifted by 7 it meets the continuation bit of the first.
+        raw += (high << 7) - 0x80
+        return (raw >> 1) ^ -(raw & 1), position + 2
     raw, position = decode_base128(buffer, position, end, 10)
     raw &= _MASK_64
     return (raw >> 1) ^ -(raw & 1), position

@@ -180,6 +180,25 @@ def test_batch_after_batch(builder: ColumnBuilder, codec: Codec) -> None:
     assert builder.count == builder.byte_count == 0
 
 
+@pytest.mark.parametrize("expected_bytes", [1, 1000, 40_000, 10**6, 2**40])
+@pytest.mark.parametrize("sink", [PureSink, ColumnSink])
+def test_whatever_was_expected(sink: type[PureSink], expected_bytes: int) -> None:
+    """With the right guess, too small and too large ones."""
+    batches = [some_batch(first, 100, size=size) for first, size in ((0, 3), (100, 90), (200, 9))]
+    columns: Any = sink(expected_bytes)
+    for batch in batches:
+        columns.append_records(batch[HEADER_SIZE:], header_of(batch), 0, 0)
+    plain: Any = sink()
+    for batch in batches:
+        plain.append_records(batch[HEADER_SIZE:], header_of(batch), 0, 0)
+    assert columns.finish() == plain.finish()
+    builder = ColumnBuilder(expected_bytes)
+    for batch in batches * 2:
+        add_all(builder, batch)
+    expected = [record for batch in batches * 2 for record in read_records(batch)]
+    assert records_of(builder.finish()) == expected
+
+
 def test_large_region_without_the_gil(builder: ColumnBuilder) -> None:
     batches = [some_batch(first, 500, size=900) for first in (0, 500)]
     assert min(map(len, batches)) > 100_000
