@@ -71,6 +71,7 @@ from odradek.replication import (
 )
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.replication.isr_updates import IsrUpdates
+from odradek.storage.cleaning.stats import register_cleaner_gauges
 from odradek.storage.log import LogServices
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
@@ -83,6 +84,7 @@ logger = logging.getLogger(__name__)
 _INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 _STOP_GRACE_MS = 5_000  # For answers that are under way when the broker stops.
 _QUOTA_EXPIRY_MS = 60_000  # How often measurements of clients that went away are dropped.
+_MOST_CLEANERS = 64  # As many as `log.cleaner.threads` may become; they start as needed.
 _STORAGE_THREADS = 4  # Syncing, mostly: they wait for the disk, not for the interpreter.
 
 
@@ -171,6 +173,10 @@ class Broker:
         self._log_manager.startup()
         self._stack.callback(self._shutdown_logs)
         self._stack.push_async_callback(self._background.stop)
+        self._stack.push_async_callback(self._stop_cleaning)
+        register_cleaner_gauges(
+            self._log_manager.cleaner, self._log_manager.online_directories, self.metrics
+        )
         check_directories(
             [directory.path for directory in self._log_manager.online_directories],
             broker_id=self.broker_id,
@@ -225,6 +231,10 @@ class Broker:
         settings = self._settings
         clock = self._clock
         self._background = LoopTasks(loop, executor)
+        # A pass takes long, and sleeps to keep its rate: flushes must not wait for it.
+        cleaners = ThreadPoolExecutor(_MOST_CLEANERS, thread_name_prefix="cleaner")
+        self._stack.callback(cleaners.shutdown)
+        self._cleaning = LoopTasks(loop, cleaners)
         self._topic_configs = TopicConfigs(settings)
         self._quotas = ClientQuotas(settings.quotas, clock=clock, metrics=self.metrics)
         self._log_manager = LogManager(
@@ -236,7 +246,8 @@ class Broker:
                 tasks=self._background,
                 producer_id_expiration_ms=settings.log.producer_id_expiration_ms,
             ),
-            config=settings.log.log_manager_config(),
+            config=settings.log.log_manager_config(settings.cleaner),
+            cleaner_tasks=self._cleaning,
             default_log_config=self._topic_configs.default.log,
             topic_config=self._topic_configs.log_config,
             on_directory_failed=self._handle_directory_failure,
@@ -536,6 +547,7 @@ class Broker:
             logger.error("dynamic configuration is not applied: %s", error)  # noqa: TRY400
             return
         self._topic_configs.use_broker(self._settings)
+        self._log_manager.cleaner.config = self._settings.cleaner
         for log in self._log_manager.all_logs():
             topic = log.topic_partition.topic
             self._log_manager.update_config(topic, self._topic_configs.log_config(topic))
@@ -567,6 +579,10 @@ class Broker:
         """Stops everything, in the opposite order; stopping twice is fine."""
         self._unhealthy = "the broker stops"
         await self._stack.aclose()
+
+    async def _stop_cleaning(self) -> None:
+        self._log_manager.stop_cleaning()
+        await self._cleaning.stop()
 
     def _shutdown_logs(self) -> None:
         with contextlib.suppress(StorageError):

@@ -29,7 +29,7 @@ class TestSources:
         assert settings.warnings == ()
         assert settings.node.id == 0
         assert settings.node.rack is None
-        assert settings.log.log_manager_config() == LogManagerConfig()
+        assert settings.log.log_manager_config(settings.cleaner) == LogManagerConfig()
         assert settings.topics.num_partitions == 1
         assert settings.topics.auto_create
         assert settings.replication.lag_time_max_ms == 30_000

@@ -7,7 +7,6 @@ if it looks misspelt, or with "has no effect here" if Kafka knows it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.config.components import (
@@ -30,6 +29,8 @@ from odradek.controller.config import LeaderBalanceConfig
 from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.errors import ConfigError
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
+from odradek.storage.cleaner_config import CleanerConfig
+from odradek.values import dataclass
 
 __all__ = ["BROKER_DEFINITION", "BrokerSettings", "load_broker_settings"]
 
@@ -38,6 +39,7 @@ BROKER_DEFINITION: Final = Definition(
     NetworkConfig,
     TlsSettings,
     LogSettings,
+    CleanerConfig,
     TopicDefaults,
     TopicSettings,
     InternalTopicsSettings,
@@ -72,6 +74,7 @@ class BrokerSettings:
     node: NodeSettings
     network: NetworkConfig
     log: LogSettings
+    cleaner: CleanerConfig
     topic_defaults: TopicDefaults
     topics: TopicSettings
     internal_topics: InternalTopicsSettings
@@ -95,6 +98,7 @@ class BrokerSettings:
             node=settings.build(NodeSettings),
             network=settings.build(NetworkConfig),
             log=settings.build(LogSettings),
+            cleaner=settings.build(CleanerConfig),
             topic_defaults=settings.build(TopicDefaults),
             topics=settings.build(TopicSettings),
             internal_topics=settings.build(InternalTopicsSettings),

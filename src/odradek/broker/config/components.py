@@ -5,12 +5,14 @@ itself in `odradek.broker.config.topic_defaults`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from odradek.config import Kind, Rule, Value, key, synonym
 from odradek.errors import ConfigError
+from odradek.storage.cleaner_config import CleanerConfig
 from odradek.storage.config import INT64_MAX, LogManagerConfig
+from odradek.values import dataclass
 
 __all__ = [
     "InternalTopicsSettings",
@@ -153,8 +155,9 @@ class LogSettings:
         "stored. Kafka has no such key; it always does.",
     )
 
-    def log_manager_config(self) -> LogManagerConfig:
+    def log_manager_config(self, cleaner: CleanerConfig) -> LogManagerConfig:
         return LogManagerConfig(
+            cleaner=cleaner,
             recovery_threads_per_data_dir=self.recovery_threads,
             initial_task_delay_ms=self.initial_task_delay_ms,
             retention_check_interval_ms=self.retention_check_interval_ms,

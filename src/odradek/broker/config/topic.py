@@ -5,7 +5,6 @@ The names are Kafka's. A topic that sets nothing gets the broker's default, whos
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek.broker.config.topic_defaults import TopicDefaults, check_compaction_lags
@@ -22,6 +21,7 @@ from odradek.config import (
     synonym,
 )
 from odradek.storage.config import LogConfig
+from odradek.values import dataclass
 
 __all__ = ["TOPIC_DEFINITION", "TopicConfig"]
 
@@ -171,7 +171,7 @@ class TopicConfig:
         """What the topic's logs read."""
         return LogConfig(
             segment_bytes=self.segment_bytes,
-            segment_ms=self.segment_ms,
+            segment_ms=self._roll_ms,
             segment_jitter_ms=self.segment_jitter_ms,
             segment_index_bytes=self.segment_index_bytes,
             index_interval_bytes=self.index_interval_bytes,
@@ -192,7 +192,18 @@ class TopicConfig:
             preallocate=self.preallocate,
             file_delete_delay_ms=self.file_delete_delay_ms,
             validate_compressed=validate_compressed,
+            delete_retention_ms=self.delete_retention_ms,
+            min_cleanable_dirty_ratio=self.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=self.min_compaction_lag_ms,
+            max_compaction_lag_ms=self.max_compaction_lag_ms,
         )
+
+    @property
+    def _roll_ms(self) -> int:
+        """A compacted log rolls early enough for its records to be compacted in time."""
+        if "compact" in self.cleanup_policy:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
 
 
 # A topic's keys and the broker's defaults behind them. The broker's own definition leaves the
