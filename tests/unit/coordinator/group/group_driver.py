@@ -189,9 +189,14 @@ class GroupDriver:
         replay = Replay(self.config)
         for offset, (key, value) in enumerate(self.log):
             replay.record(key, value, batch_offset=offset)
-        (self.group,) = replay.finish(self.now.wall_ms)
+        (group,) = replay.finish(self.now.wall_ms)
+        self.restart_with(group)
+
+    def restart_with(self, group: Group) -> None:
+        """Go on with a group that was loaded; timers of the one before are gone."""
+        self.group = group
         self._timers.clear()
-        self.carry_out(sessions.on_loaded(self.group, self.now))
+        self.carry_out(sessions.on_loaded(group, self.now))
 
     def make_stable(self, member_count: int = 2, **arguments: Any) -> list[str]:
         """A Stable group of dynamic members; the first one leads."""

@@ -279,7 +279,7 @@ class TestDeleteOffsets:
 
 class TestDescribeAndList:
     def test_only_a_stable_group_shows_protocol_and_assignments(self) -> None:
-        """07:T5, as far as the group knows: strategy, state and number of members."""
+        """What a describe of it prints: strategy, state, number of members."""
         driver = GroupDriver("mygroup")
         assert admin.describe(driver.group) == ("Empty", "", "", [])
         ids = driver.make_stable(2)

@@ -140,7 +140,7 @@ def test_unknown_keys_are_passed_over_and_counted() -> None:
     ],
 )
 def test_what_cannot_be_read_ends_the_load(key: bytes | None, value: bytes, why: str) -> None:
-    """07:G-11 and 07:G-9: the partition is not served without it."""
+    """07:G-11: the partition is not served without it."""
     with pytest.raises(ReplayError, match=f"offset 17.*{why}"):
         Replay(CONFIG).record(key, value, batch_offset=17)
 

@@ -38,7 +38,7 @@ def test_a_restart_in_a_stable_group_does_not_rebalance(version: int, instance: 
 
 
 def test_the_new_id_survives_a_fail_over() -> None:
-    """07:G-5 and 15:KAFKA-10284, as far as one log tells."""
+    """15:KAFKA-10284: what the log says is what the next coordinator believes."""
     driver = GroupDriver()
     a, b = driver.make_static_pair()
     new_id = driver.join(instance_id="b").reply.member_id
