@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.errors import CorruptIndexError, CorruptRecordError
-from odradek.records.batch import CURRENT_MAGIC, BatchHeader, peek_header
+from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, peek_header
 
 if TYPE_CHECKING:
     from odradek.storage.segment import LogSegment
@@ -34,14 +34,18 @@ class BatchPlace(NamedTuple):
 
 def find_batch(segment: "LogSegment", offset: int, start_position: int = 0) -> BatchPlace | None:
     """The first batch whose last offset is at or above `offset`."""
-    position = max(floor_position(segment, offset), start_position)
-    while position < segment.size:
-        place = _step(segment.read_at(position, _STEP_BYTES), position, offset)
+    position, chunk = _read_floor(segment, offset, _STEP_BYTES)
+    if position < start_position:
+        position = start_position
+        chunk = segment.read_at(position, _STEP_BYTES) if position < segment.size else b""
+    while chunk:
+        place = _step(chunk, position, offset)
         if isinstance(place, BatchPlace):
             return place
         if place is None:
             break
         position = place
+        chunk = segment.read_at(position, _STEP_BYTES) if position < segment.size else b""
     return _place_around_damage(segment, offset, start_position)
 
 
@@ -72,10 +76,10 @@ def _place_around_damage(
     if entry is None or entry.position < start_position:
         return None
     try:
-        _check_entry(segment, *entry)
-        header = segment.header_at(entry.position)
-    except (CorruptIndexError, CorruptRecordError):
+        chunk = _read_entry(segment, *entry, HEADER_SIZE)
+    except CorruptIndexError:
         return None
+    header = peek_header(chunk)
     if header is None or header.last_offset < offset:
         return None
     return BatchPlace(entry.position, header)
@@ -83,45 +87,56 @@ def _place_around_damage(
 
 def floor_position(segment: "LogSegment", offset: int) -> int:
     """Where to start looking for `offset`: an index entry that was checked, or the start."""
+    return _read_floor(segment, offset, HEADER_SIZE)[0]
+
+
+def _read_floor(segment: "LogSegment", offset: int, size: int) -> tuple[int, bytes]:
+    """`floor_position`, and up to `size` bytes from there on: one read to check and to use."""
     try:
-        return _checked_floor(segment, offset)
+        return _read_checked_floor(segment, offset, size)
     except CorruptIndexError as error:
         logger.warning("rebuilding the indexes of %s: %s", segment.path, error)
         segment.rebuild_indexes()
-        return _checked_floor(segment, offset)
+        return _read_checked_floor(segment, offset, size)
 
 
-def _checked_floor(segment: "LogSegment", offset: int) -> int:
+def _read_checked_floor(segment: "LogSegment", offset: int, size: int) -> tuple[int, bytes]:
     is_newly_mapped = not segment.offset_index.is_loaded
     if is_newly_mapped and segment.size <= segment.indexes.interval_bytes:
-        return 0  # So small a file has no entries.
+        return 0, segment.read_at(0, size)  # So small a file has no entries.
     index = segment.offset_index.get()
     if is_newly_mapped:
         index.sanity_check()
         if index.entries and index.entry(index.entries - 1).position == 0:
             # No entry is ever made for the first batch: zeros that a crash left.
             raise CorruptIndexError(f"index {index.path} ends in a slot that is not filled")
-    if index.entries == 0:
-        return 0
-    indexed_offset, position = index.lookup(offset)
-    if position == 0:
-        return 0
-    _check_entry(segment, indexed_offset, position)
-    return position
+    if index.entries:
+        indexed_offset, position = index.lookup(offset)
+        if position:
+            return position, _read_entry(segment, indexed_offset, position, size)
+    return 0, segment.read_at(0, size)
 
 
-def _check_entry(segment: "LogSegment", indexed_offset: int, position: int) -> None:
-    """A batch stands at the entry's position and ends at or before its offset.
+def _read_entry(segment: "LogSegment", indexed_offset: int, position: int, size: int) -> bytes:
+    """What an entry leads to: a batch stands there and ends at or before the entry's offset.
+
+    Args:
+        segment: The segment of the index.
+        indexed_offset: What the entry says.
+        position: Where it says that is.
+        size: Bytes to read, at least those of a header.
 
     Raises:
         CorruptIndexError: The entry could skip records.
     """
+    chunk = b""
     problem = None
     if not 0 <= position < segment.size:
         problem = f"the file has {segment.size} bytes"
     else:
+        chunk = segment.read_at(position, size)
         try:
-            header = segment.header_at(position)
+            header = peek_header(chunk)
         except CorruptRecordError as error:
             problem = f"no batch stands there: {error}"
         else:
@@ -135,3 +150,4 @@ def _check_entry(segment: "LogSegment", indexed_offset: int, position: int) -> N
         raise CorruptIndexError(
             f"index entry {indexed_offset} -> {position} of {segment.path}: {problem}"
         )
+    return chunk
