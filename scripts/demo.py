@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+from odradek.aio import Producer
 from odradek.client import (
     EARLIEST,
     LATEST,
@@ -27,21 +28,19 @@ from odradek.client import (
     ClientOptions,
     Fetcher,
     FoundOffset,
-    Producer,
-    ProducerOptions,
-    ProducerRecord,
     list_offsets,
     parse_addresses,
 )
 from odradek.client.admin import NewTopic, create_topics
-from odradek.errors import ApiError
+from odradek.errors import ApiError, OdradekError
 from odradek.model import TopicPartition
 
 TOPIC = "demo"
 PARTITIONS = 4
 MESSAGES = 1_000_000
 MESSAGE_BYTES = 100
-ROUND = 40_000  # Messages handed to the producer at a time.
+ROUND = 40_000  # Messages between two looks at the progress.
+BATCH_BYTES = 128 * 1024
 READY = "ready on "
 
 
@@ -108,12 +107,13 @@ async def exchange(address: str) -> None:
     async with client(address) as connected:
         await create_topics(connected, [NewTopic(name=TOPIC, partition_count=PARTITIONS)])
         print(f"topic    {TOPIC} created, {PARTITIONS} partitions")
-        producer = Producer(connected, TOPIC)
         value = b"x" * MESSAGE_BYTES
         began = time.monotonic()
-        for done in range(0, MESSAGES, ROUND):
-            await producer.send([ProducerRecord(value) for _ in range(ROUND)])
-            progress("in", done + ROUND)
+        async with Producer(bootstrap_servers=address, batch_size=BATCH_BYTES) as producer:
+            for done in range(0, MESSAGES, ROUND):
+                for _ in range(ROUND):
+                    await producer.send(TOPIC, value)
+                progress("in", done + ROUND)
         tell("in", time.monotonic() - began)
         began = time.monotonic()
         seen = 0
@@ -149,14 +149,22 @@ def tell(way: str, seconds: float) -> None:
 async def write_until_killed(address: str, process: subprocess.Popen[str]) -> int:
     """Writes until the broker dies; returns how many messages it has acknowledged in all."""
     acknowledged = MESSAGES
-    async with client(address) as connected:
-        # Not patient: nobody comes back to answer.
-        producer = Producer(connected, TOPIC, ProducerOptions(delivery_timeout_ms=2_000))
+    # Not patient: nobody comes back to answer.
+    producer = Producer(
+        bootstrap_servers=address,
+        request_timeout_ms=1_000,
+        delivery_timeout_ms=2_000,
+        max_block_ms=1_000,
+        on_error=lambda _failed: None,
+    )
+    async with producer:
         asyncio.get_running_loop().call_later(0.7, process.kill)
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(OdradekError):
             while True:
-                produced = await producer.send([ProducerRecord(b"y" * MESSAGE_BYTES)] * 1_000)
-                acknowledged += sum(batch.record_count for batch in produced)
+                sent = [await producer.send(TOPIC, b"y" * MESSAGE_BYTES) for _ in range(1_000)]
+                for delivery in sent:
+                    await delivery
+                    acknowledged += 1
     return acknowledged
 
 

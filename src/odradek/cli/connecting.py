@@ -17,6 +17,7 @@ __all__ = [
     "CommandError",
     "add_connection_arguments",
     "add_json_argument",
+    "client_settings",
     "explain",
     "find_topic",
     "parse_pairs",
@@ -122,6 +123,21 @@ def report_errors(command: str, errors: "Iterable[ApiError]") -> int:
         print_error(command, explain(error))
         code = 1
     return code
+
+
+def client_settings(client: "Client") -> dict[str, object]:
+    """Settings under Kafka's names for another client of the same cluster."""
+    options = client.options
+    return {
+        "bootstrap.servers": [
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            for host, port in options.bootstrap
+        ],
+        "client.id": options.client_id,
+        "request.timeout.ms": options.request_timeout_ms,
+        "default.api.timeout.ms": options.api_timeout_ms,
+        "security.protocol": "PLAINTEXT" if options.tls is None else "SSL",
+    }
 
 
 async def find_topic(client: "Client", name: str, *, create: bool = False) -> "TopicView":

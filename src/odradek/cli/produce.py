@@ -2,12 +2,14 @@
 
 import argparse
 import sys
+from collections import deque
 from typing import TYPE_CHECKING
 
 from odradek.cli.connecting import (
     CommandError,
     add_connection_arguments,
     add_json_argument,
+    client_settings,
     find_topic,
     parse_pairs,
     run_with_client,
@@ -15,9 +17,16 @@ from odradek.cli.connecting import (
 from odradek.cli.output import print_json
 
 if TYPE_CHECKING:
-    from odradek.client import Client, Produced, ProducerOptions, ProducerRecord
+    from odradek.client import Client
+    from odradek.client.producer import Delivery
 
 __all__ = ["add_arguments", "run"]
+
+# Lines come in large pieces: large batches take fewer requests.
+_BATCH_BYTES = 128 * 1024
+_LINGER_MS = 5
+# Messages that may be on their way while more lines are read.
+_MAX_UNKNOWN = 100_000
 
 _DESCRIPTION = """\
 Sends every line of standard input as a message and returns when all are acknowledged. Bytes are
@@ -82,62 +91,78 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _produce(client: "Client", arguments: argparse.Namespace) -> int:
     from odradek.cli.lines import read_lines
-    from odradek.client import Producer
+    from odradek.client.producer import Producer, RoundRobinPartitioner
 
-    make = _LineParser(arguments)
+    parser = _LineParser(arguments)
     await find_topic(client, arguments.topic, create=True)
-    producer = Producer(client, arguments.topic, _producer_options(arguments))
     summary = _Summary(arguments)
-    async for lines in read_lines(sys.stdin.fileno()):
-        records = [make.record(line) for line in lines]
-        # A line that could not be read ends the command, but those before it are sent.
-        for produced in await producer.send([one for one in records if one is not None]):
-            summary.add(produced)
-        if make.failure is not None:
-            raise CommandError(make.failure)
-    await producer.flush()
+    settings = client_settings(client) | _producer_settings(arguments)
+    # What fails is told by the summary, which asks every delivery.
+    producer = Producer(
+        settings,
+        partitioner=RoundRobinPartitioner(keeps_keys=True),
+        on_error=lambda _failed: None,
+        ssl_context=client.options.tls,
+    )
+    async with producer:
+        async for lines in read_lines(sys.stdin.fileno()):
+            for line in lines:
+                if not parser.parse(line):
+                    break
+                summary.add(
+                    await producer.send(
+                        arguments.topic,
+                        parser.value,
+                        parser.key,
+                        parser.headers,
+                        arguments.partition,
+                    )
+                )
+            await summary.catch_up(_MAX_UNKNOWN)
+            # A line that could not be read ends the command, but those before it are sent.
+            if parser.failure is not None:
+                break
+        await producer.flush()
+        await summary.catch_up(0)
+    if parser.failure is not None:
+        raise CommandError(parser.failure)
     summary.finish()
     return 0
 
 
 class _LineParser:
-    """Makes messages of lines until one has no key."""
+    """Makes messages of lines until one has no key; the last one is in `key` and `value`."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         headers = parse_pairs("--header", arguments.header).items()
-        self._headers = tuple((key, value.encode()) for key, value in headers)
+        self.headers = tuple((key, value.encode()) for key, value in headers)
         separator = arguments.key_separator
         if separator == "":
             raise CommandError("--key-separator must not be empty")
         self._separator = _unescape(separator).encode() if separator is not None else None
         marker = arguments.null_marker
         self._null = marker.encode() if marker is not None else None
-        self._partition = arguments.partition
         self._line_number = 0
+        self.key: bytes | None = None
+        self.value: bytes | None = None
         self.failure: str | None = None
 
-    def record(self, line: bytes) -> "ProducerRecord | None":
-        """The message of a line; None from the first one on that has no key."""
-        from odradek.client import ProducerRecord
-
+    def parse(self, line: bytes) -> bool:
+        """Read a line; False if it has no key."""
         self._line_number += 1
         key: bytes | None = None
         value: bytes | None = line
         if self._separator is not None:
             key, separator, value = line.partition(self._separator)
-            if not separator and self.failure is None:
+            if not separator:
                 self.failure = (
                     f"line {self._line_number} has no key: "
                     f"it does not contain {self._separator.decode()!r}"
                 )
-        if self.failure is not None:
-            return None
-        return ProducerRecord(
-            value=None if value == self._null else value,
-            key=None if key == self._null else key,
-            headers=self._headers,
-            partition=self._partition,
-        )
+                return False
+        self.value = None if value == self._null else value
+        self.key = None if key == self._null else key
+        return True
 
 
 class _Summary:
@@ -147,14 +172,25 @@ class _Summary:
         self._arguments = arguments
         self._counts: dict[int, int] = {}
         self._last_offsets: dict[int, int] = {}
+        self._unknown: deque[Delivery] = deque()  # Sent, and not counted yet.
         # Progress is for whoever pipes a file into it; who types sees what was typed.
         self._shows_progress = sys.stderr.isatty() and not sys.stdin.isatty()
 
-    def add(self, produced: "Produced") -> None:
-        partition = produced.partition
-        self._counts[partition] = self._counts.get(partition, 0) + produced.record_count
-        if produced.base_offset >= 0:
-            self._last_offsets[partition] = produced.base_offset + produced.record_count - 1
+    def add(self, delivery: "Delivery") -> None:
+        self._unknown.append(delivery)
+
+    async def catch_up(self, most_unknown: int) -> None:
+        """Count what has arrived, and wait until no more than so many have not.
+
+        Raises:
+            OdradekError: why one could not be delivered.
+        """
+        while self._unknown and (len(self._unknown) > most_unknown or self._unknown[0].done()):
+            arrived = await self._unknown.popleft()
+            partition = arrived.partition
+            self._counts[partition] = self._counts.get(partition, 0) + 1
+            if arrived.offset >= 0:
+                self._last_offsets[partition] = arrived.offset
         if self._shows_progress:
             print(f"\r{sum(self._counts.values()):,} messages", end="", file=sys.stderr, flush=True)
 
@@ -178,17 +214,16 @@ class _Summary:
             )
 
 
-def _producer_options(arguments: argparse.Namespace) -> "ProducerOptions":
-    from odradek.client import ACKS_ALL, ProducerOptions
-    from odradek.records.compression import Codec
-
+def _producer_settings(arguments: argparse.Namespace) -> dict[str, object]:
     timeout_ms = max(int(arguments.request_timeout * 1000), 1)
-    return ProducerOptions(
-        acks=ACKS_ALL if arguments.acks == "all" else int(arguments.acks),
-        codec=Codec[arguments.compression.upper()],
-        delivery_timeout_ms=timeout_ms,
-        request_timeout_ms=timeout_ms,
-    )
+    return {
+        "acks": arguments.acks,
+        "batch.size": _BATCH_BYTES,
+        "compression.type": arguments.compression,
+        "linger.ms": _LINGER_MS,
+        "max.block.ms": timeout_ms,
+        "delivery.timeout.ms": timeout_ms + _LINGER_MS,
+    }
 
 
 def _unescape(text: str) -> str:

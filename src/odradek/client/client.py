@@ -309,6 +309,15 @@ class Client:
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
             ) from None
+        except CallTimeoutError as error:
+            cause = error.__cause__
+            if not isinstance(cause, ApiError):
+                raise
+            if cause.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise ApiError(
+                cause.code, f"topic {name!r} does not exist, after {deadline.timeout_ms} ms"
+            ) from None
 
     async def topics(
         self, names: Collection[str] | None = None, deadline: Deadline | None = None

@@ -31,12 +31,14 @@ from odradek.records.batch import (
     increment_sequence,
 )
 from odradek.records.builder import build_batch
+from odradek.records.codec import estimate_record_size
 from odradek.records.compression import Codec
 from odradek.records.gathering import Gathering
 
 __all__ = ["MAX_UNANSWERED", "NO_SEQUENCE", "Batch", "PartitionQueue"]
 
 NO_SEQUENCE: Final = -1
+_NO_LIMIT: Final = 2**62
 # Brokers remember the last five batches of a producer.
 MAX_UNANSWERED: Final = 5
 
@@ -109,10 +111,11 @@ class Batch(Outcome):
             (whole[:middle], self.memory_bytes // 2),
             (whole[middle:], (self.memory_bytes + 1) // 2),
         ):
-            records = Gathering(HEADER_SIZE, self.records.size)
+            records = Gathering(HEADER_SIZE, _NO_LIMIT)
             for timestamp, key, value, headers in part:
-                # Each as large as the average: nobody looks at one of a closed batch.
-                records.add(timestamp, key, value, headers, self.records.size // self.record_count)
+                size = estimate_record_size(key, value, headers)
+                index = records.add(timestamp, key, value, headers, size)
+                assert index >= 0, "there is no limit"
             half = Batch(
                 self.owner,
                 self.queue,

@@ -14,7 +14,7 @@ from itertools import accumulate
 from random import Random
 from typing import Protocol
 
-from odradek.client.partitioner import RoundRobin
+from odradek.client.partitioner import RoundRobin, partition_of_key
 from odradek.client.producer.batch import PartitionQueue
 
 __all__ = ["Partitioner", "RoundRobinPartitioner", "choose_queue"]
@@ -31,18 +31,26 @@ class Partitioner(Protocol):
 
 
 class RoundRobinPartitioner:
-    """Every record to the next partition, whatever its key."""
+    """Every record to the next partition of its topic.
 
-    def __init__(self) -> None:
+    Args:
+        keeps_keys: Whether records with a key go where the key says instead. Kafka's of the same
+            name does not ask for keys.
+    """
+
+    def __init__(self, *, keeps_keys: bool = False) -> None:
+        self._keeps_keys = keeps_keys
         self._turns: dict[str, RoundRobin] = {}
 
     def __call__(
         self,
         topic: str,
-        key: bytes | None,  # noqa: ARG002 - as every partitioner is called
-        value: bytes | None,  # noqa: ARG002
+        key: bytes | None,
+        value: bytes | None,  # noqa: ARG002 - as every partitioner is called
         partition_count: int,
     ) -> int:
+        if key is not None and self._keeps_keys:
+            return partition_of_key(key, partition_count)
         turns = self._turns.get(topic)
         if turns is None:
             turns = self._turns.setdefault(topic, RoundRobin())

@@ -295,11 +295,12 @@ class Sender:
         """Give a queue whose numbers are broken another epoch, or ask for another id."""
         if self._producer_id < 0:
             return False
-        if self._producer_epoch >= _MAX_EPOCH:
-            self._producer_id = -1
-            self._ask_id()
-            return False
-        self._producer_epoch += 1
+        if (queue.producer_id, queue.producer_epoch) == (self._producer_id, self._producer_epoch):
+            if self._producer_epoch >= _MAX_EPOCH:
+                self._producer_id = -1
+                self._ask_id()
+                return False
+            self._producer_epoch += 1
         _log.info(
             "%s-%d: begins anew with producer epoch %d",
             queue.topic,
