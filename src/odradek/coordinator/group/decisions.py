@@ -9,9 +9,9 @@ Rules between the functions of this package and the driver that calls them:
    outcome to `writes.complete_write`, which returns the next decision.
 3. `Decision.replies` may be sent at once: an answer that has to wait for a record is not in it
    before that record is written.
-4. `Decision.timers` are only ever added. A timer that rings too early finds the deadline moved and
-   is armed anew; one that is not needed any more finds nothing to do. So a heartbeat, which moves
-   a deadline, touches no timer.
+4. `Decision.timers` are only ever added. A timer that rings before its deadline, because that was
+   moved or the clock went back, is armed anew; one that is not needed any more finds nothing to do.
+   So a heartbeat, which moves a deadline, touches no timer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,8 +63,9 @@ class TimerKind(Enum):
     SYNC = "sync"  # Members had time enough to fetch their assignment.
 
 
-# The second is the member id, for the two kinds that have one.
-TimerKey: TypeAlias = tuple[TimerKind, str]
+# What for, the member id where there is one, and when it should ring: that tells the timer that
+# counts from one that was armed before it. A clock may go back between arming and ringing.
+TimerKey: TypeAlias = tuple[TimerKind, str, int]
 
 
 class JoinRequest(NamedTuple):

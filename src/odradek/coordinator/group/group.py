@@ -255,7 +255,8 @@ class Group:
         member.deadline_ms = deadline_ms
         if member.timer_due_ms is None or deadline_ms < member.timer_due_ms:
             member.timer_due_ms = deadline_ms
-            decision.timers.append(((TimerKind.SESSION, member.member_id), deadline_ms))
+            key = (TimerKind.SESSION, member.member_id, deadline_ms)
+            decision.timers.append((key, deadline_ms))
 
     def discard_pending_sync(self, member_id: str) -> None:
         """A member has synced, or is gone; after the last one nobody is late any more."""

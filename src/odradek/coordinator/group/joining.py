@@ -157,7 +157,7 @@ def _join_without_id(
             del group.pending_members[next(iter(group.pending_members))]
         due_ms = now.timer_ms + request.session_timeout_ms
         group.pending_members[member_id] = due_ms
-        decision.timers.append(((TimerKind.PENDING, member_id), due_ms))
+        decision.timers.append(((TimerKind.PENDING, member_id, due_ms), due_ms))
         decision.replies.append((ticket, refuse(member_id, ErrorCode.MEMBER_ID_REQUIRED)))
     else:
         _add_member(group, request, member_id, ticket, now, decision)

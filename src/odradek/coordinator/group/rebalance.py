@@ -18,7 +18,6 @@ rebalance timeout is dropped, or a leader that is alive and idle would hold up i
 """
 
 import logging
-from typing import Final
 
 from odradek.coordinator.group.decisions import (
     Decision,
@@ -26,7 +25,6 @@ from odradek.coordinator.group.decisions import (
     JoinReply,
     Now,
     SyncReply,
-    TimerKey,
     TimerKind,
     WriteKind,
 )
@@ -37,8 +35,6 @@ from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
 
 __all__ = [
-    "JOIN_TIMER",
-    "SYNC_TIMER",
     "current_generation",
     "handle_departures",
     "maybe_complete_join",
@@ -48,9 +44,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-
-JOIN_TIMER: Final[TimerKey] = (TimerKind.JOIN, "")
-SYNC_TIMER: Final[TimerKey] = (TimerKind.SYNC, "")
 
 
 def maybe_prepare_rebalance(group: Group, why: str, now: Now, decision: Decision) -> bool:
@@ -98,10 +91,10 @@ def handle_departures(group: Group, why: str, now: Now, decision: Decision) -> N
         maybe_complete_join(group, now, decision)
 
 
-def on_join_timer(group: Group, now: Now, decision: Decision) -> None:
+def on_join_timer(group: Group, due_ms: int, now: Now, decision: Decision) -> None:
     """The joining may have taken long enough."""
-    if group.join_timer_due_ms is None or now.timer_ms < group.join_timer_due_ms:
-        return  # A later one was armed since.
+    if due_ms != group.join_timer_due_ms:
+        return  # Not the one that counts.
     group.join_timer_due_ms = None
     if group.state is not GroupState.PREPARING_REBALANCE or group.join_deadline_ms is None:
         return
@@ -116,10 +109,10 @@ def on_join_timer(group: Group, now: Now, decision: Decision) -> None:
         _complete_join(group, now, decision)
 
 
-def on_sync_timer(group: Group, now: Now, decision: Decision) -> None:
+def on_sync_timer(group: Group, due_ms: int, now: Now, decision: Decision) -> None:
     """Members may have been too slow to sync."""
-    if group.sync_timer_due_ms is None or now.timer_ms < group.sync_timer_due_ms:
-        return
+    if due_ms != group.sync_timer_due_ms:
+        return  # Not the one that counts.
     group.sync_timer_due_ms = None
     if group.sync_deadline_ms is None:
         return
@@ -190,11 +183,11 @@ def _arm_join(group: Group, deadline_ms: int, decision: Decision) -> None:
     group.join_deadline_ms = deadline_ms
     if group.join_timer_due_ms is None or deadline_ms < group.join_timer_due_ms:
         group.join_timer_due_ms = deadline_ms
-        decision.timers.append((JOIN_TIMER, deadline_ms))
+        decision.timers.append(((TimerKind.JOIN, "", deadline_ms), deadline_ms))
 
 
 def _arm_sync(group: Group, deadline_ms: int, decision: Decision) -> None:
     group.sync_deadline_ms = deadline_ms
     if group.sync_timer_due_ms is None or deadline_ms < group.sync_timer_due_ms:
         group.sync_timer_due_ms = deadline_ms
-        decision.timers.append((SYNC_TIMER, deadline_ms))
+        decision.timers.append(((TimerKind.SYNC, "", deadline_ms), deadline_ms))

@@ -57,19 +57,16 @@ def on_timer(group: Group, key: TimerKey, now: Now) -> Decision:
     decision = Decision()
     if group.is_dead:
         return decision
-    kind, member_id = key
+    kind, member_id, due_ms = key
     match kind:
         case TimerKind.SESSION:
-            _on_session_timer(group, member_id, now, decision)
+            _on_session_timer(group, member_id, due_ms, now, decision)
         case TimerKind.PENDING:
-            due_ms = group.pending_members.get(member_id)
-            if due_ms is not None and due_ms <= now.timer_ms:
-                del group.pending_members[member_id]
-                maybe_complete_join(group, now, decision)
+            _on_pending_timer(group, member_id, now, decision)
         case TimerKind.JOIN:
-            on_join_timer(group, now, decision)
+            on_join_timer(group, due_ms, now, decision)
         case TimerKind.SYNC:
-            on_sync_timer(group, now, decision)
+            on_sync_timer(group, due_ms, now, decision)
     return decision
 
 
@@ -104,10 +101,23 @@ def unload(group: Group, now: Now) -> Decision:
     return decision
 
 
-def _on_session_timer(group: Group, member_id: str, now: Now, decision: Decision) -> None:
+def _on_pending_timer(group: Group, member_id: str, now: Now, decision: Decision) -> None:
+    due_ms = group.pending_members.get(member_id)
+    if due_ms is None:
+        return
+    if now.timer_ms < due_ms:
+        decision.timers.append(((TimerKind.PENDING, member_id, due_ms), due_ms))
+        return
+    del group.pending_members[member_id]
+    maybe_complete_join(group, now, decision)
+
+
+def _on_session_timer(
+    group: Group, member_id: str, due_ms: int, now: Now, decision: Decision
+) -> None:
     member = group.members.get(member_id)
-    if member is None or member.timer_due_ms is None or now.timer_ms < member.timer_due_ms:
-        return  # Gone, or a later one was armed since.
+    if member is None or due_ms != member.timer_due_ms:
+        return  # Gone, or not the timer that counts.
     member.timer_due_ms = None
     if now.timer_ms < member.deadline_ms:
         group.arm_session(member, member.deadline_ms, decision)

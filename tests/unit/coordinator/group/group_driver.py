@@ -22,6 +22,7 @@ from odradek.coordinator.group.decisions import (
     SyncReply,
     SyncRequest,
     TimerKey,
+    TimerKind,
 )
 from odradek.coordinator.group.group import Group
 from odradek.coordinator.group.replay import Replay
@@ -161,6 +162,13 @@ class GroupDriver:
             self.timer_ms = max(self.timer_ms, due_ms)
             self.carry_out(sessions.on_timer(self.group, key, self.now))
         self.timer_ms = end_ms
+
+    def ring_all_early(self) -> set[TimerKind]:
+        """Let every timer ring now, though its time has not come; what kinds there were."""
+        timers, self._timers = self._timers, []
+        for _, _, key in timers:
+            self.carry_out(sessions.on_timer(self.group, key, self.now))
+        return {key[0] for _, _, key in timers}
 
     def carry_out(self, decision: Decision) -> None:
         for ticket, reply in decision.replies:

@@ -290,7 +290,37 @@ def test_a_timer_that_nobody_waits_for_does_nothing(kind: TimerKind) -> None:
     ids = driver.make_stable(2)
     before = (driver.group.state, driver.group.generation_id, list(driver.group.members))
     for member_id in (*ids, "", "gone"):
-        decision = sessions.on_timer(driver.group, (kind, member_id), driver.now)
-        assert (decision.replies, decision.write) == ([], None)
+        for due_ms in (0, driver.timer_ms, 1 << 40):
+            decision = sessions.on_timer(driver.group, (kind, member_id, due_ms), driver.now)
+            assert (decision.replies, decision.write, decision.timers) == ([], None, [])
     after = (driver.group.state, driver.group.generation_id, list(driver.group.members))
     assert before == after
+
+
+def test_a_timer_that_rings_early_rings_again() -> None:
+    """The clock of deadlines goes back when the loop stood still; no timer may be lost by that."""
+    driver = GroupDriver()
+    driver.join(session_timeout_ms=7_000)
+    driver.join_twice()
+    assert driver.ring_all_early() == {TimerKind.PENDING, TimerKind.SESSION, TimerKind.JOIN}
+    driver.advance(6_000)
+    assert driver.state() is GroupState.COMPLETING_REBALANCE
+    assert driver.ring_all_early() == {TimerKind.PENDING, TimerKind.SESSION, TimerKind.SYNC}
+    driver.advance(4_000)
+    assert driver.group.pending_members == {}
+    (member_id,) = driver.group.members
+    for _ in range(19):
+        driver.heartbeat(member_id)
+        driver.advance(3_000)
+    assert driver.state() is GroupState.EMPTY  # It never synced.
+
+
+def test_a_session_timer_that_rings_early_still_ends_the_session() -> None:
+    driver = GroupDriver()
+    driver.make_stable(2)
+    driver.advance(5_000)
+    driver.ring_all_early()
+    driver.advance(4_999)
+    assert len(driver.group.members) == 2
+    driver.advance(1)
+    assert driver.group.members == {}
