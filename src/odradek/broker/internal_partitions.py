@@ -28,6 +28,12 @@ class InternalPartitions:
         self._timeout_ms = timeout_ms
         self._required_acks = required_acks
 
+    def try_append(self, partition: int, batch: bytearray) -> tuple[ErrorCode, int] | None:
+        """Appends a batch if no other replica has to be waited for: (error, first offset)."""
+        tp = TopicPartition(self._topic, partition)
+        result = self._replicas.append_alone(tp, batch, AppendOrigin.COORDINATOR)
+        return None if result is None else result[:2]
+
     def append(
         self, partition: int, batch: bytearray, respond: Callable[[ErrorCode, int], None]
     ) -> None:

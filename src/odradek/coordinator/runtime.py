@@ -46,6 +46,13 @@ _MAX_READ_BYTES: Final = 1 << 20  # What the page cache gives within a fraction 
 class PartitionWriter(Protocol):
     """Writes to the partitions of an internal topic that this broker leads."""
 
+    def try_append(self, partition: int, batch: bytearray) -> tuple[ErrorCode, int] | None:
+        """Appends a batch if no other replica has to be waited for: (error, first offset).
+
+        None, with nothing done, if `append` has to be used.
+        """
+        ...
+
     def append(
         self, partition: int, batch: bytearray, respond: Callable[[ErrorCode, int], None]
     ) -> None:

@@ -232,6 +232,23 @@ class ReplicaManager:
             if is_outermost:
                 self._check_waiting()
 
+    def append_alone(
+        self, tp: TopicPartition, records: Buffer, origin: AppendOrigin
+    ) -> ProduceResult | None:
+        """`append_records` with acks=all for one partition that has no other replica, at once.
+
+        None, with nothing done, if there may be somebody to wait for.
+        """
+        partition = self._hosted.get(tp)
+        if partition is None or partition.followers or not partition.is_leader:
+            return None
+        is_outermost, self._is_busy = not self._is_busy, True
+        try:
+            return self._append(tp, records, origin, -1, {})
+        finally:
+            if is_outermost:
+                self._check_waiting()
+
     def _refuse_internal(self, tp: TopicPartition) -> ProduceResult:
         partition = self._hosted.get(tp)
         (self.stats.all_topics if partition is None else partition.stats).count_refused()

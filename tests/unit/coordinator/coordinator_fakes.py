@@ -41,6 +41,13 @@ class MemoryTopic:
         self.batches.setdefault(partition, [])
         self.ends.setdefault(partition, 0)
 
+    def try_append(self, partition: int, batch: bytearray) -> tuple[ErrorCode, int] | None:
+        if self.is_held:
+            return None
+        if self.error is not ErrorCode.NONE:
+            return self.error, -1
+        return ErrorCode.NONE, self.store(partition, batch)
+
     def append(
         self, partition: int, batch: bytearray, respond: Callable[[ErrorCode, int], None]
     ) -> None:

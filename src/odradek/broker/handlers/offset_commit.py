@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.context import BrokerContext, request_throttle_ms
+from odradek.coordinator.group.service import Rejected
 from odradek.errors import ErrorCode
 from odradek.network.request import Request, Response, SendResponse
 from odradek.protocol.headers import encode_response_header
@@ -23,7 +24,7 @@ _Topics: TypeAlias = Sequence[tuple[str, list[CommittedPartition]]]
 _Refused: TypeAlias = Mapping[tuple[str, int], ErrorCode]
 
 
-def handle_offset_commit(request: Request, context: BrokerContext) -> None:
+def handle_offset_commit(request: Request, context: BrokerContext) -> Response | None:
     """Answers when the offsets are on every replica in sync."""
     version = request.header.api_version
     view = parse_offset_commit_request(request.payload, request.body_offset, version)
@@ -32,8 +33,7 @@ def handle_offset_commit(request: Request, context: BrokerContext) -> None:
         request, Operation.READ, ResourceType.GROUP, view.group_id
     ):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        context.send(_answer(request, asked, error, None, context))
-        return
+        return _answer(request, asked, error, None, context)
     refused = _find_refused(request, asked, context)
     if refused:
         kept = [
@@ -42,17 +42,19 @@ def handle_offset_commit(request: Request, context: BrokerContext) -> None:
         ]
         view = view._replace(topics=[(topic, rows) for topic, rows in kept if rows])
     if not view.topics:
-        context.send(_answer(request, asked, _NONE, refused, context))
-        return
+        return _answer(request, asked, _NONE, refused, context)
 
-    def answer(error: ErrorCode, too_large: set[tuple[str, int]] | None) -> None:
+    def answer(error: ErrorCode, too_large: Rejected) -> None:
+        context.send(respond(error, too_large))
+
+    def respond(error: ErrorCode, too_large: Rejected) -> Response:
+        errors: _Refused | None = refused
         if too_large:
-            errors: _Refused = {**dict.fromkeys(too_large, _TOO_LARGE), **(refused or {})}
-            context.send(_answer(request, asked, error, errors, context))
-        else:
-            context.send(_answer(request, asked, error, refused, context))
+            errors = {**dict.fromkeys(too_large, _TOO_LARGE), **(refused or {})}
+        return _answer(request, asked, error, errors, context)
 
-    context.groups.service.commit(view, version, answer)
+    outcome = context.groups.service.commit(view, version, answer)
+    return None if outcome is None else respond(*outcome)
 
 
 def _find_refused(

@@ -33,6 +33,7 @@ from odradek.coordinator.group.decisions import (
 from odradek.coordinator.group.group import Group
 from odradek.coordinator.group.metrics import GroupMetrics
 from odradek.coordinator.group.offsets import (
+    CommitWrite,
     apply_commit,
     build_commit,
     check_commit,
@@ -47,15 +48,17 @@ from odradek.protocol.hot.offset_commit import OffsetCommitView
 from odradek.purgatory.timer import Timer
 from odradek.purgatory.timing_wheel import TimerTask
 
-__all__ = ["CommitAnswer", "GroupService"]
+__all__ = ["CommitAnswer", "GroupService", "Rejected"]
 
 _log = logging.getLogger(__name__)
 
 _NONE: Final = ErrorCode.NONE
 _FIRST_GROUP_ID_NOT_FOUND_VERSION: Final = 9  # Of OffsetCommit.
 
-# Gets the error of all partitions of a commit, and those whose metadata was too large.
-CommitAnswer: TypeAlias = Callable[[ErrorCode, "set[tuple[str, int]] | None"], None]
+# Partitions whose metadata was too large.
+Rejected: TypeAlias = set[tuple[str, int]] | None
+# Gets the error of all partitions of a commit but the rejected ones.
+CommitAnswer: TypeAlias = Callable[[ErrorCode, Rejected], None]
 
 
 class _GroupTimer(TimerTask):
@@ -188,21 +191,24 @@ class GroupService:
 
     # Offsets
 
-    def commit(self, view: OffsetCommitView, version: int, answer: CommitAnswer) -> None:
-        """OffsetCommit; answered when the offsets are in the log, on every replica in sync."""
+    def commit(
+        self, view: OffsetCommitView, version: int, answer: CommitAnswer
+    ) -> tuple[ErrorCode, Rejected] | None:
+        """OffsetCommit; done when the offsets are in the log, on every replica in sync.
+
+        Returns what `answer` would be given, if that is known at once; None if it comes later.
+        """
         group = self._groups.get(view.group_id)
         if group is None:
             error, group = self._find_for_commit(view, version)
             if group is None:
-                answer(error, None)
-                return
+                return error, None
         clock = self._clock
         error = check_commit(
             group, view.member_id, view.generation_id, view.group_instance_id, clock.monotonic_ms()
         )
         if error is not _NONE:
-            answer(error, None)
-            return
+            return error, None
         if self.forget_first is not None:
             self.forget_first(group, [topic for topic, _ in view.topics])
         wall_ms = clock.now_ms()
@@ -214,23 +220,32 @@ class GroupService:
             expire_ms=-1 if retention_ms < 0 else wall_ms + retention_ms,
         )
         if write is None:
-            answer(ErrorCode.OFFSET_METADATA_TOO_LARGE, None)
-            return
-        metrics = self._metrics
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE, None
+        if not self._config.compression_codec and self._config.commit_required_acks == -1:
+            outcome = self._writer.try_append(group.partition, write.batch)
+            if outcome is not None:
+                return self._complete_commit(group, write, *outcome), write.rejected
+        self._commit_later(group, write, answer)
+        return None
 
+    def _commit_later(self, group: Group, write: CommitWrite, answer: CommitAnswer) -> None:
         def on_appended(error: ErrorCode, base_offset: int) -> None:
-            if error is _NONE:
-                metrics.commits.count += write.count
-                apply_commit(group, write, base_offset)
-                answer(_NONE, write.rejected)
-            else:
-                fail_commit(group, write)
-                answer(map_commit_error(error), write.rejected)
+            answer(self._complete_commit(group, write, error, base_offset), write.rejected)
 
         if self._config.compression_codec:
             self.append_records(group.partition, write.records(), on_appended)
         else:
             self._writer.append(group.partition, write.batch, on_appended)
+
+    def _complete_commit(
+        self, group: Group, write: CommitWrite, error: ErrorCode, base_offset: int
+    ) -> ErrorCode:
+        if error is _NONE:
+            self._metrics.commits.count += write.count
+            apply_commit(group, write, base_offset)
+            return _NONE
+        fail_commit(group, write)
+        return map_commit_error(error)
 
     def _find_for_commit(
         self, view: OffsetCommitView, version: int

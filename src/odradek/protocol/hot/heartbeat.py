@@ -1,6 +1,7 @@
 """Heartbeat: read the request, write the response."""
 
 from struct import Struct
+from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from odradek.protocol.hot.border import decoding
@@ -30,6 +31,10 @@ def parse_heartbeat_request(view: memoryview, position: int, version: int) -> He
     Raises:
         DecodeError: the bytes are no such request.
     """
+    if version >= 4:
+        usual = _parse_usual(view, position)
+        if usual is not None:
+            return usual
     read = parse_string if version < 4 else parse_compact_string
     group_id, position = read(view, position, "group_id")
     (generation_id,) = _INT32.unpack_from(view, position)
@@ -45,6 +50,26 @@ def parse_heartbeat_request(view: memoryview, position: int, version: int) -> He
         present(member_id, "member_id", position),
         group_instance_id,
     )
+
+
+def _parse_usual(view: memoryview, position: int) -> HeartbeatView | None:
+    """A flexible request with short strings, no instance id and no tags; None for any other.
+
+    Lengths below 128 are one byte each: the length of a compact string is one less.
+    """
+    data = view[position:].tobytes()
+    try:
+        size = data[0]
+        (generation_id,) = _INT32.unpack_from(data, size)
+        member_at = size + 4
+        member_size = data[member_at]
+    except (IndexError, struct_error):
+        return None
+    end = member_at + member_size
+    if (size | member_size) >= 0x80 or not (size and member_size) or data[end:] != b"\0\0":
+        return None
+    member_id = data[member_at + 1 : end].decode()
+    return HeartbeatView(data[1:size].decode(), generation_id, member_id, None)
 
 
 def encode_heartbeat_response(version: int, error_code: int, throttle_time_ms: int = 0) -> bytes:

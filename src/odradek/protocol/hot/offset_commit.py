@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from struct import Struct
+from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from odradek.protocol.hot.border import decoding
@@ -23,6 +24,9 @@ _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 _PARTITION: Final = Struct(">iq").unpack_from
 _PARTITION_EPOCH: Final = Struct(">iqi").unpack_from
+# Of an answer about one partition: what stands before the topic's name, and behind it.
+_ONE_HEAD: Final = Struct(">iBB").pack
+_ONE_TAIL: Final = Struct(">Bihxxx").pack
 _RESULT: Final = Struct(">ih").pack
 _RESULT_TAGS: Final = Struct(">ihx").pack
 
@@ -50,6 +54,10 @@ def parse_offset_commit_request(view: memoryview, position: int, version: int) -
         DecodeError: the bytes are no such request.
     """
     flexible = version >= 8
+    if flexible:
+        usual = _parse_usual(view, position)
+        if usual is not None:
+            return usual
     read = parse_compact_string if flexible else parse_string
     count_of = parse_compact_count if flexible else parse_count
     group_id, position = read(view, position, "group_id")
@@ -99,6 +107,53 @@ def parse_offset_commit_request(view: memoryview, position: int, version: int) -
     )
 
 
+def _parse_usual(view: memoryview, position: int) -> OffsetCommitView | None:
+    """A flexible request for one partition, with short strings and no tags; None for any other.
+
+    Lengths below 128 are one byte each: the length of a compact string is one less.
+    """
+    data = view[position:].tobytes()
+    try:
+        size = data[0]
+        group_id, at = data[1:size], size
+        (generation_id,) = _INT32.unpack_from(data, at)
+        at += 4
+        member_size = data[at]
+        member_id = data[at + 1 : at + member_size]
+        at += member_size
+        instance_size = data[at]
+        at += instance_size or 1
+        instance_id = data[at - instance_size + 1 : at]
+        topic_count = data[at]
+        name_size = data[at + 1]
+        name = data[at + 2 : at + 1 + name_size]
+        at += 1 + name_size
+        partition_count = data[at]
+        partition, offset, leader_epoch = _PARTITION_EPOCH(data, at + 1)
+        at += 17
+        metadata_size = data[at]
+        at += metadata_size or 1
+        if (
+            (size | member_size | instance_size | name_size | metadata_size) >= 0x80
+            or not (size and member_size and name_size)
+            or topic_count != 2
+            or partition_count != 2
+            or data[at:] != b"\0\0\0"
+        ):
+            return None
+    except (IndexError, struct_error):
+        return None
+    metadata = data[at - metadata_size + 1 : at].decode() if metadata_size else None
+    return OffsetCommitView(
+        group_id.decode(),
+        generation_id,
+        member_id.decode(),
+        instance_id.decode() if instance_size else None,
+        -1,
+        [(name.decode(), [(partition, offset, leader_epoch, metadata)])],
+    )
+
+
 def encode_offset_commit_response(
     version: int,
     topics: Sequence[tuple[str, Sequence[tuple[int, int]]]],
@@ -106,6 +161,12 @@ def encode_offset_commit_response(
     throttle_time_ms: int = 0,
 ) -> bytes:
     """Write the body of an OffsetCommit response; `topics` holds (name, (partition, error)s)."""
+    if version >= 8 and len(topics) == 1 and len(topics[0][1]) == 1:
+        name, results = topics[0]
+        encoded = name.encode()
+        if len(encoded) < 0x7F:
+            head = _ONE_HEAD(throttle_time_ms, 2, len(encoded) + 1)
+            return head + encoded + _ONE_TAIL(2, *results[0])
     out = [_INT32.pack(throttle_time_ms)] if version >= 3 else []
     if version < 8:
         out.append(_INT32.pack(len(topics)))
