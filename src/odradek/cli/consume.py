@@ -1,12 +1,11 @@
 """`odradek consume`: prints the messages of a topic."""
 
 import argparse
-import base64
-import json
+import logging
 import re
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from odradek.cli.connecting import (
     CommandError,
@@ -14,20 +13,22 @@ from odradek.cli.connecting import (
     find_topic,
     run_with_client,
 )
+from odradek.cli.messages import FORMATS, make_printer
 from odradek.cli.output import print_error
 
 if TYPE_CHECKING:
     from odradek.client import Client, TopicView
-    from odradek.errors import ApiError
+    from odradek.client.consumer.consumer import Consumer
     from odradek.model import TopicPartition
-    from odradek.records.record import Record
+    from odradek.records.codec import ConsumerRecord
 
 __all__ = ["add_arguments", "run"]
 
 _DESCRIPTION = """\
 Prints messages as they arrive, until --max-messages, --timeout or Ctrl-C. Without --from-beginning
 or --offset it begins with the messages that arrive from now on. It belongs to no consumer group and
-commits nothing. Within a partition messages come in order; between partitions there is none.
+commits nothing, unless --group is given: then it begins where the group is, and commits what was
+shown. Within a partition messages come in order; between partitions there is none.
 """
 
 _EXAMPLES = """\
@@ -35,10 +36,13 @@ examples:
   odradek consume orders --from-beginning --timeout 2
   odradek consume orders --partition 0 --offset -5     # the last five, then new ones
   odradek consume orders --partition 0 --offset 1200 --max-messages 1 --json
+  odradek consume orders --group billing --from-beginning
+  odradek consume __consumer_offsets --from-beginning --format offsets --timeout 2
 """
 
 # The longest wait before the time without messages is looked at again.
 _POLL_MS = 1_000
+_MAX_RECORDS = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only this partition; may be repeated",
     )
+    parser.add_argument("--group", metavar="GROUP", help="read as a member of a consumer group")
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help="whether messages of open and aborted transactions are shown (default: they are)",
+    )
     parser.add_argument(
         "--max-messages", type=_count, metavar="N", help="end after this many messages"
     )
@@ -78,10 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("value", "key-value", "json"),
+        choices=FORMATS,
         default="value",
         help="value: the bytes of the value and a line end (default); key-value: key, separator, "
-        "value; json: an object per line, with everything",
+        "value; json: an object per line, with everything; offsets, group-metadata: what "
+        "__consumer_offsets holds, as Kafka's formatters show it",
     )
     parser.add_argument(
         "--json",
@@ -110,40 +122,115 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the messages."""
     if arguments.offset is not None and arguments.partition is None:
         arguments.refuse("--offset needs --partition: offsets differ between partitions")
+    if arguments.group is not None and arguments.partition is not None:
+        arguments.refuse("--partition cannot go with --group: the group assigns partitions")
     return run_with_client("consume", arguments, lambda client: _consume(client, arguments))
 
 
 async def _consume(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client import Fetcher
+    from odradek.client.consumer.consumer import Consumer
 
     topic = await find_topic(client, arguments.topic)
-    partitions = _chosen_partitions(topic, arguments.partition)
-    place = "earliest" if arguments.from_beginning else arguments.offset or "latest"
-    positions = await _start_positions(client, partitions, place)
-    printer = _Printer(arguments, sys.stdout.buffer)
+    logging.getLogger("odradek.client.consumer.fetcher").addHandler(_TroubleHandler())
+    config = {
+        "client.id": client.options.client_id,
+        "bootstrap.servers": [_address(*one) for one in client.options.bootstrap],
+        "request.timeout.ms": client.options.request_timeout_ms,
+        "default.api.timeout.ms": client.options.api_timeout_ms,
+        "isolation.level": arguments.isolation_level,
+        "enable.auto.commit": arguments.group is not None,
+        "allow.auto.create.topics": False,
+        "group.id": arguments.group,
+        "max.poll.records": min(max(arguments.max_messages or _MAX_RECORDS, 1), _MAX_RECORDS),
+        "security.protocol": "PLAINTEXT" if client.options.tls is None else "SSL",
+        # Without a group it begins where it was told, and a position that is gone is looked at.
+        "auto.offset.reset": "none"
+        if arguments.group is None
+        else "earliest"
+        if arguments.from_beginning
+        else "latest",
+    }
+    async with Consumer(config, ssl_context=client.options.tls) as consumer:
+        if arguments.group is not None:
+            await consumer.subscribe([topic.name])
+        else:
+            partitions = _chosen_partitions(topic, arguments.partition)
+            place = "earliest" if arguments.from_beginning else arguments.offset or "latest"
+            positions = await _start_positions(client, partitions, place)
+            await consumer.assign(partitions)
+            for tp, offset in positions.items():
+                await consumer.seek(tp, offset)
+        await _print_messages(client, consumer, arguments)
+    return 0
+
+
+async def _print_messages(
+    client: "Client", consumer: "Consumer", arguments: argparse.Namespace
+) -> None:
+    from odradek.client.consumer import OffsetsOutOfRangeError
+
+    printer = make_printer(arguments, sys.stdout.buffer)
     left = arguments.max_messages
     quiet_ms = None if arguments.timeout is None else int(arguments.timeout * 1000)
-    async with Fetcher(client, positions, on_retry=_note_retry) as fetcher:
-        silence = client.deadline(quiet_ms)
-        while left is None or left > 0:
-            wait_ms = _POLL_MS if quiet_ms is None else min(silence.left_ms(), _POLL_MS)
-            for fetched in await fetcher.poll(wait_ms):
-                if fetched.skipped_count:
-                    print_error(
-                        "consume",
-                        f"{fetched.tp}: {fetched.skipped_count} offsets are deleted already, "
-                        f"going on at {fetcher.position(fetched.tp)}",
-                    )
-                records = fetched.records if left is None else fetched.records[:left]
-                printer.print(fetched.tp, records)
-                if left is not None:
-                    left -= len(records)
-                if records:
-                    silence = client.deadline(quiet_ms)
-            sys.stdout.buffer.flush()
-            if quiet_ms is not None and not silence.left_ms():
-                break
-    return 0
+    silence = client.deadline(quiet_ms)
+    while left is None or left > 0:
+        wait_ms = _POLL_MS if quiet_ms is None else min(silence.left_ms(), _POLL_MS)
+        try:
+            records = await consumer.poll(wait_ms / 1000)
+        except OffsetsOutOfRangeError as error:
+            await _go_on_at_start(client, consumer, error.offsets)
+            continue
+        if left is not None:
+            # What is not printed is not read: a group goes on behind the last message shown.
+            for tp, offset in _first_offsets(records[left:]).items():
+                await consumer.seek(tp, offset)
+            records = records[:left]
+            left -= len(records)
+        printer.print(records)
+        sys.stdout.buffer.flush()
+        if records:
+            silence = client.deadline(quiet_ms)
+        elif quiet_ms is not None and not silence.left_ms():
+            break
+
+
+def _first_offsets(records: "Iterable[ConsumerRecord]") -> dict[tuple[str, int], int]:
+    offsets: dict[tuple[str, int], int] = {}
+    for record in records:
+        offsets.setdefault((record.topic, record.partition), record.offset)
+    return offsets
+
+
+async def _go_on_at_start(
+    client: "Client", consumer: "Consumer", offsets: "Mapping[TopicPartition, int]"
+) -> None:
+    """A position below the log goes on at its start; one above it is an error."""
+    from odradek.client import EARLIEST, LATEST
+    from odradek.errors import OffsetOutOfRangeError
+
+    starts = await _ends(client, list(offsets), EARLIEST)
+    ends = await _ends(client, list(offsets), LATEST)
+    for tp, offset in offsets.items():
+        if offset >= starts[tp]:
+            raise OffsetOutOfRangeError(
+                f"{tp} has offsets {starts[tp]} to {ends[tp]}, {offset} is out of range"
+            )
+        print_error(
+            "consume",
+            f"{tp}: {starts[tp] - offset} offsets are deleted already, going on at {starts[tp]}",
+        )
+        await consumer.seek(tp, starts[tp])
+
+
+class _TroubleHandler(logging.Handler):
+    """Tells people of trouble that is tried again."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print_error("consume", f"{record.getMessage()}; trying again")
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _chosen_partitions(topic: "TopicView", chosen: list[int] | None) -> "list[TopicPartition]":
@@ -188,69 +275,6 @@ async def _ends(
             raise found
         offsets[tp] = found.offset
     return offsets
-
-
-class _Printer:
-    """Writes messages in the chosen format."""
-
-    def __init__(self, arguments: argparse.Namespace, out: BinaryIO) -> None:
-        self._out = out
-        self._null = arguments.null_marker.encode()
-        self._separator = arguments.key_separator.replace("\\t", "\t").encode()
-        self._shows_key = arguments.format == "key-value"
-        self._shows_headers = arguments.headers
-        self._is_json = arguments.format == "json"
-
-    def print(self, tp: "TopicPartition", records: "Iterable[Record]") -> None:
-        if self._is_json:
-            lines = [json.dumps(_json(tp, one), ensure_ascii=False).encode() for one in records]
-        elif not (self._shows_key or self._shows_headers):
-            lines = [self._null if one.value is None else one.value for one in records]
-        else:
-            lines = [self._separator.join(self._columns(one)) for one in records]
-        self._out.writelines(line + b"\n" for line in lines)
-
-    def _columns(self, record: "Record") -> Iterable[bytes]:
-        if self._shows_headers:
-            yield b",".join(
-                name.encode("utf-8", "surrogateescape") + b"=" + self._bytes(content)
-                for name, content in record.headers
-            )
-        if self._shows_key:
-            yield self._bytes(record.key)
-        yield self._bytes(record.value)
-
-    def _bytes(self, content: bytes | None) -> bytes:
-        return self._null if content is None else content
-
-
-def _json(tp: "TopicPartition", record: "Record") -> dict[str, object]:
-    """All of a message. Bytes that are no UTF-8 come as base64, under a name that says so."""
-    return {
-        "topic": tp.topic,
-        "partition": tp.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        **_text("key", record.key),
-        **_text("value", record.value),
-        "headers": [
-            {"key": name.encode("utf-8", "replace").decode(), **_text("value", content)}
-            for name, content in record.headers
-        ],
-    }
-
-
-def _text(name: str, content: bytes | None) -> dict[str, str | None]:
-    if content is None:
-        return {name: None}
-    try:
-        return {name: content.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(content).decode()}
-
-
-def _note_retry(error: "ApiError") -> None:
-    print_error("consume", f"{error}; trying again")
 
 
 def _offset(text: str) -> str:

@@ -21,6 +21,7 @@ COMMANDS = {
     "topics": ("odradek.cli.topics", "create, list, describe, alter and delete topics"),
     "produce": ("odradek.cli.produce", "send lines of standard input as messages"),
     "consume": ("odradek.cli.consume", "print the messages of a topic"),
+    "groups": ("odradek.cli.groups", "show consumer groups, move their offsets"),
     "configs": ("odradek.cli.configs", "show and change settings of topics and brokers"),
     "delete-records": ("odradek.cli.delete_records", "delete the oldest messages of partitions"),
     "api-versions": ("odradek.cli.api_versions", "show which requests the brokers serve"),

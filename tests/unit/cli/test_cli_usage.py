@@ -16,7 +16,14 @@ ACTIONS = [
     "topics delete",
     "configs describe",
     "configs alter",
+    "groups list",
+    "groups describe",
+    "groups reset-offsets",
+    "groups delete",
+    "groups delete-offsets",
 ]
+# Commands that connect to nothing, or only with one of their actions.
+OTHERS = ("serve", "topics", "configs", "groups", "log", "metrics")
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *ACTIONS])
@@ -27,9 +34,7 @@ def test_every_command_has_help(command: str) -> None:
     assert outcome.out.startswith(f"usage: odradek {command} ")
 
 
-@pytest.mark.parametrize(
-    "command", [*(c for c in COMMANDS if c not in ("serve", "topics", "configs", "log", "metrics")), *ACTIONS]
-)
+@pytest.mark.parametrize("command", [*(c for c in COMMANDS if c not in OTHERS), *ACTIONS])
 def test_commands_that_connect_have_the_same_options(command: str) -> None:
     shown = run_command(*command.split(), "--help").out
 

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar, cast
 
 from odradek.client.assignors import Assignor, find_assignors
 from odradek.client.client import Client
@@ -53,7 +53,7 @@ from odradek.errors import ApiError
 from odradek.model import TopicPartition
 from odradek.records.codec import ConsumerRecord
 
-__all__ = ["Consumer", "ConsumerInterceptor"]
+__all__ = ["Consumer", "ConsumerInterceptor", "DeserializedRecord"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +64,20 @@ Partition = TopicPartition | tuple[str, int]
 _POLL_SLICE_MS: Final = 1_000
 # How long `close` takes at most, if it is not told.
 _CLOSE_TIMEOUT_S: Final = 30.0
+
+
+class DeserializedRecord(NamedTuple):
+    """A record as `ConsumerRecord`, whose key and value a deserializer made something else of."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int | None
 
 
 class ConsumerInterceptor(Protocol):
@@ -85,7 +99,8 @@ class Consumer:
         config: Kafka's property names, e.g. ``{"group.id": "g"}``; or give keywords with
             underscores, ``group_id="g"``.
         assignors: Strategies in place of those that `partition.assignment.strategy` names.
-        key_deserializer: Called with every key that is not None; likewise for values.
+        key_deserializer: Called with every key that is not None; likewise for values. Records are
+            `DeserializedRecord`s then.
         interceptors: See `ConsumerInterceptor`.
         ssl_context: In place of the `ssl.*` settings.
 
@@ -435,7 +450,8 @@ class Consumer:
     def _dress(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         key_of, value_of = self._deserializers
         if key_of is not None or value_of is not None:
-            records = [_deserialized(record, key_of, value_of) for record in records]
+            dressed = [_deserialized(record, key_of, value_of) for record in records]
+            records = cast("list[ConsumerRecord]", dressed)
         for interceptor in self._interceptors:
             try:
                 records = interceptor.on_consume(records)
@@ -775,9 +791,9 @@ def _deserialized(
     record: ConsumerRecord,
     key_of: Callable[[bytes], Any] | None,
     value_of: Callable[[bytes], Any] | None,
-) -> ConsumerRecord:
+) -> DeserializedRecord:
     key, value = record.key, record.value
-    return ConsumerRecord(
+    return DeserializedRecord(
         record.topic,
         record.partition,
         record.offset,

@@ -77,20 +77,23 @@ class PositionFinder:
 
     async def update(self) -> list[Exception]:
         """One round; what the application has to hear of is returned."""
-        now_ms = self._client.clock.monotonic_ms()
-        waiting = [
-            state
-            for state in self._partitions
-            if state.stage is not Stage.READY and state.retry_at_ms <= now_ms
-        ]
         failures: list[Exception] = []
-        if committed := [one for one in waiting if one.stage is Stage.AWAIT_COMMITTED]:
+        # One after the other: what has no committed offset is reset, what has one is validated.
+        if committed := self._waiting_for(Stage.AWAIT_COMMITTED):
             failures += await self._use_committed(committed)
-        if resets := [one for one in waiting if one.stage is Stage.AWAIT_RESET]:
+        if resets := self._waiting_for(Stage.AWAIT_RESET):
             failures += await self._reset(resets)
-        if validations := [one for one in waiting if one.stage is Stage.AWAIT_VALIDATION]:
+        if validations := self._waiting_for(Stage.AWAIT_VALIDATION):
             failures += await self._validate(validations)
         return failures
+
+    def _waiting_for(self, stage: Stage) -> list[PartitionState]:
+        now_ms = self._client.clock.monotonic_ms()
+        return [
+            state
+            for state in self._partitions
+            if state.stage is stage and state.retry_at_ms <= now_ms
+        ]
 
     async def _use_committed(self, states: list[PartitionState]) -> list[Exception]:
         if self._coordinator is None:
@@ -115,6 +118,8 @@ class PositionFinder:
             else:
                 epoch = NO_EPOCH if committed.leader_epoch is None else committed.leader_epoch
                 state.seek(committed.offset, epoch)
+        # Before anything is fetched there: the log may have been cut since the commit.
+        self.mark_changed_leaders()
         return []
 
     async def _reset(self, states: list[PartitionState]) -> list[Exception]:

@@ -1,0 +1,165 @@
+"""Where `odradek groups reset-offsets` moves offsets to."""
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.cli.connecting import CommandError, find_topic
+
+if TYPE_CHECKING:
+    from odradek.client import Client, FoundOffset
+    from odradek.model import TopicPartition
+
+__all__ = ["Move", "Place", "move_offsets", "parse_places"]
+
+
+class Move(NamedTuple):
+    """What happens to one partition."""
+
+    tp: "TopicPartition"
+    before: int | None  # None: nothing was committed.
+    after: int
+
+
+class Place:
+    """The options that say where to."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """Declare them; one must be given."""
+        place = parser.add_mutually_exclusive_group(required=True)
+        place.add_argument("--to-earliest", action="store_true", help="to the first message")
+        place.add_argument("--to-latest", action="store_true", help="to the end")
+        place.add_argument("--to-offset", type=_offset, metavar="N", help="to an offset")
+        place.add_argument("--shift-by", type=int, metavar="N", help="by so many; negative: back")
+        place.add_argument(
+            "--to-datetime",
+            type=_time_ms,
+            metavar="TIME",
+            help="to the first message at or after a time, 2026-01-31T12:00:00Z",
+        )
+        place.add_argument(
+            "--by-duration",
+            type=_duration_ms,
+            metavar="DURATION",
+            help="to the first message of the last PT1H, P1DT12H, …",
+        )
+
+
+async def parse_places(client: "Client", topics: Sequence[str]) -> "list[TopicPartition]":
+    """Read `TOPIC` and `TOPIC:0,1`.
+
+    Raises:
+        CommandError: a topic or partition is not there.
+    """
+    from odradek.model import TopicPartition
+
+    partitions = []
+    for text in topics:
+        name, colon, listed = text.partition(":")
+        topic = await find_topic(client, name)
+        numbers: Sequence[int] = range(len(topic.partitions))
+        if colon:
+            try:
+                numbers = [int(number) for number in listed.split(",")]
+            except ValueError:
+                raise CommandError(f"--topic {text}: expected TOPIC or TOPIC:0,1") from None
+        for number in numbers:
+            if not 0 <= number < len(topic.partitions):
+                raise CommandError(
+                    f"--topic {text}: topic {name!r} has partitions 0 to "
+                    f"{len(topic.partitions) - 1}"
+                )
+            partitions.append(TopicPartition(name, number))
+    return partitions
+
+
+async def move_offsets(client: "Client", arguments: argparse.Namespace) -> list[Move]:
+    """What the options ask for; nothing is changed.
+
+    Raises:
+        CommandError: there is nothing to move, or nothing to move it from.
+        ApiError: offsets cannot be looked up.
+    """
+    from odradek.client import EARLIEST, LATEST
+    from odradek.client.admin.groups import list_group_offsets
+    from odradek.errors import ApiError
+
+    found = await list_group_offsets(client, [arguments.group], deadline=client.deadline())
+    committed = found[arguments.group]
+    if isinstance(committed, ApiError):
+        raise committed
+    if arguments.topic:
+        partitions = await parse_places(client, arguments.topic)
+    else:
+        partitions = sorted(committed)
+    if not partitions:
+        raise CommandError(f"group {arguments.group!r} has no offsets; name topics with --topic")
+    starts = await _offsets(client, partitions, EARLIEST)
+    ends = await _offsets(client, partitions, LATEST)
+    times = None
+    if arguments.to_datetime is not None or arguments.by_duration is not None:
+        at_ms = arguments.to_datetime
+        if at_ms is None:
+            at_ms = max(client.clock.now_ms() - arguments.by_duration, 0)
+        times = await _offsets(client, partitions, at_ms)
+    moves = []
+    for tp in partitions:
+        before = committed[tp].offset if tp in committed else None
+        if arguments.to_earliest:
+            after = starts[tp].offset
+        elif arguments.to_latest:
+            after = ends[tp].offset
+        elif arguments.to_offset is not None:
+            after = arguments.to_offset
+        elif times is not None:
+            after = times[tp].offset if times[tp].offset >= 0 else ends[tp].offset
+        else:
+            if before is None:
+                raise CommandError(f"--shift-by: nothing is committed for {tp}")
+            after = before + arguments.shift_by
+        after = min(max(after, starts[tp].offset), ends[tp].offset)
+        moves.append(Move(tp, before, after))
+    return moves
+
+
+async def _offsets(
+    client: "Client", partitions: "Sequence[TopicPartition]", timestamp: int
+) -> "dict[TopicPartition, FoundOffset]":
+    from odradek.client import list_offsets
+    from odradek.errors import ApiError
+
+    offsets = {}
+    for tp, one in (await list_offsets(client, dict.fromkeys(partitions, timestamp))).items():
+        if isinstance(one, ApiError):
+            raise one
+        offsets[tp] = one
+    return offsets
+
+
+def _offset(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is no offset, expected 0 or more")
+    return int(text)
+
+
+def _time_ms(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text} is no time such as 2026-01-31T12:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def _duration_ms(text: str) -> int:
+    from odradek.client.consumer.config import parse_duration_ms
+
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

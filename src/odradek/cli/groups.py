@@ -1,0 +1,299 @@
+"""`odradek groups`: list, describe and delete consumer groups, move and forget their offsets."""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.cli.connecting import (
+    CommandError,
+    add_connection_arguments,
+    add_json_argument,
+    report_errors,
+    run_with_client,
+)
+from odradek.cli.group_offsets import Place, move_offsets, parse_places
+from odradek.cli.output import print_error, print_json, print_table
+
+if TYPE_CHECKING:
+    from odradek.client import Client
+    from odradek.client.admin.groups import GroupDescription
+    from odradek.client.consumer import OffsetAndMetadata
+    from odradek.errors import ApiError
+    from odradek.model import TopicPartition
+
+__all__ = ["add_arguments", "run"]
+
+_RESET_DESCRIPTION = """\
+Moves the offsets of a group that has no members. Shows what would be done; --execute does it.
+Without --topic all topics that the group has offsets of are moved.
+"""
+
+_RESET_EXAMPLES = """\
+examples:
+  odradek groups reset-offsets billing --to-earliest
+  odradek groups reset-offsets billing --topic orders:0,1 --shift-by -100 --execute
+  odradek groups reset-offsets billing --topic orders --to-datetime 2026-01-31T12:00:00Z --execute
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    list_ = actions.add_parser("list", help="list groups")
+    list_.add_argument("--state", action="append", default=[], help="only in this state")
+
+    describe = actions.add_parser("describe", help="show offsets and lag, members, or state")
+    describe.add_argument("groups", nargs="*", metavar="GROUP", help="default: all groups")
+    what = describe.add_mutually_exclusive_group()
+    what.add_argument("--offsets", action="store_true", help="offsets and lag (the default)")
+    what.add_argument("--members", action="store_true", help="members and what they read")
+    what.add_argument("--state", action="store_true", help="state, strategy and coordinator")
+
+    reset = actions.add_parser(
+        "reset-offsets",
+        help="move the offsets of a group",
+        description=_RESET_DESCRIPTION,
+        epilog=_RESET_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    reset.add_argument("group", metavar="GROUP")
+    _add_topic_argument(reset)
+    Place.add_arguments(reset)
+    reset.add_argument("--execute", action="store_true", help="do it, instead of showing it")
+
+    delete = actions.add_parser("delete", help="delete groups that have no members")
+    delete.add_argument("groups", nargs="+", metavar="GROUP")
+
+    forget = actions.add_parser("delete-offsets", help="forget offsets of topics nobody reads")
+    forget.add_argument("group", metavar="GROUP")
+    _add_topic_argument(forget, required=True)
+
+    for action in (list_, describe, reset, delete, forget):
+        add_json_argument(action)
+        add_connection_arguments(action)
+
+
+def _add_topic_argument(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    parser.add_argument(
+        "--topic",
+        action="append",
+        required=required,
+        metavar="TOPIC[:N,N…]",
+        help="a topic, or some partitions of it; may be repeated",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Does what was asked; returns 1 if any group failed."""
+    work = {
+        "list": _list,
+        "describe": _describe,
+        "reset-offsets": _reset,
+        "delete": _delete,
+        "delete-offsets": _delete_offsets,
+    }[arguments.action]
+    return run_with_client("groups", arguments, lambda client: work(client, arguments))
+
+
+async def _list(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin.groups import list_groups
+
+    groups = await list_groups(client, states=arguments.state, deadline=client.deadline())
+    if arguments.json:
+        print_json([group._asdict() for group in groups])
+    else:
+        print_table(
+            ("GROUP", "STATE", "PROTOCOL"),
+            [(group.group_id, group.state, group.protocol_type) for group in groups],
+        )
+    return 0
+
+
+async def _describe(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin.groups import describe_groups, list_groups
+    from odradek.errors import ApiError
+
+    names = arguments.groups or [
+        group.group_id for group in await list_groups(client, deadline=client.deadline())
+    ]
+    described = await describe_groups(client, names, deadline=client.deadline())
+    groups = [group for group in described.values() if not isinstance(group, ApiError)]
+    if arguments.members:
+        _show_members(groups, is_json=arguments.json)
+    elif arguments.state:
+        _show_states(groups, is_json=arguments.json)
+    else:
+        await _show_offsets(client, groups, is_json=arguments.json)
+    return report_errors(
+        "groups", [error for error in described.values() if isinstance(error, ApiError)]
+    )
+
+
+def _show_states(groups: "Iterable[GroupDescription]", *, is_json: bool) -> None:
+    rows = [
+        (one.group_id, one.coordinator, one.protocol, one.state, len(one.members)) for one in groups
+    ]
+    headings = ("GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
+    _show(headings, rows, is_json=is_json)
+
+
+def _show_members(groups: "Iterable[GroupDescription]", *, is_json: bool) -> None:
+    rows = []
+    for group in groups:
+        for member in group.members:
+            read = assigned_partitions(member.assignment)
+            rows.append(
+                (
+                    group.group_id,
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_host,
+                    member.client_id,
+                    len(read),
+                    _partitions_text(read),
+                )
+            )
+    headings = (
+        "GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT",
+    )  # fmt: skip
+    _show(headings, rows, is_json=is_json)
+
+
+async def _show_offsets(
+    client: "Client", groups: "Iterable[GroupDescription]", *, is_json: bool
+) -> None:
+    from odradek.client import LATEST, list_offsets
+    from odradek.client.admin.groups import list_group_offsets
+    from odradek.errors import ApiError
+
+    rows: list[tuple[object, ...]] = []
+    for group in groups:
+        readers = {
+            tp: member for member in group.members for tp in assigned_partitions(member.assignment)
+        }
+        found = (await list_group_offsets(client, [group.group_id], deadline=client.deadline()))[
+            group.group_id
+        ]
+        if isinstance(found, ApiError):
+            raise found
+        committed: dict[TopicPartition, OffsetAndMetadata] = found
+        partitions = sorted({*committed, *readers})
+        ends = await list_offsets(client, dict.fromkeys(partitions, LATEST)) if partitions else {}
+        if not group.members and partitions:
+            print_error("groups", f"group {group.group_id!r} has no active members")
+        for tp in partitions:
+            end = ends[tp]
+            at = committed[tp].offset if tp in committed else None
+            last = None if isinstance(end, ApiError) else end.offset
+            lag = None if at is None or last is None else max(last - at, 0)
+            reader = readers.get(tp)
+            rows.append(
+                (group.group_id, tp.topic, tp.partition, at, last, lag)
+                + (
+                    ("-", "-", "-")
+                    if reader is None
+                    else (reader.member_id, reader.client_host, reader.client_id)
+                )
+            )
+    headings = (
+        "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID",
+        "HOST", "CLIENT-ID",
+    )  # fmt: skip
+    shown = [
+        tuple("-" if value is None and not is_json else value for value in row) for row in rows
+    ]
+    _show(headings, shown, is_json=is_json)
+
+
+def _show(headings: tuple[str, ...], rows: Sequence[tuple[object, ...]], *, is_json: bool) -> None:
+    if is_json:
+        names = [heading.lower().lstrip("#").replace("-", "_") for heading in headings]
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        print_table(headings, rows)
+
+
+async def _reset(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin.groups import alter_group_offsets, describe_groups
+    from odradek.client.consumer import OffsetAndMetadata
+    from odradek.errors import ApiError, ErrorCode
+
+    described = await describe_groups(client, [arguments.group], deadline=client.deadline())
+    group = described[arguments.group]
+    if isinstance(group, ApiError):
+        # A group that has no offsets yet may be given some.
+        if group.code is not ErrorCode.GROUP_ID_NOT_FOUND or not arguments.topic:
+            raise group
+    elif group.members:
+        raise CommandError(
+            f"group {arguments.group!r} has {len(group.members)} active members; "
+            "stop them first: they would commit over it"
+        )
+    moves = await move_offsets(client, arguments)
+    if arguments.execute:
+        await alter_group_offsets(
+            client,
+            arguments.group,
+            {move.tp: OffsetAndMetadata(move.after) for move in moves},
+            deadline=client.deadline(),
+        )
+    rows: list[tuple[object, ...]] = [
+        (arguments.group, move.tp.topic, move.tp.partition, move.before, move.after)
+        for move in moves
+    ]
+    _show(
+        ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"),
+        rows,
+        is_json=arguments.json,
+    )
+    if not arguments.execute:
+        print_error("groups", "nothing was changed; --execute does it")
+    return 0
+
+
+async def _delete(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin.groups import delete_groups
+
+    results = await delete_groups(client, arguments.groups, deadline=client.deadline())
+    _report_done(results, is_json=arguments.json)
+    return report_errors("groups", [error for error in results.values() if error is not None])
+
+
+async def _delete_offsets(client: "Client", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin.groups import delete_group_offsets
+
+    partitions = await parse_places(client, arguments.topic)
+    results = await delete_group_offsets(
+        client, arguments.group, partitions, deadline=client.deadline()
+    )
+    _report_done({str(tp): error for tp, error in results.items()}, is_json=arguments.json)
+    return report_errors("groups", [error for error in results.values() if error is not None])
+
+
+def _report_done(results: "dict[str, ApiError | None]", *, is_json: bool) -> None:
+    done = [name for name, error in results.items() if error is None]
+    if is_json:
+        print_json(done)
+    else:
+        print_table(("DELETED",), [(name,) for name in done])
+
+
+def assigned_partitions(assignment: bytes) -> "tuple[TopicPartition, ...]":
+    """What a member reads; nothing if its assignment is not of the consumer protocol."""
+    from odradek.client.assignors import parse_assignment
+    from odradek.errors import DecodeError
+
+    try:
+        return parse_assignment(assignment)
+    except DecodeError:
+        return ()
+
+
+def _partitions_text(partitions: "Iterable[TopicPartition]") -> str:
+    by_topic: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    return ", ".join(
+        f"{topic}({','.join(map(str, numbers))})" for topic, numbers in by_topic.items()
+    )

@@ -1,0 +1,508 @@
+"""The low-level reader: one broker asked directly, or one partition read as raw batches.
+
+No group, no buffer, no positions: the caller says which partitions, from which offset, how much.
+
+* The plain calls go to the broker the consumer was made with, over one connection, one at a time.
+  If it breaks the call is made once more over a new one; the second failure surfaces, and the next
+  call connects again.
+* `fetch_batches` finds the leader of a partition, and finds it again when it has moved. It yields
+  whole record batches as they are on the wire; the next request is under way before a buffer is
+  handed out.
+"""
+
+# ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, NamedTuple, Self, TypeVar
+
+from odradek.client.client import Client
+from odradek.client.cluster import NO_TOPIC_ID, Cluster
+from odradek.client.config import ClientConfig, client_options, read_settings
+from odradek.client.consumer.commits import OffsetAndMetadata, check_offsets
+from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
+from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator
+from odradek.client.consumer.fetch_session import Wanted
+from odradek.client.consumer.fetched import FetchedData
+from odradek.client.consumer.fetcher import (
+    FETCH_LANE,
+    FIRST_FETCH_VERSION,
+    LAST_FETCH_BY_NAME,
+    fetch_topics,
+)
+from odradek.client.consumer.partition_state import PartitionState
+from odradek.client.errors import ClosedError
+from odradek.client.leaders import api_error, topic_name
+from odradek.client.retry import Deadline
+from odradek.errors import (
+    ApiError,
+    CorruptRecordError,
+    DisconnectedError,
+    ErrorCode,
+    RequestTimedOutError,
+)
+from odradek.model import TopicPartition
+from odradek.network.outbound import OutboundConnection
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from odradek.protocol.schema import Message
+from odradek.protocol.versions import VersionRange
+from odradek.records.batch import LOG_OVERHEAD, Buffer, is_crc_valid, parse_header
+from odradek.records.columns import ColumnBuilder, Columns
+
+__all__ = ["FetchedPartition", "RawBatches", "SimpleConsumer"]
+
+M = TypeVar("M", bound=Message)
+Partition = TopicPartition | tuple[str, int]
+
+_ATTEMPTS: Final = 2
+_DEFAULT_MAX_BYTES: Final = 8 << 20
+_MAX_FETCH_BYTES: Final = 2**31 - 1
+
+
+class FetchedPartition(NamedTuple):
+    """What one fetch brought from one partition."""
+
+    error: ApiError | None
+    high_watermark: int
+    last_stable_offset: int
+    # Batches as they are on the wire; the last one may be cut short.
+    records: Buffer
+    aborted: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RawBatches:
+    """Whole record batches of one partition, byte for byte."""
+
+    tp: TopicPartition
+    buffer: memoryview
+    first: int  # Offset of the first record; it may lie before the offset that was asked for.
+    last: int
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    # (producer id, first offset) of aborted transactions, under read_committed.
+    aborted: tuple[tuple[int, int], ...]
+
+    def columns(self, *, start: int = 0, is_read_committed: bool = False) -> Columns:
+        """The records from offset `start` on as columns; see `odradek.records.columns`.
+
+        Markers are left out, under read_committed aborted transactions as well.
+
+        Raises:
+            InvalidRecordError: records are malformed.
+        """
+        data = FetchedData(
+            PartitionState(self.tp),
+            self.buffer,
+            start,
+            aborted=self.aborted if is_read_committed else None,
+            check_crcs=False,
+        )
+        builder = ColumnBuilder()
+        data.take_columns(builder, len(self.buffer))
+        if not data.is_drained:
+            raise ValueError(f"{len(self.buffer)} bytes are too many for one set of columns")
+        return builder.finish()
+
+
+class SimpleConsumer:
+    """See the module's docstring. An async context manager; also for several tasks at once.
+
+    Args: As `Consumer`; the settings of groups and polling do not matter here. The first address
+        of `bootstrap.servers` is the broker that the plain calls ask.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        **keywords: object,
+    ) -> None:
+        settings = read_settings(CONSUMER_DEFINITION, config, keywords)
+        self._config = settings.build(ConsumerConfig)
+        self._client = Client(client_options(settings.build(ClientConfig), ssl_context=ssl_context))
+        self._connection: OutboundConnection | None = None
+        self._turn = asyncio.Lock()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Nothing to begin with: the first call connects."""
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ARG002 - it takes none
+        """End the connections, and with them calls that wait; never connects again."""
+        self._is_closed = True
+        if self._connection is not None:
+            self._connection.close("closed by us")
+        self._client.close()
+
+    # The broker itself.
+
+    async def send(
+        self,
+        api_key: ApiKey,
+        request: Message,
+        answer_type: type[M],
+        timeout: float | None = None,
+        *,
+        within: VersionRange | None = None,
+    ) -> M:
+        """Any request to the broker, tried twice at most.
+
+        Raises:
+            ClosedError: the consumer is closed.
+            ApiError: the second attempt failed as well.
+        """
+        deadline = self._client.deadline_after(timeout)
+        async with self._turn:
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    return await self._client.ask(
+                        await self._connect(),
+                        api_key,
+                        request,
+                        answer_type,
+                        deadline,
+                        within=within,
+                    )
+                except (DisconnectedError, RequestTimedOutError):
+                    self._check_open()
+                    if attempt == _ATTEMPTS or not deadline.left_ms():
+                        raise
+        raise AssertionError("every attempt returns or raises")
+
+    async def _connect(self) -> OutboundConnection:
+        self._check_open()
+        if self._connection is None or self._connection.is_closed:
+            host, port = self._client.options.bootstrap[0]
+            connection = await OutboundConnection.open(host, port, self._client.options.outbound())
+            if self._is_closed:
+                connection.close("closed by us")
+                raise ClosedError("consumer")
+            self._connection = connection
+        return self._connection
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("consumer")
+
+    async def metadata(
+        self, topics: Iterable[str] | None = None, timeout: float | None = None
+    ) -> Cluster:
+        """What the broker knows of the cluster and of these topics, or of all."""
+        names = None if topics is None else list(topics)
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        response = await self.send(ApiKey.METADATA, request, MetadataResponse, timeout)
+        return Cluster().merged(response, names)[0]
+
+    async def fetch(
+        self,
+        offsets: Mapping[Partition, int],
+        *,
+        max_wait_ms: int | None = None,
+        min_bytes: int | None = None,
+        max_bytes: int | None = None,
+        partition_max_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, FetchedPartition]:
+        """One fetch; limits that are not given are those of the settings.
+
+        The broker must lead these partitions, or say so in the error of each.
+        """
+        config = self._config
+        wanted = {TopicPartition(*tp): Wanted(NO_TOPIC_ID, at, -1) for tp, at in offsets.items()}
+        request = FetchRequest(
+            max_wait_ms=config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
+            min_bytes=config.fetch_min_bytes if min_bytes is None else min_bytes,
+            max_bytes=config.fetch_max_bytes if max_bytes is None else max_bytes,
+            isolation_level=int(config.is_read_committed),
+            topics=fetch_topics(
+                wanted,
+                config.max_partition_fetch_bytes
+                if partition_max_bytes is None
+                else partition_max_bytes,
+            ),
+        )
+        # By name: ids would need metadata first.
+        response = await self.send(
+            ApiKey.FETCH,
+            request,
+            FetchResponse,
+            timeout,
+            within=VersionRange(FIRST_FETCH_VERSION, LAST_FETCH_BY_NAME),
+        )
+        if response.error_code != ErrorCode.NONE:
+            raise api_error(response.error_code, None, "FETCH")
+        return {
+            (tp := TopicPartition(topic.topic, one.partition_index)): _fetched(tp, one)
+            for topic in response.responses
+            for one in topic.partitions
+        }
+
+    async def earliest_or_latest_offset(
+        self, partition: Partition, time_ms: int, timeout: float | None = None
+    ) -> int:
+        """The first offset at or after a time; -2 is the earliest, -1 the end.
+
+        Raises:
+            ApiError: what the broker says of it.
+        """
+        tp = TopicPartition(*partition)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(self._config.is_read_committed),
+            topics=[
+                ListOffsetsTopic(
+                    name=tp.topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=tp.partition, timestamp=time_ms)
+                    ],
+                )
+            ],
+        )
+        response = await self.send(
+            ApiKey.LIST_OFFSETS,
+            request,
+            ListOffsetsResponse,
+            timeout,
+            within=VersionRange(2, 32767),
+        )
+        answer = response.topics[0].partitions[0]
+        if answer.error_code != ErrorCode.NONE:
+            raise api_error(answer.error_code, None, tp)
+        return answer.offset
+
+    # Groups: through their coordinator.
+
+    async def coordinator(self, group_id: str, timeout: float | None = None) -> int:
+        """The broker that looks after a group."""
+        deadline = self._client.deadline_after(timeout)
+        found = Coordinator(self._client, group_id)
+        return await self._client.retry("coordinator", lambda: found.find(deadline), deadline)
+
+    async def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[Partition, OffsetAndMetadata | int],
+        timeout: float | None = None,
+    ) -> None:
+        """Commit for a group that has no members.
+
+        Raises:
+            ApiError: it was refused; UNKNOWN_MEMBER_ID if the group has members.
+        """
+        deadline = self._client.deadline_after(timeout)
+        coordinator = Coordinator(self._client, group_id)
+        checked = check_offsets({TopicPartition(*tp): value for tp, value in offsets.items()})
+
+        async def attempt() -> None:
+            outcome = await coordinator.commit(checked, NO_MEMBER, deadline)
+            if outcome.error is not None:
+                raise outcome.error
+
+        await self._client.retry("commit", attempt, deadline)
+
+    async def fetch_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[Partition] | None = None,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What a group has committed, of all its partitions if none is named."""
+        deadline = self._client.deadline_after(timeout)
+        coordinator = Coordinator(self._client, group_id)
+        wanted = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
+        return await self._client.retry(
+            "committed offsets", lambda: coordinator.fetch_offsets(wanted, deadline), deadline
+        )
+
+    # Raw batches.
+
+    async def fetch_batches(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        end: int | None = None,
+        max_bytes: int = _DEFAULT_MAX_BYTES,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[RawBatches, None]:
+        """Whole record batches from `offset` on, until `end` or the end of the log.
+
+        Batches are passed on as they are: the first may begin before `offset`, the last may go
+        beyond `end`; the decoder trims. Checksums are verified unless `check.crcs` is false.
+
+        Args:
+            end: Exclusive; without it, the end that the broker tells when it is reached.
+            max_bytes: Of one buffer; a batch that is larger comes all the same.
+            timeout: For each step, in seconds.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is not there.
+            CallTimeoutError: no leader answered in time.
+            CorruptRecordError: a checksum is wrong.
+        """
+        reader = _RawReader(self._client, self._config, TopicPartition(topic, partition), max_bytes)
+        self._check_open()
+        pending = reader.ask(offset, self._client.deadline_after(timeout))
+        try:
+            while end is None or offset < end:
+                answer = await pending
+                raw = reader.read(answer, offset)
+                limit = raw.last_stable_offset if self._config.is_read_committed else -1
+                limit = raw.high_watermark if limit < 0 else limit
+                is_last = raw.next_offset >= (limit if end is None else end)
+                offset = raw.next_offset
+                if not is_last:
+                    pending = reader.ask(offset, self._client.deadline_after(timeout))
+                if len(raw.buffer):
+                    yield raw
+                if is_last:
+                    return
+        finally:
+            pending.cancel()
+            await asyncio.gather(pending, return_exceptions=True)
+
+
+class _RawReader:
+    """Asks the leader of one partition, wherever it is."""
+
+    def __init__(
+        self, client: Client, config: ConsumerConfig, tp: TopicPartition, max_bytes: int
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._tp = tp
+        self._max_bytes = max_bytes
+
+    def ask(self, offset: int, deadline: Deadline) -> "asyncio.Task[PartitionData]":
+        """Put the request on the wire."""
+        return asyncio.get_running_loop().create_task(
+            self._client.retry(
+                f"fetch of {self._tp}", lambda: self._ask_once(offset, deadline), deadline
+            )
+        )
+
+    async def _ask_once(self, offset: int, deadline: Deadline) -> PartitionData:
+        client, tp = self._client, self._tp
+        if client.cluster.leader(tp) is None:
+            await client.topic(tp.topic, deadline=deadline)
+            await client.refresh((tp.topic,), deadline)
+        leader, known = client.cluster.leader(tp), client.cluster.partition(tp)
+        if leader is None or known is None:
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader at the moment")
+        topic_id = client.cluster.topic_id(tp.topic)
+        wanted = {tp: Wanted(topic_id, offset, known.leader_epoch)}
+        last = 32767 if topic_id != NO_TOPIC_ID else LAST_FETCH_BY_NAME
+        try:
+            response = await client.ask(
+                await client.connection_to(leader.id, deadline, lane=FETCH_LANE),
+                ApiKey.FETCH,
+                FetchRequest(
+                    max_wait_ms=self._config.fetch_max_wait_ms,
+                    min_bytes=self._config.fetch_min_bytes,
+                    max_bytes=self._max_bytes,
+                    isolation_level=int(self._config.is_read_committed),
+                    topics=fetch_topics(wanted, self._max_bytes),
+                ),
+                FetchResponse,
+                deadline,
+                within=VersionRange(FIRST_FETCH_VERSION, last),
+            )
+        except (DisconnectedError, RequestTimedOutError):
+            client.forget_leader(tp, leader.id)
+            raise
+        if response.error_code != ErrorCode.NONE:
+            raise api_error(response.error_code, None, "FETCH")
+        for topic in response.responses:
+            if topic_name(topic.topic, topic.topic_id, client.cluster) == tp.topic:
+                for answer in topic.partitions:
+                    if answer.error_code != ErrorCode.NONE:
+                        error = api_error(answer.error_code, None, tp)
+                        if error.code.refresh_metadata:
+                            client.forget_leader(tp, leader.id)
+                        raise error
+                    return answer
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"broker {leader.id} left {tp} out")
+
+    def read(self, answer: PartitionData, offset: int) -> RawBatches:
+        """Cut the tail off, and check what is left.
+
+        Raises:
+            CorruptRecordError: a checksum is wrong.
+        """
+        buffer = memoryview(answer.records or b"")
+        at, first, last, next_offset = 0, -1, -1, offset
+        while (header := parse_header(buffer, at)) is not None:
+            size = header.length + LOG_OVERHEAD
+            if self._config.check_crcs and not is_crc_valid(buffer, at, size):
+                raise CorruptRecordError(
+                    f"{self._tp}: the batch at offset {header.base_offset} is corrupt"
+                )
+            first = header.base_offset if first < 0 else first
+            last = header.last_offset
+            next_offset = max(next_offset, header.next_offset)
+            at += size
+        if len(buffer) and not at:
+            # Not even one batch was whole: ask for more.
+            self._max_bytes = min(self._max_bytes * 2, _MAX_FETCH_BYTES)
+        return RawBatches(
+            tp=self._tp,
+            buffer=buffer[:at],
+            first=first,
+            last=last,
+            next_offset=next_offset,
+            high_watermark=answer.high_watermark,
+            last_stable_offset=answer.last_stable_offset,
+            aborted=_aborted(answer),
+        )
+
+
+def _fetched(tp: TopicPartition, answer: PartitionData) -> FetchedPartition:
+    error = None
+    if answer.error_code != ErrorCode.NONE:
+        error = api_error(answer.error_code, None, tp)
+    return FetchedPartition(
+        error,
+        answer.high_watermark,
+        answer.last_stable_offset,
+        answer.records or b"",
+        _aborted(answer),
+    )
+
+
+def _aborted(answer: PartitionData) -> tuple[tuple[int, int], ...]:
+    return tuple((one.producer_id, one.first_offset) for one in answer.aborted_transactions or ())
