@@ -37,7 +37,7 @@ from tests.support.log_scenarios import (
     transactional,
     visible,
 )
-from tests.support.logs import headers, read_all
+from tests.support.logs import headers, make_services, read_all
 
 CONFIG = replace(COMPACTED, segment_bytes=1_500, segment_index_bytes=240)
 # So few that some passes end before the dirty part does; more than any batch has.
@@ -149,8 +149,7 @@ class Machine:
             case Wait(ms):
                 pass_time(self.fixture, ms)
             case Restart(is_clean):
-                self.fixture.reopen(clean=is_clean)
-                self.fixture.commit()
+                self.restart(is_clean)
             case Roll():
                 if log.active.size:
                     self.fixture.roll()
@@ -171,8 +170,18 @@ class Machine:
             note(f"stopped at operation {crash_at}")
         recovery_point = self.fixture.abandon()
         self.disk.crash(self.random, mode=mode)  # type: ignore[arg-type]  # One of three words.
-        log = self.fixture.open(recovery_point=recovery_point)
-        assert log.log_end_offset == end
+        self.open(is_clean=False, recovery_point=recovery_point)
+        assert self.fixture.opened.log_end_offset == end
+
+    def restart(self, is_clean: bool) -> None:
+        recovery_point = self.fixture.close() if is_clean else self.fixture.abandon()
+        self.disk.kill()
+        self.open(is_clean=is_clean, recovery_point=recovery_point)
+
+    def open(self, *, is_clean: bool, recovery_point: int) -> None:
+        """As a new process, to which the old one's timers mean nothing."""
+        self.fixture.services = make_services(self.disk, self.fixture.clock)
+        self.fixture.open(clean=is_clean, recovery_point=recovery_point)
         self.fixture.commit()
 
     # Checks
@@ -232,7 +241,7 @@ class Machine:
 
 
 @settings(
-    max_examples=150,
+    max_examples=80,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),  # A step is a crash: shrinking takes minutes.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -249,7 +258,6 @@ def test_a_compacted_log_is_a_dictionary(steps: list[object]) -> None:
             machine.do(Roll())
             machine.clean(None, "keep")
             machine.check()
-            machine.fixture.reopen(clean=False)
-            machine.fixture.commit()
+            machine.restart(is_clean=False)
             machine.check()
             machine.check_producer()
