@@ -208,8 +208,9 @@ class Histogram:
         exponential = self._random.expovariate
         base = DECAY_PER_S * (self._clock.monotonic_ms() - self._start_ms) / 1000
         room = RESERVOIR_SIZE - len(reservoir)
-        for value in batch[:room]:
-            heapq.heappush(reservoir, (base + exponential(1.0), value))
+        if room > 0:
+            reservoir += [(base + exponential(1.0), value) for value in batch[:room]]
+            heapq.heapify(reservoir)
         index = max(room, 0)
         while index < len(batch):
             excess = max(reservoir[0][0] - base, 0.0)

@@ -5,9 +5,10 @@ the stamps. Stamps are monotonic nanoseconds, -1 until set.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from odradek.errors import ErrorCode
 from odradek.network.endpoint import SecurityProtocol
 from odradek.network.send_queue import Chunk
 from odradek.protocol.headers import RequestHeader
@@ -107,6 +108,7 @@ class Request:
         "connection",
         "context",
         "dequeue_ns",
+        "errors",
         "header",
         "message_conversions_ns",
         "metrics_name",
@@ -139,6 +141,8 @@ class Request:
         self.response_dequeue_ns = UNSET  # The response was taken up by the connection.
         self.message_conversions_ns = 0
         self.temporary_memory_bytes = 0
+        # How often each error code stands in the answer, NONE too; None if nobody has counted.
+        self.errors: Mapping[ErrorCode, int] | None = None
         # A second name to count under, such as FetchFollower; None for none.
         self.metrics_name: str | None = None
         # Called if the connection closes before the answer: whoever parked the request lets go.

@@ -167,6 +167,9 @@ class RequestMetrics:
             self._fold_later()
         elif len(api.pending) >= _MAX_PENDING:
             api.fold()
+        if request.errors is not None:
+            for code, count in request.errors.items():
+                self.count_errors(header.api_key, code, count)
         if request.metrics_name is not None:
             other = self._of_name(request.metrics_name)
             other.pending.append(stamps)

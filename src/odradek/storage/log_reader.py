@@ -104,6 +104,9 @@ class LogReader:
         self, start_offset: int, segment: LogSegment, records: FileSlice
     ) -> list[AbortedTransaction]:
         """Aborted transactions that overlap the fetched range."""
+        behind = self._segments.from_offset(start_offset)
+        if not any(one.transaction_index.has_entries for one in behind):
+            return []  # Nearly always: then how far the range reaches need not be looked up.
         upper = None
         if segment.offset_index.is_loaded:
             upper = segment.offset_index.get().fetch_upper_bound_offset(

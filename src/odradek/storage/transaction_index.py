@@ -98,6 +98,15 @@ class TransactionIndex:
                 )
             entries.append(transaction)
 
+    @property
+    def has_entries(self) -> bool:
+        """Whether a transaction was aborted here.
+
+        Raises:
+            CorruptIndexError: The file cannot be read.
+        """
+        return bool(self._loaded())
+
     def all_entries(self) -> Sequence[AbortedTransaction]:
         """Returns all entries in order.
 

@@ -1,9 +1,11 @@
 """Fetch: bytes from local logs, as they are stored, within a session or without."""
 
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from typing import cast
 
+from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.context import BrokerContext
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
@@ -42,11 +44,14 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
     readable: list[FetchPartition] = []
     by_position: list[SessionPartition] = []
     refused: list[tuple[SessionPartition, FetchResult]] = []
+    may_read = _Permissions(request, context, is_from_follower=view.replica_id >= 0)
     for partition in session.partitions:
         topic, index = partition.key
         name, topic_id = (topic, None) if isinstance(topic, str) else _name_of(topic, context)
         if name is None:
             refused.append((partition, FetchResult(ErrorCode.UNKNOWN_TOPIC_ID)))
+        elif not may_read[name]:
+            refused.append((partition, FetchResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
         elif version < _FIRST_ZSTD_VERSION and context.compression_type(name) == "zstd":
             refused.append((partition, FetchResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)))
         else:
@@ -84,6 +89,29 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
 
     context.replicas.fetch_messages(params, readable, respond, on_parked=park)
     return None
+
+
+class _Permissions(dict[str, bool]):
+    """By topic, whether it may be read by who asks; asked once."""
+
+    __slots__ = ("_context", "_is_from_follower", "_request")
+
+    def __init__(self, request: Request, context: BrokerContext, *, is_from_follower: bool) -> None:
+        self._request = request
+        self._context = context
+        self._is_from_follower = is_from_follower
+
+    def __missing__(self, topic: str) -> bool:
+        is_allowed = self._context.authorizer.is_allowed
+        if self._is_from_follower:
+            # Brokers are told by this right, never by where they come from.
+            found = is_allowed(
+                self._request, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+            )
+        else:
+            found = is_allowed(self._request, Operation.READ, ResourceType.TOPIC, topic)
+        self[topic] = found
+        return found
 
 
 def _begin(view: FetchView, version: int, context: BrokerContext) -> FetchContext:
@@ -131,12 +159,16 @@ def _finish(
     throttle_ms = context.quotas.fetch_throttle_ms(request, size)
     if throttle_ms > 0:
         context.throttle(request, throttle_ms)
+    if session.error is not ErrorCode.NONE:
+        return _answer(request, [], 0, session.error, throttle_ms)
     topics: dict[str | bytes, list[FetchPartitionResult]] = {}
+    errors = [ErrorCode.NONE]  # Of the whole; then that of each partition.
     for partition, result in told:
         topic, index = partition.key
         error = result.error
         if version < _FIRST_STORAGE_ERROR_VERSION and error is ErrorCode.KAFKA_STORAGE_ERROR:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        errors.append(error)
         rows = topics.get(topic)
         if rows is None:
             rows = topics[topic] = []
@@ -154,8 +186,7 @@ def _finish(
                 result.diverging_epoch,
             )
         )
-    if session.error is not ErrorCode.NONE:
-        return _answer(request, [], 0, session.error, throttle_ms)
+    request.errors = Counter(errors)
     return _answer(request, list(topics.items()), session.session_id, ErrorCode.NONE, throttle_ms)
 
 
@@ -166,6 +197,8 @@ def _answer(
     error: ErrorCode,
     throttle_ms: int,
 ) -> SendResponse:
+    if request.errors is None:
+        request.errors = {error: 1}
     header = request.header
     chunks, _ = encode_fetch_response_chunks(
         header.api_version,

@@ -2,9 +2,12 @@
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from struct import Struct
+from types import MappingProxyType
 
+from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.context import BrokerContext
 from odradek.errors import CorruptRecordError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
@@ -44,6 +47,8 @@ _ADMIN_CLIENT_ID = "__admin_client"  # May write to internal topics.
 _LENGTH_AND_MAGIC = Struct(">8xi4xB").unpack_from
 
 _NONE = ErrorCode.NONE
+_NO_ERROR = [_NONE]  # Of a request for one partition, as most are.
+_ONE_SUCCESS = MappingProxyType({_NONE: 1})
 _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -52,7 +57,7 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     version = request.header.api_version
     view = parse_produce_request(request.payload, request.body_offset, version)
     size = len(request.payload)
-    entries, refused, order = _split(view, version, context)
+    entries, refused, order = _split(request, view, context)
 
     def respond(results: Mapping[TopicPartition, ProduceResult]) -> None:
         throttle_ms = context.quotas.produce_throttle_ms(request, size)
@@ -81,21 +86,30 @@ _Order = list[tuple[str | bytes, list[TopicPartition]]]
 
 
 def _split(
-    view: ProduceView, version: int, context: BrokerContext
+    request: Request, view: ProduceView, context: BrokerContext
 ) -> tuple[dict[TopicPartition, memoryview], dict[TopicPartition, ProduceResult], _Order]:
     """What to append, what is refused before that, and the order of the answer."""
     entries: dict[TopicPartition, memoryview] = {}
     refused: dict[TopicPartition, ProduceResult] = {}
     order: _Order = []
+    version = request.header.api_version
     is_known = context.cache.contains
+    denial = _denial_of_transaction(request, view, context)
     for topic, partitions in view.topics:
         name = topic if isinstance(topic, str) else _name_of(topic, context)
         known = name if name is not None else str(topic)
+        may_write = name is None or context.authorizer.is_allowed(
+            request, Operation.WRITE, ResourceType.TOPIC, name
+        )
         named: list[TopicPartition] = []
         for partition, records in partitions:
             tp = TopicPartition(known, partition)
             named.append(tp)
-            if name is None:
+            if denial is not None:
+                refused[tp] = denial
+            elif not may_write:
+                refused[tp] = ProduceResult(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif name is None:
                 refused[tp] = ProduceResult(error=ErrorCode.UNKNOWN_TOPIC_ID)
             elif tp in entries or tp in refused:
                 entries.pop(tp, None)
@@ -112,6 +126,18 @@ def _split(
                 entries[tp] = records
         order.append((topic, named))
     return entries, refused, order
+
+
+def _denial_of_transaction(
+    request: Request, view: ProduceView, context: BrokerContext
+) -> ProduceResult | None:
+    """Why nothing of a request is taken: who sent it may not use its transactional id."""
+    transactional_id = view.transactional_id
+    if transactional_id is None or context.authorizer.is_allowed(
+        request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        return None
+    return ProduceResult(error=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 def _name_of(topic_id: bytes, context: BrokerContext) -> str | None:
@@ -166,6 +192,7 @@ def _answer(
             return NoOpResponse(request)
         # There is nobody to tell; a closed connection makes the client look again.
         return CloseConnectionResponse(request, f"a produce with acks=0 failed: {failed}")
+    request.errors = _count_errors(results)
     header = request.header
     topics = [
         (topic, [_row(tp, results[tp], context) for tp in partitions])
@@ -174,6 +201,11 @@ def _answer(
     body = encode_produce_response(header.api_version, topics, throttle_time_ms=throttle_ms)
     start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
     return SendResponse(request, [start + body])
+
+
+def _count_errors(results: Mapping[TopicPartition, ProduceResult]) -> Mapping[ErrorCode, int]:
+    errors = [result.error for result in results.values()]
+    return _ONE_SUCCESS if errors == _NO_ERROR else Counter(errors)
 
 
 def _row(
