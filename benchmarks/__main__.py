@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import benchmarks.broker
+import benchmarks.cleaning
+import benchmarks.codec
+import benchmarks.groups
 import benchmarks.opening
 import benchmarks.starting
 import benchmarks.storage  # noqa: F401 - importing a module registers its benchmarks

@@ -17,6 +17,7 @@ __all__ = [
     "fill",
     "latency",
     "produce",
+    "replay_frames",
     "replay_requests",
 ]
 
@@ -26,7 +27,11 @@ _ROOT = Path(__file__).resolve().parent.parent
 _SOURCES = _ROOT / "benchmarks" / "load"
 _BUILT = _ROOT / "build" / "benchmarks"
 _PACKAGES = ("gcc", "libc6-dev", "librdkafka-dev")
-_LIBRARIES = {"producer_consumer": ("-lrdkafka", "-lpthread"), "request_replayer": ()}
+_LIBRARIES = {
+    "producer_consumer": ("-lrdkafka", "-lpthread"),
+    "request_replayer": (),
+    "frame_replayer": (),
+}
 _TIMEOUT_S = 600
 
 
@@ -84,6 +89,14 @@ def replay_requests(
     host, _, port = bootstrap.rpartition(":")
     arguments = (partitions, connections, depth, records, size, count)
     return _run("request_replayer", host, port, topic, *arguments)
+
+
+def replay_frames(
+    bootstrap: str, frames: Path, *, connections: int, depth: int, count: int
+) -> Figures:
+    """Sends requests of a file round and round, and compares each answer with that of the file."""
+    host, _, port = bootstrap.rpartition(":")
+    return _run("frame_replayer", host, port, str(frames), connections, depth, count)
 
 
 @cache

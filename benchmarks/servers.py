@@ -102,13 +102,14 @@ class Run:
 
 
 @contextlib.contextmanager
-def start_odradek() -> Iterator[Server]:
+def start_odradek(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
     """`odradek serve`, from ready to its end."""
+    chosen = [w for key, value in (settings or {}).items() for w in ("--set", f"{key}={value}")]
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as data:
         process = subprocess.Popen(
             [
                 *(COMMAND, "serve", "--listen", "127.0.0.1:0"),
-                *("--data", data, "--log-level", "warning"),
+                *("--data", data, "--log-level", "warning", *chosen),
             ],
             stdout=subprocess.PIPE,
             text=True,

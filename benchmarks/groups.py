@@ -1,0 +1,267 @@
+"""Consumer groups: commits and heartbeats a second, a large group settling, memory per group.
+
+Every group has one member, and every request is answered on its own: a commit of one partition, in
+the log before its answer, or a heartbeat. The same frames go to every server, and each answer is
+compared byte for byte. Both servers keep their groups in one partition of the offsets topic, and
+neither waits before a group's first generation.
+"""
+
+import selectors
+import struct
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import load_clients
+from benchmarks.broker import Samples
+from benchmarks.broker import _compare as compare
+from benchmarks.load_clients import Figures
+from benchmarks.servers import KAFKA, ODRADEK, Run, Server, Start, start_odradek
+from benchmarks.table import Row, server_benchmark
+from odradek.errors import ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import encode_message
+from odradek.protocol.envelope import encode_request
+from odradek.protocol.headers import RequestHeader, encode_response_header
+from odradek.protocol.messages import (
+    heartbeat,
+    join_group,
+    offset_commit,
+    sync_group,
+)
+from odradek.protocol.schema import Message
+from tests.conformance.clients.raw import RawConnection
+from tests.support.group_members import GroupMember, wait_for_coordinator
+
+_TOPIC = "measured"
+_CONNECTIONS = 50
+_GROUP_COUNTS = (1, 100, 1_000)
+_BAR = 0.75
+_REQUESTS = 60_000
+_WARM_UP_SHARE = 3
+_COMMIT_VERSION = 8
+_HEARTBEAT_VERSION = 4
+_SESSION_TIMEOUT_MS = 300_000
+_SETTLING_MEMBERS = 100
+_STALL_S = 60
+_GROUPS_IN_MEMORY = 10_000
+_SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+
+# (request, its answer)
+Exchange = tuple[ApiKey, int, Message, Message]
+
+
+@server_benchmark("groups")
+def groups(run: Run) -> Iterator[Row]:
+    """Commits and heartbeats."""
+    servers = _servers(run)
+    for count in _GROUP_COUNTS:
+        label = f"{count:,} group{'s' if count > 1 else ''}"
+        samples: Samples = {name: [] for name in servers}
+        for _ in range(run.repeats):
+            for name, start in servers.items():
+                with start() as server:
+                    samples[name].append(_measure(server, count, run.scaled(_REQUESTS)))
+        for kind in ("commits", "heartbeats"):
+            yield compare(f"{kind}, {label}", samples, f"{kind}_s", "/s", _BAR)
+            yield compare(
+                f"  server CPU for each, {kind}, {label}", samples, f"{kind}_cpu_us", "us",
+                is_bar_lowest=False,
+            )  # fmt: skip
+
+
+@server_benchmark("groups-settle")
+def settle(run: Run) -> Iterator[Row]:
+    """A hundred members that join at once."""
+    servers = _servers(run)
+    members = run.scaled(_SETTLING_MEMBERS) if run.is_quick else _SETTLING_MEMBERS
+    samples: Samples = {name: [] for name in servers}
+    for _ in range(run.repeats):
+        for name, start in servers.items():
+            with start() as server:
+                samples[name].append({"settled_s": _measure_settling(server, members)})
+    yield compare(
+        f"{members} members in one generation", samples, "settled_s", "s", 1.0, is_bar_lowest=False
+    )
+
+
+@server_benchmark("groups-memory")
+def memory(run: Run) -> Iterator[Row]:
+    """What a group with one committed offset keeps."""
+    with start_odradek(_SETTINGS) as server:
+        count = run.scaled(_GROUPS_IN_MEMORY)
+        _prepare(server)
+        with tempfile.TemporaryDirectory() as directory:
+            warm_up = _write(Path(directory) / "warm-up", [_commit(f"w{i}") for i in range(100)])
+            load_clients.replay_frames(
+                server.bootstrap, warm_up, connections=10, depth=1, count=1_000
+            )
+            before_mb = server.resident_mb()
+            frames = _write(Path(directory) / "frames", [_commit(f"m{i}") for i in range(count)])
+            # Each connection sends its share once.
+            load_clients.replay_frames(
+                server.bootstrap, frames, connections=10, depth=1, count=count
+            )
+            per_group = (server.resident_mb() - before_mb) * 1e6 / count
+    yield Row(name="memory per group with one offset", measured=per_group, unit="B")
+
+
+def _servers(run: Run) -> dict[str, Start]:
+    servers: dict[str, Start] = {ODRADEK: lambda: start_odradek(_SETTINGS)}
+    if KAFKA in run.servers:
+        servers[KAFKA] = run.servers[KAFKA]  # Tests' Kafka has these settings already.
+    return servers
+
+
+def _prepare(server: Server) -> int:
+    load_clients.create_topic(server.bootstrap, _TOPIC, 1)
+    port = int(server.bootstrap.rpartition(":")[2])
+    wait_for_coordinator(port, "g0")
+    return port
+
+
+def _measure(server: Server, group_count: int, requests: int) -> Figures:
+    port = _prepare(server)
+    member_ids = _join_all(port, group_count)
+    figures: Figures = {}
+    with tempfile.TemporaryDirectory() as directory:
+        for kind, make in (("commits", _member_commit), ("heartbeats", _heartbeat)):
+            exchanges = [make(f"g{i}", name) for i, name in enumerate(member_ids)]
+            frames = _write(Path(directory) / kind, exchanges)
+
+            def replay(count: int, frames: Path = frames) -> Figures:
+                return load_clients.replay_frames(
+                    server.bootstrap, frames, connections=_CONNECTIONS, depth=1, count=count
+                )
+
+            replay(max(requests // _WARM_UP_SHARE, 1))
+            started = server.cpu_seconds()
+            measured = replay(requests)
+            figures[f"{kind}_cpu_us"] = (server.cpu_seconds() - started) * 1e6 / requests
+            figures[f"{kind}_s"] = requests / (measured["elapsed_ns"] / 1e9)
+    return figures
+
+
+def _join_all(port: int, group_count: int) -> list[str]:
+    """Makes groups of one member each; the members' ids."""
+    member_ids = []
+    with RawConnection(port) as connection:
+        for number in range(group_count):
+            protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"")
+            joined: Any = connection.call(
+                ApiKey.JOIN_GROUP,
+                3,  # The last one that joins in one step.
+                join_group.JoinGroupRequest(
+                    group_id=f"g{number}",
+                    session_timeout_ms=_SESSION_TIMEOUT_MS,
+                    rebalance_timeout_ms=_SESSION_TIMEOUT_MS,
+                    member_id="",
+                    protocol_type="consumer",
+                    protocols=[protocol],
+                ),
+            )
+            assert (joined.error_code, joined.generation_id) == (0, 1)
+            synced: Any = connection.call(
+                ApiKey.SYNC_GROUP,
+                2,
+                sync_group.SyncGroupRequest(
+                    group_id=f"g{number}",
+                    generation_id=1,
+                    member_id=joined.member_id,
+                    assignments=[
+                        sync_group.SyncGroupRequestAssignment(
+                            member_id=joined.member_id, assignment=b""
+                        )
+                    ],
+                ),
+            )
+            assert synced.error_code == 0
+            member_ids.append(joined.member_id)
+    return member_ids
+
+
+def _member_commit(group_id: str, member_id: str) -> Exchange:
+    return _commit(group_id, member_id, 1)
+
+
+def _commit(group_id: str, member_id: str = "", generation_id: int = -1) -> Exchange:
+    row = offset_commit.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=""
+    )
+    request = offset_commit.OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=generation_id,
+        member_id=member_id,
+        topics=[offset_commit.OffsetCommitRequestTopic(name=_TOPIC, partitions=[row])],
+    )
+    result = offset_commit.OffsetCommitResponsePartition(partition_index=0, error_code=0)
+    answer = offset_commit.OffsetCommitResponse(
+        topics=[offset_commit.OffsetCommitResponseTopic(name=_TOPIC, partitions=[result])]
+    )
+    return ApiKey.OFFSET_COMMIT, _COMMIT_VERSION, request, answer
+
+
+def _heartbeat(group_id: str, member_id: str) -> Exchange:
+    request = heartbeat.HeartbeatRequest(group_id=group_id, generation_id=1, member_id=member_id)
+    answer = heartbeat.HeartbeatResponse(error_code=0)
+    return ApiKey.HEARTBEAT, _HEARTBEAT_VERSION, request, answer
+
+
+def _write(path: Path, exchanges: Sequence[Exchange]) -> Path:
+    with path.open("wb") as file:
+        for number, (key, version, request, answer) in enumerate(exchanges):
+            sent = encode_request(RequestHeader(key, version, number, "groups"), request)
+            head = encode_response_header(key, version, number)
+            received = head + encode_message(answer, version)
+            for frame in (sent, received):
+                file.write(struct.pack(">i", len(frame)) + frame)
+    return path
+
+
+def _measure_settling(server: Server, member_count: int) -> float:
+    """Seconds from the first JoinGroup until every member has its assignment in one generation."""
+    port = _prepare(server)
+    members = [
+        GroupMember(port, "settling", session_timeout_ms=_SESSION_TIMEOUT_MS, version=3)
+        for _ in range(member_count)
+    ]
+    try:
+        with selectors.DefaultSelector() as selector:
+            for member in members:
+                selector.register(member._connection._socket, selectors.EVENT_READ, member)
+            started = time.perf_counter()
+            for member in members:
+                member.send_join()
+            settled: set[GroupMember] = set()
+            while len(settled) < member_count:
+                for key, _ in selector.select(_STALL_S):
+                    if _take_turn(key.data, member_count):
+                        settled.add(key.data)
+            return time.perf_counter() - started
+    finally:
+        for member in members:
+            member.close()
+
+
+def _take_turn(member: GroupMember, member_count: int) -> bool:
+    """Does what a client does with the answer that came; whether it has its assignment."""
+    assert member._sent is not None
+    is_join = member._sent[0] is ApiKey.JOIN_GROUP
+    answer = member._receive()
+    if not is_join:
+        if answer.error_code == ErrorCode.NONE:
+            return True
+        assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        member.send_join()
+        return False
+    assert answer.error_code == ErrorCode.NONE
+    member.member_id, member.generation_id = answer.member_id, answer.generation_id
+    if answer.leader != member.member_id:
+        member.send_sync()
+    elif len(answer.members) < member_count:
+        member.send_join()  # A leader that joins again begins a new generation.
+    else:
+        member.send_sync({row.member_id: b"x" for row in answer.members})
+    return False
