@@ -122,7 +122,7 @@ def sent_batches(broker: ScriptedBroker) -> list[SentBatch]:
 @asynccontextmanager
 async def producer_of(broker: ScriptedBroker, **settings: Any) -> AsyncIterator[Producer]:
     """A producer that waits a millisecond where others wait a tenth of a second."""
-    defaults: dict[str, object] = {
+    defaults: dict[str, Any] = {
         "bootstrap_servers": f"127.0.0.1:{broker.port}",
         "retry_backoff_ms": 1,
         "retry_backoff_max_ms": 2,

@@ -176,11 +176,14 @@ def blocking(
 
     def call(self: Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._check_usable()
-        return self._call(_awaited(method(self._core, *args, **kwargs)))
+        return self._call(_called(method, self._core, *args, **kwargs))
 
     update_wrapper(call, method)
     return call
 
 
-async def _awaited(work: Awaitable[R]) -> R:
-    return await work
+async def _called(
+    method: Callable[Concatenate[C, P], Awaitable[R]], core: C, *args: P.args, **kwargs: P.kwargs
+) -> R:
+    # Called over there: a call that is refused here leaves no coroutine behind.
+    return await method(core, *args, **kwargs)
