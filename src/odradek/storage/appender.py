@@ -18,6 +18,7 @@ coordinator's, goes through the same steps in one function. It answers and write
 """
 
 import logging
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -37,7 +38,6 @@ from odradek.records.batch import (
     LOG_OVERHEAD,
     BatchHeader,
     Buffer,
-    patch_offset_and_epoch,
 )
 from odradek.storage.appends import AnalyzedSet, LogAppendInfo, analyze_records
 from odradek.storage.config import INT32_MAX, LogConfig
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 __all__ = ["Appender"]
 
 logger = logging.getLogger(__name__)
+
+# Offset, length and leader epoch: the first fields of a header, none under its checksum.
+_PLACE = Struct(">qii")
 
 
 class Appender:
@@ -127,7 +130,7 @@ class Appender:
         watermarks = self._watermarks
         first_offset = watermarks.end.message_offset
         last_offset = first_offset + last_delta
-        patch_offset_and_epoch(records, 0, first_offset, leader_epoch)
+        _PLACE.pack_into(records, 0, first_offset, length, leader_epoch)
         self._leader_epochs.assign(leader_epoch, first_offset)
         segment = self._segments.active
         assert segment is not None

@@ -92,22 +92,28 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
         return True
 
     salvage = segment.salvage(keeps)
+    latest_epoch = -1 if epochs is None or epochs.latest_epoch is None else epochs.latest_epoch
     for batch in salvage:
         position, header, view, is_crc_valid = batch
-        if (
-            not (is_crc_valid and header.base_offset == next_offset) or header.last_offset_delta < 0
-        ) and (problem := segment.problem_with(batch, next_offset)) is not None:
+        # By place: thirteen fields at once cost what two by name do.
+        (
+            base_offset, _, leader_epoch, magic, _, _, last_offset_delta, _, batch_max_timestamp,
+            producer_id, _, _, _,
+        ) = header  # fmt: skip
+        if (not (is_crc_valid and base_offset == next_offset) or last_offset_delta < 0) and (
+            problem := segment.problem_with(batch, next_offset)
+        ) is not None:
             if next_offset >= cut_from:
                 damage = Damage(position, problem)
                 break
             _report(segment, Damage(position, problem), next_offset)
             is_tail_damaged = True
             continue
-        last_offset = header.base_offset + header.last_offset_delta
+        last_offset = base_offset + last_offset_delta
         if not 0 <= last_offset - base <= INT32_MAX:
             raise SegmentOverflow(segment, f"offset {last_offset} in {segment.path}")
-        if header.max_timestamp > max_timestamp:
-            max_timestamp = header.max_timestamp
+        if batch_max_timestamp > max_timestamp:
+            max_timestamp = batch_max_timestamp
             indexes.note_timestamp(max_timestamp, last_offset)
         if position - last_entry_position > index_interval_bytes or salvage.is_resumed:
             try:
@@ -118,15 +124,11 @@ def recover_segment(  # noqa: C901 - one loop over the batches, in the order of 
                     break
                 _report(segment, Damage(position, str(error)), next_offset)
             last_entry_position = position
-        if header.magic >= CURRENT_MAGIC:
-            if epochs is not None and header.leader_epoch >= 0:
-                latest = epochs.latest_epoch
-                if latest is None or header.leader_epoch > latest:
-                    epochs.assign(header.leader_epoch, header.base_offset, durable=False)
-            if (
-                header.producer_id >= 0
-                and (completed := apply_batch(state, header, view)) is not None
-            ):
+        if magic >= CURRENT_MAGIC:
+            if leader_epoch > latest_epoch and epochs is not None:
+                epochs.assign(leader_epoch, base_offset, durable=False)
+                latest_epoch = leader_epoch
+            if producer_id >= 0 and (completed := apply_batch(state, header, view)) is not None:
                 if completed.is_aborted:
                     aborted.append(aborted_transaction(state, completed))
                 state.complete_transaction(completed)
