@@ -3,7 +3,8 @@
 1. Kafka starts on an empty directory. Odradek is refused its lock. Producers of every codec, an
    idempotent one and two transactional ones fill `kafkas-0`; `odradeks-0` stays empty. Kafka stops
    in order, and the data directory is copied: `Scenario.clean`.
-2. Odradek takes the directory over, fills `odradeks-0` and stops in order, marker and all.
+2. Odradek takes the directory over, fills `odradeks-0` and stops in order, marker and all. A file
+   of ours that a crash may leave there is put back: the witness of a roll.
 3. Kafka starts again, trusts what it finds and serves both. A transaction more is committed and
    one is left open. Kafka is killed (SIGKILL), and the directory is copied: `Scenario.killed`.
 """
@@ -28,6 +29,8 @@ from odradek.storage.config import LogConfig
 from odradek.storage.loader import load_log
 from odradek.storage.log import Log
 from odradek.storage.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
+from odradek.storage.paths import ROLLED_SUFFIX
+from odradek.storage.roll_witnesses import RollWitnesses
 from tests.conformance.kafka.kafka_clients import (
     Payload,
     ReliableProducer,
@@ -69,6 +72,7 @@ class Scenario:
     odradeks_written: list[Record] = field(default_factory=list)
     odradeks_seen: list[Record] = field(default_factory=list)
     odradeks_committed: list[Record] = field(default_factory=list)
+    witness: str = ""  # Name of the witness of a roll that the second run found.
     broker_log: str = ""  # Of the second run.
 
 
@@ -85,6 +89,7 @@ def run_scenario(install: KafkaInstall, directory: Path) -> Scenario:
         broker.stop()
         _copy(broker.log_dir, scenario.clean)
     scenario.odradeks_written = _take_over(broker.log_dir)
+    scenario.witness = _leave_witness(broker.log_dir / str(ODRADEKS))
     with running_broker(install, scenario.data_dir, _BROKER_CONFIG) as broker:
         for isolation_level, seen in (
             ("read_uncommitted", scenario.odradeks_seen),
@@ -230,6 +235,14 @@ def _take_over(path: Path) -> list[Record]:
         if not header.is_control
         for record in read_records(data, position=position, header=header)
     ]
+
+
+def _leave_witness(directory: Path) -> str:
+    """Makes the file that stays behind if a machine stops between a roll and the next flush."""
+    last = max(int(path.stem) for path in directory.glob("*.log"))
+    RollWitnesses(str(directory), disk=Disk()).add(last, last)
+    (witness,) = directory.glob(f"*{ROLLED_SUFFIX}")
+    return witness.name
 
 
 def _append_all(log: Log) -> None:

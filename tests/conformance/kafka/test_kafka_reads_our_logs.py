@@ -22,7 +22,8 @@ from odradek.records.batch import iter_headers, patch_offset_and_epoch
 from odradek.records.compression import Codec
 from odradek.storage.config import LogConfig
 from odradek.storage.dump import dump_file
-from tests.conformance.kafka.broker_scenario import KAFKAS, Scenario
+from odradek.storage.paths import ROLLED_SUFFIX
+from tests.conformance.kafka.broker_scenario import KAFKAS, ODRADEKS, Scenario
 from tests.conformance.kafka.once_per_run import once_per_run
 from tests.support.apache_kafka import KafkaInstall
 from tests.support.logs import T0, LogFixture, batch, flip_bit, marker, read_all
@@ -267,3 +268,17 @@ def test_dump_tool_would_find_an_error(kafka: KafkaInstall, tmp_path: Path) -> N
 def test_false_alarm_of_the_tool_is_the_tools(kafka: KafkaInstall, scenario: Scenario) -> None:
     """On a partition that this Kafka itself wrote, its tool finds what it finds on ours."""
     assert dump(kafka, scenario.clean / str(KAFKAS), "--deep-iteration")
+
+
+def test_kafka_leaves_the_witness_of_a_roll_alone(scenario: Scenario) -> None:
+    """It loads and serves a partition that has one, and says nothing about it."""
+    assert scenario.odradeks_seen == scenario.odradeks_written
+    assert (scenario.killed / str(ODRADEKS) / scenario.witness).exists()
+    lines = scenario.broker_log.splitlines()
+    assert any(str(ODRADEKS) in line and "Completed load of" in line for line in lines)
+    assert [
+        line
+        for line in lines
+        if ROLLED_SUFFIX in line
+        or (str(ODRADEKS) in line and re.search(r"\b(WARN|ERROR|FATAL)\b", line))
+    ] == []
