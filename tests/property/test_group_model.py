@@ -369,7 +369,7 @@ def run(seed: int) -> World:
     return world
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1))
 def test_a_group_keeps_its_promises_and_recovers(seed: int) -> None:
     run(seed)

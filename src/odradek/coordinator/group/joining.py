@@ -244,8 +244,8 @@ def _add_member(
         protocols=request.protocols,
     )
     member.is_new = True
-    if group.state is GroupState.PREPARING_REBALANCE and group.is_initial_join:
-        group.has_new_member = True
+    if group.state is GroupState.PREPARING_REBALANCE and not group.generation_id:
+        group.has_new_member = True  # A group that had members before waits its delay once.
     group.add_member(member, ticket)
     group.pending_members.pop(member_id, None)
     group.arm_session(member, now.timer_ms + NEW_MEMBER_TIMEOUT_MS, decision)

@@ -138,6 +138,19 @@ def test_the_initial_delay_is_prolonged_up_to_the_rebalance_timeout() -> None:
     assert [ticket.reply.generation_id for ticket in tickets] == [1, 1]
 
 
+def test_a_group_that_had_members_before_waits_its_delay_once() -> None:
+    driver = GroupDriver()
+    driver.make_stable(1)
+    driver.advance(10_000)
+    assert driver.state() is GroupState.EMPTY
+    tickets = [driver.join_twice()[1]]
+    driver.advance(2_999)
+    tickets.append(driver.join_twice()[1])
+    assert not tickets[0].is_answered
+    driver.advance(1)
+    assert [ticket.reply.generation_id for ticket in tickets] == [3, 3]
+
+
 def test_without_an_initial_delay_the_first_member_starts_at_once() -> None:
     driver = GroupDriver(initial_rebalance_delay_ms=0)
     _, ticket = driver.join_twice()
