@@ -27,6 +27,8 @@ from crc32c import crc32c
 
 from odradek.records.batch import (
     ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL_MASK,
     CRC_POSITION,
     CURRENT_MAGIC,
     DELETE_HORIZON_MASK,
@@ -34,6 +36,7 @@ from odradek.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     Buffer,
 )
@@ -125,9 +128,10 @@ class BatchFilter:
         if header.magic < CURRENT_MAGIC:
             return Retained(batch, header.last_offset, header.max_timestamp)
         self.records_read += header.record_count
-        if header.is_control:
+        attributes = header.attributes  # Bits instead of properties: this runs for each batch.
+        if attributes & CONTROL_MASK:
             return self._retain_control(header, batch)
-        if self.transactions.is_aborted(header):
+        if attributes & TRANSACTIONAL_MASK and self.transactions.is_aborted(header):
             return self._retain_empty(header)
         return self._retain_data(header, batch)
 
@@ -157,10 +161,11 @@ class BatchFilter:
         return None
 
     def _retain_data(self, header: BatchHeader, batch: memoryview) -> Retained | None:
+        attributes = header.attributes
         region: Buffer = (
-            read_region(batch, header=header) if header.is_compressed else batch[HEADER_SIZE:]
+            read_region(batch, header=header) if attributes & CODEC_MASK else batch[HEADER_SIZE:]
         )
-        horizon = header.delete_horizon_ms
+        horizon = header.base_timestamp if attributes & DELETE_HORIZON_MASK else None
         count, kept, max_timestamp, has_tombstone, unkeyed = self._table.filter(
             region,
             header.record_count,

@@ -52,7 +52,10 @@ class CleanedTransactions:
         self._kept: list[AbortedTransaction] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Takes account of a batch of data; whether its transaction was aborted."""
+        """Takes account of a batch of data; whether its transaction was aborted.
+
+        Batches outside of transactions need not be shown.
+        """
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False

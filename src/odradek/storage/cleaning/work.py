@@ -19,7 +19,15 @@ from dataclasses import dataclass, field
 
 from odradek.errors import CorruptRecordError, OdradekError
 from odradek.files import Disk
-from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, NO_TIMESTAMP, BatchHeader
+from odradek.records.batch import (
+    CODEC_MASK,
+    CONTROL_MASK,
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+)
 from odradek.records.key_table import MAX_SLOTS, SLOT_SIZE, KeyTable
 from odradek.records.record import read_region
 from odradek.storage.cleaner_config import CleanerConfig
@@ -123,6 +131,7 @@ class CleaningPass:
             if source.end_offset <= plan.first_dirty_offset:
                 continue
             read, is_whole = self._read_keys_of(source, table, transactions)
+            self.stats.map_bytes_read += source.size
             latest_offset = max(latest_offset, read)
             if not is_whole:
                 break
@@ -166,21 +175,27 @@ class CleaningPass:
         first_dirty = self.plan.first_dirty_offset
         latest_offset = -1
         for header, batch in self._batches(source):
-            size = header.size
-            self.stats.map_bytes_read += size
-            self._pace(size)
-            if header.magic < CURRENT_MAGIC or header.last_offset < first_dirty:
+            self._owed_bytes += len(batch)
+            if self._owed_bytes >= _STRIDE_BYTES:
+                self._pace()
+            last_offset = header.base_offset + header.last_offset_delta
+            if header.magic < CURRENT_MAGIC or last_offset < first_dirty:
                 continue
-            if header.is_control:
+            attributes = header.attributes  # Bits instead of properties: this runs for each batch.
+            if attributes & CONTROL_MASK:
                 transactions.is_marker_of_nothing(header, batch)
-            elif not transactions.is_aborted(header) and not table.put(
-                read_region(batch, header=header) if header.is_compressed else batch[HEADER_SIZE:],
+            elif not (
+                attributes & TRANSACTIONAL_MASK and transactions.is_aborted(header)
+            ) and not table.put(
+                read_region(batch, header=header)
+                if attributes & CODEC_MASK
+                else batch[HEADER_SIZE:],
                 header.record_count,
                 header.base_offset,
                 first_dirty,
             ):
                 return latest_offset, False
-            latest_offset = header.last_offset
+            latest_offset = last_offset
         return latest_offset, True
 
     # Copying
@@ -231,19 +246,22 @@ class CleaningPass:
         mtime_ns = 0
         pending: list[Retained] = []
         pending_bytes = 0
+        buffer_bytes = self._buffer_bytes
         for source in group:
             for header, batch in self._batches(source):
                 retained = batch_filter.retain(header, batch)
-                size = header.size
-                self.stats.bytes_read += size
+                self._owed_bytes += len(batch)
                 if retained is not None:
+                    size = len(retained.data)
                     pending.append(retained)
-                    pending_bytes += len(retained.data)
-                    size += len(retained.data)
-                    if pending_bytes >= self._buffer_bytes:
+                    pending_bytes += size
+                    self._owed_bytes += size
+                    if pending_bytes >= buffer_bytes:
                         _write(segment, pending)
                         pending, pending_bytes = [], 0
-                self._pace(size)
+                if self._owed_bytes >= _STRIDE_BYTES:
+                    self._pace()
+            self.stats.bytes_read += source.size
             mtime_ns = os.stat(source.path).st_mtime_ns
         if pending:
             _write(segment, pending)
@@ -277,14 +295,13 @@ class CleaningPass:
         finally:
             self.disk.close(fd)
 
-    def _pace(self, byte_count: int) -> None:
-        self._owed_bytes += byte_count
-        if self._owed_bytes >= _STRIDE_BYTES:
-            wait_ms = self.throttle.spend(self._owed_bytes)
-            self._owed_bytes = 0
-            if wait_ms > 0:
-                self.cancelled.wait(wait_ms / 1000)
-            self._check_cancelled()
+    def _pace(self) -> None:
+        """Waits as long as the bytes read and written since the last time demand."""
+        wait_ms = self.throttle.spend(self._owed_bytes)
+        self._owed_bytes = 0
+        if wait_ms >= 1:
+            self.cancelled.wait(wait_ms / 1000)
+        self._check_cancelled()
 
     def _check_cancelled(self) -> None:
         if self.cancelled.is_set():
