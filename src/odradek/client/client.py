@@ -207,6 +207,9 @@ class Client:
         """
         node = self._cluster.nodes.get(node_id)
         if node is None:
+            await self.refresh((), deadline)
+            node = self._cluster.nodes.get(node_id)
+        if node is None:
             known = ", ".join(map(str, sorted(self._cluster.nodes))) or "none"
             raise ApiError(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"no broker {node_id}; there are: {known}"
