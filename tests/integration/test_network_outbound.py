@@ -27,7 +27,7 @@ from odradek.protocol.messages.api_versions import (
 )
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.protocol.versions import VersionRange
-from tests.support.network import Server, answer, echo, eventually, frame, serving
+from tests.support.network import Server, answer, echo, eventually, frame, serving, socket_to
 
 HEARTBEAT = ApiKey.HEARTBEAT
 
@@ -361,5 +361,15 @@ def test_authentication_comes_before_the_connection_is_handed_out() -> None:
                     pass
             assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
             await eventually(lambda: server.socket_server.connection_count == 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_on_the_same_host_is_not_sent_paced_bytes() -> None:
+    async def scenario() -> None:
+        async with serving(broker) as server, connected(server):
+            with socket_to(("127.0.0.1", server.port())) as sock:
+                chosen = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            assert chosen.rstrip(b"\0") == b"reno"
 
     asyncio.run(scenario())

@@ -1,12 +1,9 @@
 """The server as a whole: planes, processors, start and stop."""
 
 import asyncio
-import contextlib
 import logging
-import os
 import random
 import socket
-import stat
 
 import pytest
 
@@ -26,7 +23,16 @@ from odradek.network import (
 from odradek.network.socket_server import SocketServer
 from odradek.protocol.api_keys import ApiKey
 from odradek.purgatory import SystemTimer
-from tests.support.network import ANY_PORT, Client, answer, echo, eventually, request_frame, serving
+from tests.support.network import (
+    ANY_PORT,
+    Client,
+    answer,
+    echo,
+    eventually,
+    request_frame,
+    serving,
+    socket_to,
+)
 
 WITH_CONTROL_PLANE = NetworkConfig(
     listeners=("CONTROLLER://127.0.0.1:0", "INTERNAL://127.0.0.1:0"),
@@ -450,21 +456,8 @@ def test_a_client_on_the_same_host_is_not_paced() -> None:
             client.send(request_frame(1))
             await client.receive()
             own_address = client.writer.get_extra_info("sockname")
-            with _socket_to(own_address) as accepted:
+            with socket_to(own_address) as accepted:
                 chosen = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
             assert chosen.rstrip(b"\0") == b"reno"
 
     asyncio.run(scenario())
-
-
-def _socket_to(peer: tuple[str, int]) -> socket.socket:
-    """A copy of this process's socket that is connected to the peer."""
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                copy = socket.socket(fileno=os.dup(int(name)))
-                with contextlib.suppress(OSError):
-                    if copy.getpeername() == peer:
-                        return copy
-                copy.close()
-    raise AssertionError(f"nobody is connected to {peer}")

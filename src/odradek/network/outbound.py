@@ -28,6 +28,7 @@ from odradek.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
+from odradek.network.congestion import is_local, send_unpaced
 from odradek.network.memory_pool import MemoryPool
 from odradek.network.receive_buffer import START_BYTES, ReceiveBuffer
 from odradek.network.send_queue import Chunk, SendQueue, TruncatedFileError
@@ -503,6 +504,8 @@ async def _connect(
             if options.receive_buffer_bytes > 0:
                 sock.setsockopt(SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes)
             await loop.sock_connect(sock, address)
+            if is_local(sock.getsockname()[0], sock.getpeername()[0]):
+                send_unpaced(sock)
         except OSError as error:
             sock.close()
             failure = error
