@@ -1,0 +1,231 @@
+"""The group coordinator over a topic in memory: writes that fail, moves, ages."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from odradek.coordinator.config import GroupCoordinatorConfig
+from odradek.coordinator.group.decisions import JoinReply, JoinRequest, SyncReply, SyncRequest
+from odradek.errors import ConfigError, ErrorCode
+from odradek.protocol.hot.offset_commit import OffsetCommitView
+from tests.unit.coordinator.coordinator_fakes import Coordination
+
+NO_DELAY = GroupCoordinatorConfig(initial_rebalance_delay_ms=0)
+DAY_MS = 86_400_000
+
+
+def join(made: Coordination, member_id: str = "", **fields: Any) -> list[JoinReply]:
+    """The answers to a JoinGroup, filled as they come."""
+    answers: list[JoinReply] = []
+    request = {
+        "group_id": "g",
+        "member_id": member_id,
+        "instance_id": None,
+        "client_id": "c",
+        "client_host": "/h",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 60_000,
+        "protocol_type": "consumer",
+        "protocols": [("range", b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff")],
+        "version": 3,
+        **fields,
+    }
+    made.groups.service.join(JoinRequest(**request), answers.append)
+    made.timer.advance_clock(0)
+    return answers
+
+
+def sync(
+    made: Coordination, member_id: str, generation_id: int, assignment: bytes | None = b"a"
+) -> list[SyncReply]:
+    answers: list[SyncReply] = []
+    assignments = {} if assignment is None else {member_id: assignment}
+    request = SyncRequest(generation_id, member_id, None, None, None, assignments)
+    made.groups.service.sync("g", request, answers.append)
+    return answers
+
+
+def commit(made: Coordination, topic: str, offset: int, group_id: str = "g") -> ErrorCode:
+    view = OffsetCommitView(group_id, -1, "", None, -1, [(topic, [(0, offset, -1, None)])])
+    outcome = made.groups.service.commit(view, 8, lambda _error, _rejected: None)
+    assert outcome is not None
+    return outcome[0]
+
+
+def stable(made: Coordination, **fields: Any) -> str:
+    """Makes the group Stable with one member; its id."""
+    [joined] = join(made, **fields)
+    assert joined.error is ErrorCode.NONE
+    [synced] = sync(made, joined.member_id, joined.generation_id)
+    assert synced == SyncReply(ErrorCode.NONE, "consumer", "range", b"a")
+    return joined.member_id
+
+
+def committed(made: Coordination, group_id: str = "g") -> dict[tuple[str, int], int]:
+    group = made.groups.registry.groups.get(group_id)
+    if group is None:
+        return {}
+    return {
+        key: slot.committed.offset
+        for key, slot in group.offsets.items()
+        if slot.committed is not None
+    }
+
+
+def test_another_coordinator_finds_what_this_one_wrote() -> None:
+    """07 check 9: groups, generations, assignments and offsets are those of before."""
+    made = Coordination(NO_DELAY)
+    made.lead_all()
+    member_id = stable(made)
+    assert commit(made, "t", 5, "simple") is ErrorCode.NONE
+    made.restart(NO_DELAY)
+    made.lead_all(1)
+    assert committed(made, "simple") == {("t", 0): 5}
+    service = made.groups.service
+    assert service.heartbeat("g", 1, member_id, None) is ErrorCode.NONE
+    [synced] = sync(made, member_id, 1, None)
+    assert synced.assignment == b"a"
+
+
+def test_a_static_member_whose_return_is_not_written_keeps_its_old_id() -> None:
+    """07:G-6."""
+    made = Coordination(NO_DELAY)
+    made.lead_all()
+    old_id = stable(made, instance_id="i", version=5)
+    made.topic.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    [refused] = join(made, instance_id="i", version=5)
+    assert refused.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refused.member_id == ""
+    made.topic.error = ErrorCode.NONE
+    assert made.groups.service.heartbeat("g", 1, old_id, "i") is ErrorCode.NONE
+    assert list(made.groups.registry.groups["g"].members) == [old_id]
+
+
+def test_a_partition_that_moves_tells_whoever_waits() -> None:
+    """07 check 18: NOT_COORDINATOR; groups of other partitions go on."""
+    made = Coordination(NO_DELAY)
+    made.lead_all()
+    stable(made)
+    waiting = join(made)
+    assert not waiting
+    assert commit(made, "t", 5, "test") is ErrorCode.NONE
+    partition = made.groups.registry.partition_of("g")
+    assert partition != made.groups.registry.partition_of("test")
+    made.groups.runtime.resign(partition, 1)
+    assert [reply.error for reply in waiting] == [ErrorCode.NOT_COORDINATOR]
+    assert "g" not in made.groups.registry.groups
+    assert committed(made, "test") == {("t", 0): 5}
+    assert made.groups.service.heartbeat("g", 1, "m", None) is ErrorCode.NOT_COORDINATOR
+
+
+def test_requests_while_a_partition_is_loaded() -> None:
+    """07 check 17: members are told to begin again, or that all is well."""
+    made = Coordination(NO_DELAY)
+    partition = made.groups.registry.partition_of("g")
+    made.topic.lead(partition, 0)
+    made.groups.runtime.lead(partition, 0)
+    assert [reply.error for reply in sync(made, "m", 1)] == [ErrorCode.REBALANCE_IN_PROGRESS]
+    assert [r.error for r in join(made)] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert made.groups.service.heartbeat("g", 1, "m", None) is ErrorCode.NONE
+    assert commit(made, "t", 1) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    made.tasks.run()
+    assert commit(made, "t", 1) is ErrorCode.NONE
+
+
+def test_a_member_that_is_silent_is_removed() -> None:
+    """07 check 19."""
+    made = Coordination(NO_DELAY)
+    made.lead_all()
+    member_id = stable(made)
+    made.advance(9_900)
+    assert made.groups.service.heartbeat("g", 1, member_id, None) is ErrorCode.NONE
+    made.advance(9_900)
+    assert member_id in made.groups.registry.groups["g"].members
+    made.advance(300)
+    assert not made.groups.registry.groups["g"].members
+
+
+def test_offsets_that_are_old_go_and_the_group_with_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """07 check 20."""
+    made = Coordination(GroupCoordinatorConfig(retention_minutes=1_440))
+    made.lead_all()
+    assert commit(made, "t", 5) is ErrorCode.NONE
+    made.clock.advance(DAY_MS - 1)
+    made.groups.upkeep.start_round()
+    made.tasks.run()
+    assert committed(made) == {("t", 0): 5}
+    made.clock.advance(1)
+    with caplog.at_level(logging.INFO):
+        made.groups.upkeep.start_round()
+        made.groups.upkeep.start_round()
+        made.tasks.run()
+    assert caplog.text.count("Removed 1 expired offsets in 0 milliseconds.") == 1
+    assert "g" not in made.groups.registry.groups
+    made.restart(GroupCoordinatorConfig())
+    made.lead_all(1)
+    assert not made.groups.registry.groups, "its end is in the log"
+
+
+def test_offsets_of_a_deleted_topic_go_at_once() -> None:
+    made = Coordination()
+    made.lead_all()
+    for topic in ("t", "u"):
+        commit(made, topic, 5)
+    made.groups.upkeep.forget_topics(["u"])
+    assert commit(made, "u", 1) is ErrorCode.NONE, "the topic was made again"
+    made.tasks.run()
+    assert committed(made)["t", 0] == 5
+
+
+def test_offsets_of_a_topic_that_is_missing_go_in_the_second_round() -> None:
+    """It was deleted while nobody coordinated the group; or is not known yet, which is no end."""
+    made = Coordination()
+    made.lead_all()
+    for topic in ("t", "u"):
+        commit(made, topic, 5)
+
+    def run_round() -> None:
+        made.groups.upkeep.start_round()
+        made.tasks.run()
+
+    made.topics.remove("u")
+    run_round()
+    assert ("u", 0) in committed(made)
+    made.topics.add("u")
+    run_round()
+    made.topics.remove("u")
+    run_round()
+    assert ("u", 0) in committed(made), "it was there in the round before"
+    run_round()
+    assert committed(made) == {("t", 0): 5}
+
+
+def test_commits_can_be_compressed() -> None:
+    made = Coordination(GroupCoordinatorConfig(compression_codec=4))
+    made.lead_all()
+    answers: list[ErrorCode] = []
+    view = OffsetCommitView("g", -1, "", None, -1, [("t", [(0, 5, -1, "x" * 1_000)])])
+    outcome = made.groups.service.commit(view, 8, lambda error, _rejected: answers.append(error))
+    assert outcome is None
+    assert answers == [ErrorCode.NONE]
+    made.restart(GroupCoordinatorConfig())
+    made.lead_all(1)
+    assert committed(made) == {("t", 0): 5}
+
+
+def test_a_stopped_coordinator_serves_nobody() -> None:
+    made = Coordination()
+    made.lead_all()
+    commit(made, "t", 5)
+    made.groups.stop()
+    assert commit(made, "t", 6) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error, group = made.groups.service.find_for_fetch("g")
+    assert (error, group) == (ErrorCode.NOT_COORDINATOR, None)
+
+
+def test_session_timeouts_must_leave_room() -> None:
+    with pytest.raises(ConfigError, match=r"group\.min\.session\.timeout\.ms"):
+        GroupCoordinatorConfig(min_session_timeout_ms=2, max_session_timeout_ms=1)
