@@ -307,6 +307,8 @@ class CoordinatorRuntime:
                     if self._led.get(partition) is not led:
                         return None
                     slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
+            if not data:
+                break  # The tail was compacted away: the log's end lies behind its last batch.
             if position == 0:
                 raise CorruptRecordError(
                     f"no whole batch at offset {offset}, expected to read up to {end}"
