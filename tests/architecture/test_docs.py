@@ -161,10 +161,10 @@ def test_the_readme_has_an_example_that_works() -> None:
     with EmbeddedBroker() as broker:
         code = example.replace("localhost:9092", broker.bootstrap_servers)
         run = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
         )
 
-    assert (run.returncode, run.stdout) == (0, "b'41'\n"), run.stderr
+    assert (run.returncode, run.stdout) == (0, "0\npeople 0 0 b'alice' b'41'\n"), run.stderr
 
 
 def test_documents_name_only_commands_that_exist() -> None:
