@@ -20,6 +20,7 @@ from odradek.client.admin import (
     ConfigSource,
     ElectionType,
     GroupDescription,
+    LogDir,
     NewTopic,
     QuotaEntity,
     ResourceType,
@@ -50,6 +51,13 @@ def new_topic(bootstrap: str, partitions: int, **configs: str) -> str:
         )
         created = admin.create_topics([new])[topic]
         assert not isinstance(created, ApiError), created
+
+        def is_there() -> bool:
+            told = admin.describe_topics([topic])[topic]
+            return isinstance(told, TopicView) and all(one.leader >= 0 for one in told.partitions)
+
+        # Apache Kafka answers before its broker knows of the topic.
+        eventually(is_there, f"{topic} has leaders")
     return topic
 
 
@@ -67,8 +75,9 @@ def read_all(bootstrap: str, topic: str, count: int, partitions: int) -> dict[in
         seen = 0
         while seen < count and time.monotonic() < deadline:
             for message in consumer.consume(500, timeout=0.5):
-                if message.error() is None:
-                    found[message.partition()].append(message)
+                partition = message.partition()
+                if message.error() is None and partition is not None:
+                    found[partition].append(message)
                     seen += 1
     finally:
         consumer.close()
@@ -185,8 +194,9 @@ def check_topics_and_partitions(bootstrap: str) -> None:
         assert {topic, other.name} <= set(admin.list_topics())
         gone = admin.delete_topics([other.name, "nowhere"])
         assert gone[other.name] is None
-        assert isinstance(error := gone["nowhere"], ApiError)
-        assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        missing = gone["nowhere"]
+        assert missing is not None
+        assert missing.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         eventually(lambda: other.name not in admin.list_topics(), "the topic is gone")
         assert isinstance(admin.describe_topics(["nowhere"])["nowhere"], ApiError)
 
@@ -227,7 +237,8 @@ def check_configs_and_quotas(bootstrap: str) -> None:
 
         def is_set() -> bool:
             entries = admin.describe_configs([resource])[resource]
-            assert not isinstance(entries, ApiError)
+            if isinstance(entries, ApiError):
+                return False  # The broker has not heard of the topic yet.
             (one,) = [entry for entry in entries if entry.name == "retention.ms"]
             return (one.value, one.source) == ("1234567", ConfigSource.DYNAMIC_TOPIC)
 
@@ -259,12 +270,17 @@ def check_the_cluster(bootstrap: str) -> None:
         (node,) = told.nodes
         assert f"{node.host}:{node.port}" == bootstrap
         assert told.controller == node
-        dirs = admin.describe_log_dirs()[node.id]
-        assert not isinstance(dirs, ApiError)
-        (log_dir,) = dirs.values()
-        assert not isinstance(log_dir, ApiError)
-        assert tp in log_dir.replicas
-        assert log_dir.total_bytes > log_dir.usable_bytes > 0
+
+        def log_dir() -> LogDir:
+            dirs = admin.describe_log_dirs()[node.id]
+            assert not isinstance(dirs, ApiError)
+            (told,) = dirs.values()
+            assert not isinstance(told, ApiError)
+            return told
+
+        # Apache Kafka answers CreateTopics before its broker has made the partitions.
+        eventually(lambda: tp in log_dir().replicas, "the partition is in the directory")
+        assert log_dir().total_bytes > log_dir().usable_bytes > 0
         assert isinstance(admin.describe_log_dirs([77])[77], ApiError)
         (versions,) = admin.describe_api_versions()
         assert {"PRODUCE", "FETCH"} <= {row.name for row in versions.apis}
@@ -384,7 +400,7 @@ def test_a_damaged_way_to_the_broker_loses_and_doubles_nothing(damage: str, tmp_
         proxy.broker_port = real_port
         bootstrap = f"127.0.0.1:{port}"
         topic = new_topic(bootstrap, 1)
-        settings = {"batch_size": 300, "linger_ms": 0, "request_timeout_ms": 10_000}
+        settings: dict[str, Any] = {"batch_size": 300, "linger_ms": 0, "request_timeout_ms": 10_000}
         with Producer(bootstrap_servers=bootstrap, **settings) as producer:
             sent = []
             for turn in range(4):
@@ -427,7 +443,7 @@ def test_a_broker_that_falls_silent_is_waited_for_no_longer_than_asked(tmp_path:
         proxy.broker_port = real_port
         bootstrap = f"127.0.0.1:{port}"
         topic = new_topic(bootstrap, 1)
-        settings = {"buffer_memory": 1_000_000, "max_block_ms": 500}
+        settings: dict[str, Any] = {"buffer_memory": 1_000_000, "max_block_ms": 500}
         failed: list[Any] = []
         producer = Producer(bootstrap_servers=bootstrap, on_error=failed.append, **settings)
         admin = Admin(bootstrap_servers=bootstrap)
