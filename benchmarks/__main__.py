@@ -14,6 +14,8 @@ from pathlib import Path
 
 import benchmarks.broker
 import benchmarks.cleaning
+import benchmarks.client_consuming
+import benchmarks.clients
 import benchmarks.codec
 import benchmarks.groups
 import benchmarks.opening

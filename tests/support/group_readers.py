@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from odradek import Admin, Consumer, Producer
 from odradek.client.admin import NewTopic
+from odradek.client.consumer import RebalanceInProgressError
 from odradek.errors import ApiError
 from odradek.model import TopicPartition
 from tests.support.apache_kafka import KafkaInstall
@@ -68,6 +69,16 @@ class OurReader:
 
     def poll(self) -> None:
         self.values += [record.value for record in self.consumer.poll(0.1)]
+
+    def commit(self) -> None:
+        """Commit; if a rebalance is under way, poll until it is over, as the error says."""
+        while True:
+            try:
+                self.consumer.commit_sync(timeout=60)
+            except RebalanceInProgressError:
+                self.poll()
+            else:
+                return
 
     @property
     def partitions(self) -> set[int]:
