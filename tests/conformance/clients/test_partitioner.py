@@ -69,8 +69,9 @@ def read_places(bootstrap: str, topic: str) -> dict[bytes, int]:
         deadline = time.monotonic() + _WAIT_S
         while len(found) < KEYS and time.monotonic() < deadline:
             for message in consumer.consume(1_000, timeout=0.5):
-                if message.error() is None:
-                    found[message.key()] = message.partition()
+                key, partition = message.key(), message.partition()
+                if message.error() is None and key is not None and partition is not None:
+                    found[key] = partition
     finally:
         consumer.close()
     return found
