@@ -143,6 +143,21 @@ class TestWhatCounts:
         assert configs.log_config("t") == LogConfig(segment_bytes=1000, retention_ms=7)
         assert configs.log_config("other") == LogConfig(retention_ms=7)
 
+    def test_what_a_topic_sets_outlives_changes_of_the_defaults(self) -> None:
+        """15:KAFKA-9254: the default changes twice, a compacted topic must not turn to deletion."""
+        broker = load_broker_settings(None, {}, {})
+        configs = TopicConfigs(broker)
+        configs.apply("table", {"cleanup.policy": "compact", "segment.bytes": "1000"})
+        for retention in ("7", "8"):
+            changed = {"log.retention.ms": retention, "log.segment.bytes": "5000"}
+            broker = broker.with_dynamic(Source.DYNAMIC_DEFAULT, changed)
+            configs.use_broker(broker)
+
+            table = configs.get("table")
+            assert table.topic.cleanup_policy == ("compact",)
+            assert (table.log.segment_bytes, table.log.retention_ms) == (1000, int(retention))
+            assert configs.get("other").log.segment_bytes == 5000
+
     def test_compressed_batches_are_walked_unless_switched_off(self) -> None:
         configs = topic_configs(produce_validate_compressed="false")
 
