@@ -41,10 +41,11 @@ def decide_cleanup(group: Group, wall_ms: int) -> Removal:
 
 
 def decide_topic_deletion(group: Group, topics: Collection[str]) -> Removal:
-    """Forget the offsets of topics that were deleted, at once."""
-    if group.is_dead:
+    """Forget the offsets of topics that were deleted, at once, and a group that had no others."""
+    keys = [key for key in group.offsets if key[0] in topics]
+    if group.is_dead or not keys:
         return Removal([], [], False)
-    return _remove(group, [key for key in group.offsets if key[0] in topics])
+    return _remove(group, keys)
 
 
 def expired_partitions(group: Group, wall_ms: int) -> list[tuple[str, int]]:
@@ -91,7 +92,9 @@ def _remove(group: Group, keys: list[tuple[str, int]]) -> Removal:
     removal = make_removal(group, keys, is_group=is_group)
     for key in keys:
         slot = group.offsets[key]
-        if slot.pending_count:  # Only of a deleted topic.
+        if slot.pending_count:
+            # Only of a deleted topic. The commit stands before the tombstone in the log, and goes
+            # with it: `apply_removal`.
             slot.committed = None
         else:
             del group.offsets[key]

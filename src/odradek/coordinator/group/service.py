@@ -211,6 +211,8 @@ class GroupService:
             return error, None
         if self.forget_first is not None:
             self.forget_first(group, [topic for topic, _ in view.topics])
+            if group.is_dead:  # That was all it had. It had no members either, or it would live.
+                group = self.registry.get_or_create(view.group_id)
         wall_ms = clock.now_ms()
         retention_ms = view.retention_time_ms
         write = build_commit(
@@ -328,18 +330,27 @@ class GroupService:
         records: Sequence[Record],
         respond: Callable[[ErrorCode, int], None],
     ) -> None:
-        """Appends records in as few batches as can be; answers when the last is committed.
+        """Appends records in as few batches as can be; answers when all are committed.
 
-        An error ends it: what was appended before it stays.
+        All are given to the log before anything else can be: whoever compares offsets with that of
+        the last batch, which `respond` gets, need not know that there are several. What was
+        appended stays if another one fails; `respond` gets the first error.
         """
-        batches = deque(
-            build_batches(records, self._clock.now_ms(), self._config.compression_codec)
-        )
+        batches = list(build_batches(records, self._clock.now_ms(), self._config.compression_codec))
+        if not batches:
+            respond(_NONE, -1)
+            return
+        left = len(batches)
+        first_error = _NONE
+        last_offset = -1
 
-        def append_next(error: ErrorCode, base_offset: int) -> None:
-            if error is not _NONE or not batches:
-                respond(error, base_offset)
-                return
-            self._writer.append(partition, batches.popleft(), append_next)
+        def on_appended(error: ErrorCode, base_offset: int) -> None:
+            nonlocal left, first_error, last_offset
+            left -= 1
+            first_error = first_error or error
+            last_offset = max(last_offset, base_offset)
+            if not left:
+                respond(first_error, last_offset)
 
-        append_next(_NONE, -1)
+        for batch in batches:
+            self._writer.append(partition, batch, on_appended)

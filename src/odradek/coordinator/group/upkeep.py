@@ -34,6 +34,25 @@ _SLICE_NS: Final = 2_000_000  # How long a round keeps the loop to itself.
 TopicPartitionKey = tuple[str, int]
 
 
+class _Sweep:
+    """Topics that were deleted, and the groups that have forgotten which of them already."""
+
+    __slots__ = ("done", "topics")
+
+    def __init__(self, topics: Collection[str]) -> None:
+        self.topics = frozenset(topics)
+        # By group id: a group that lost all it had may be made again meanwhile.
+        self.done: dict[str, set[str]] = {}
+
+    def take(self, group: Group, topics: Iterable[str]) -> set[str]:
+        """Those of the topics that the group has to forget; it is done from now on."""
+        done = self.done.get(group.group_id, set())
+        left = {topic for topic in topics if topic in self.topics} - done
+        if left:
+            self.done[group.group_id] = done | left
+        return left
+
+
 class GroupUpkeep:
     """Removes groups and offsets.
 
@@ -65,9 +84,8 @@ class GroupUpkeep:
         self._metrics = metrics
         # Topics with offsets that did not exist in the last round.
         self._missing: frozenset[str] = frozenset()
-        # Deleted topics that not every group has been looked through for; with how many rounds
-        # still look for each.
-        self._forgetting: dict[str, int] = {}
+        # Deletions of topics that not every group has been looked through for.
+        self._sweeps: list[_Sweep] = []
         self._is_running = False
 
     # Administrators
@@ -120,27 +138,27 @@ class GroupUpkeep:
         """Topics were deleted: no group has offsets of them any more."""
         if not topics or not self._registry.groups:
             return
-        for topic in topics:
-            self._forgetting[topic] = self._forgetting.get(topic, 0) + 1
+        sweep = _Sweep(topics)
+        self._sweeps.append(sweep)
         self._service.forget_first = self._forget_first
-        self._spawn(self._forget(tuple(topics)))
+        self._spawn(self._forget(sweep))
 
-    async def _forget(self, topics: Collection[str]) -> None:
+    async def _forget(self, sweep: _Sweep) -> None:
+        def forget(group: Group) -> None:
+            # What was committed since `_forget_first` belongs to a topic that was made again.
+            self._remove(group, decide_topic_deletion(group, sweep.take(group, sweep.topics)))
+
         try:
-            await self._each_group(
-                lambda group: self._remove(group, decide_topic_deletion(group, topics))
-            )
+            await self._each_group(forget)
         finally:
-            for topic in topics:
-                self._forgetting[topic] -= 1
-                if not self._forgetting[topic]:
-                    del self._forgetting[topic]
-            if not self._forgetting:
+            self._sweeps.remove(sweep)
+            if not self._sweeps:
                 self._service.forget_first = None
 
     def _forget_first(self, group: Group, topics: Iterable[str]) -> None:
         """A commit comes for a topic that was made again: what is older goes before it."""
-        deleted = [topic for topic in topics if topic in self._forgetting]
+        topics = list(topics)
+        deleted = {topic for sweep in self._sweeps for topic in sweep.take(group, topics)}
         if deleted:
             self._remove(group, decide_topic_deletion(group, deleted))
 
@@ -192,16 +210,17 @@ class GroupUpkeep:
         """Writes what has been removed from a group already."""
         if group.is_dead:
             self._registry.drop(group)
-        if removal.records:
-            self._service.append_records(
-                group.partition, removal.records, lambda error, _: _note_lost(group, error)
-            )
+        if not removal.records:
+            return
 
+        def on_appended(error: ErrorCode, base_offset: int) -> None:
+            if error is _NONE:
+                # Also of commits that were under way, and stand before the tombstones.
+                admin.apply_removal(group, removal, base_offset)
+            else:
+                _log.warning(
+                    "group %s: the end of offsets was not written, it is found again: %s",
+                    group.group_id, error.name,
+                )  # fmt: skip
 
-def _note_lost(group: Group, error: ErrorCode) -> None:
-    if error is not _NONE:
-        _log.warning(
-            "group %s: the end of offsets was not written, it is found again: %s",
-            group.group_id,
-            error.name,
-        )
+        self._service.append_records(group.partition, removal.records, on_appended)
