@@ -83,11 +83,11 @@ def test_every_acknowledged_message_survives_kills(tmp_path: Path) -> None:
 def test_topics_and_their_settings_survive_a_stop(tmp_path: Path) -> None:
     with running_odradek(tmp_path) as broker:
         create_topic(broker.bootstrap, "compacted", {"cleanup.policy": "compact"})
-        before = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10)
+        before = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60)
         assert broker.stop() == 0
         assert (broker.log_dir / ".kafka_cleanshutdown").exists()
     with running_odradek(tmp_path) as broker:
-        after = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10)
+        after = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60)
         assert after.cluster_id == before.cluster_id
         assert sorted(after.topics) == ["compacted"]
         assert len(after.topics["compacted"].partitions) == PARTITIONS

@@ -41,6 +41,7 @@ from odradek.protocol.messages.stop_replica import StopReplicaRequest
 from odradek.protocol.messages.update_metadata import UpdateMetadataRequest
 from odradek.testing import SimDisk, SimulatedCrash
 from tests.support.controllers import Cluster, Member, broker, running_cluster, tree
+from tests.support.network import eventually
 
 T0 = TopicPartition("t", 0)
 
@@ -68,6 +69,11 @@ async def create(member: Member, name: str = "t", **options: object) -> uuid.UUI
 def foreign(cluster: Cluster) -> EmbeddedStore:
     """A session of somebody else."""
     return cluster.engine.connect()
+
+
+def is_deleting(member: Member, replica: PartitionAndReplica) -> bool:
+    """Whether the broker was told to delete it and has not answered."""
+    return member.controller.context.replica_state(replica) is ReplicaStatus.DELETION_STARTED
 
 
 # -- One broker: the path of a topic.
@@ -289,12 +295,17 @@ def test_deletion_cleans_logs_metadata_and_store(tmp_path: Path) -> None:
             ErrorCode.NONE,
             active.context.topic_ids["t"],
         )
-        await asyncio.sleep(0.02)
+
+        def stops_of(broker_id: int) -> list[StopReplicaRequest]:
+            requests = cluster.recorder(broker_id).requests
+            return [one for one in requests if isinstance(one, StopReplicaRequest)]
+
+        await eventually(lambda: len(stops_of(0)) == len(stops_of(1)) == 2)
         replica = PartitionAndReplica(T0, 1)
         seen.append(active.context.replica_state(replica))
         assert active.context.partition_state(T0) is PartitionStatus.NON_EXISTENT
         assert cluster.recorder(1).announced() == {T0: -2}
-        stops = [r for r in cluster.recorder(1).requests if isinstance(r, StopReplicaRequest)]
+        stops = stops_of(1)
         assert [s.topic_states[0].partition_states[0].delete_partition for s in stops] == [
             False,
             True,
@@ -336,13 +347,17 @@ def test_partitions_added_to_a_topic_being_deleted_are_taken_back(tmp_path: Path
         topic_id = await create(member)
         recorder.answers_deletions.clear()
         await member.controller.delete_topics(["t"])
-        await asyncio.sleep(0.02)
+        await eventually(lambda: is_deleting(member, PartitionAndReplica(T0, 0)))
         both = {p: ReplicaAssignment((0,)) for p in range(2)}
         node = TopicNode(topic_id=topic_id, assignment=both)
         await foreign(cluster).set(topic_path("t"), node.encode(), ANY_VERSION)
-        await asyncio.sleep(0.02)
-        data, _ = await member.store.get(topic_path("t"))
-        assert sorted(TopicNode.parse(data).assignment) == [0]
+        for _ in range(60_000):
+            data, _ = await member.store.get(topic_path("t"))
+            if sorted(TopicNode.parse(data).assignment) == [0]:
+                break
+            await asyncio.sleep(0.001)
+        else:
+            raise AssertionError("the added partition is not taken back")
         assert member.controller.context.partitions_for_topic("t") == [T0]
         recorder.answers_deletions.set()
 
@@ -896,10 +911,9 @@ def test_a_broker_that_dies_while_it_deletes_does_not_block_for_ever(tmp_path: P
         await cluster.settle()
         cluster.recorder(1).answers_deletions.clear()
         await member.controller.delete_topics(["t"])
-        await asyncio.sleep(0.02)
         replica = PartitionAndReplica(T0, 1)
         context = member.controller.context
-        assert context.replica_state(replica) is ReplicaStatus.DELETION_STARTED
+        await eventually(lambda: is_deleting(member, replica))
         cluster.members.remove(second)
         await second.stop()
         await cluster.settle()

@@ -51,7 +51,7 @@ def test_brokers_do_not_see_each_other() -> None:
 
 def test_start_and_stop(tmp_path: Path) -> None:
     broker = EmbeddedBroker()
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     with pytest.raises(RuntimeError, match="not running"):
         _ = broker.bootstrap_servers
     broker.start()
@@ -60,19 +60,19 @@ def test_start_and_stop(tmp_path: Path) -> None:
     broker.stop()
     broker.stop()
 
-    assert threading.active_count() == threads
+    assert set(threading.enumerate()) <= threads
     with pytest.raises(RuntimeError, match="not running"):
         _ = broker.bootstrap_servers
 
 
 def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         EmbeddedBroker({"num.partitions": "many"}).start()
     with EmbeddedBroker(data_dir=tmp_path), pytest.raises(LogDirLockedError):
         EmbeddedBroker(data_dir=tmp_path).start()
 
-    assert threading.active_count() == threads
+    assert set(threading.enumerate()) <= threads
 
 
 def test_on_the_loop_of_the_test() -> None:
@@ -130,7 +130,7 @@ def test_the_examples_of_the_guide(tmp_path: Path) -> None:
             [sys.executable, "-W", "error", "-c", script],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=True,
         )
         assert re.fullmatch(r"127\.0\.0\.1:\d+\n", shown.stdout)

@@ -147,7 +147,7 @@ class Member:
             broker_id,
             clock=cluster.clock,
             controlled_shutdown=cluster.controlled_shutdown,
-            registration_timeout_s=5,
+            registration_timeout_s=60,
         )
         self.persistence = StorePersistence(
             store,

@@ -102,7 +102,7 @@ def test_topics(tools: Tools, new_topic: Callable[[], str]) -> None:
         *("--delete", "--topic", topic),
         sends={("DeleteTopics", 6)},
     )
-    assert topic not in tools.admin().list_topics(timeout=10).topics
+    assert topic not in tools.admin().list_topics(timeout=60).topics
 
 
 def test_topic_configs(tools: Tools, new_topic: Callable[[], str]) -> None:

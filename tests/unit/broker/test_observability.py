@@ -152,8 +152,8 @@ def test_a_peer_that_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) ->
 def test_too_many_peers_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     async def talk(port: int) -> None:
         _, idle = await asyncio.open_connection("127.0.0.1", port)
-        with pytest.raises(ConnectionResetError):
-            await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")
+        with suppress(ConnectionResetError):  # Or an end, if the peer saw that first.
+            assert await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n") == (b"", b"")
         idle.close()
         await idle.wait_closed()
 

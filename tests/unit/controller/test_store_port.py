@@ -29,13 +29,15 @@ async def no_controller(_broker_id: int, _broker_epoch: int) -> frozenset[TopicP
     return frozenset({T0})
 
 
-def port_of(store: CoordinationStore, broker_id: int = 0) -> StoreControllerPort:
+def port_of(
+    store: CoordinationStore, broker_id: int = 0, *, registration_timeout_s: float = 60
+) -> StoreControllerPort:
     return StoreControllerPort(
         store,
         broker_id,
         clock=ManualClock(),
         controlled_shutdown=no_controller,
-        registration_timeout_s=0.02,
+        registration_timeout_s=registration_timeout_s,
     )
 
 
@@ -67,7 +69,7 @@ def test_registration(tmp_path: Path) -> None:
         assert stat is not None
         assert (epoch, stat.ephemeral_owner) == (stat.czxid, first.session.id)
         with pytest.raises(NodeExists, match="does not go away"):
-            await port_of(second).register(broker(0))
+            await port_of(second, registration_timeout_s=0.02).register(broker(0))
         await first.session.close()
         assert await port_of(second).register(broker(0)) > epoch
 
