@@ -9,6 +9,8 @@ import pytest
 from odradek.aio import Producer
 from odradek.client.errors import BufferExhaustedError, CallTimeoutError, ClosedError
 from odradek.client.producer import FailedRecords, ProducerRecord, RecordMetadata
+from odradek.client.retry import Deadline
+from odradek.clock import SystemClock
 from odradek.errors import ApiError, ErrorCode, OdradekError, RecordTooLargeError
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.init_producer_id import InitProducerIdResponse
@@ -33,6 +35,11 @@ SILENCE = None
 def silent(_request: object) -> None:
     """A broker that does not answer."""
     return SILENCE
+
+
+async def know_topic(producer: Producer) -> None:
+    """Connect and learn of the topic, for a producer that has little patience afterwards."""
+    await producer.know_topic("t", Deadline(SystemClock(), 60_000))
 
 
 async def test_a_delivery_tells_where_its_record_is() -> None:
@@ -243,6 +250,7 @@ async def test_a_full_buffer_makes_send_wait_then_fail() -> None:
         script(broker, silent)
         settings = {"buffer_memory": 3000, "batch_size": 1000, "max_block_ms": 30}
         async with producer_of(broker, on_error=lambda _: None, **settings) as producer:
+            await know_topic(producer)
             # Two in each batch of a thousand bytes.
             sent = [await producer.send("t", b"x" * 400) for _ in range(6)]
             with pytest.raises(BufferExhaustedError, match=r"buffer\.memory"):
@@ -316,8 +324,9 @@ async def test_a_topic_that_comes_late_is_waited_for_and_one_that_does_not_is_no
             await eventually(lambda: len(broker.received(ApiKey.METADATA)) >= 3)
             broker.topics["late"] = told_topic("late")
             await (await sending)
-        async with producer_of(broker, max_block_ms=20) as producer:
-            with pytest.raises(ApiError, match="'nowhere' does not exist"):
+        async with producer_of(broker, max_block_ms=50) as producer:
+            await know_topic(producer)
+            with pytest.raises(ApiError, match="'nowhere'"):
                 await producer.send("nowhere", b"a")
 
 
