@@ -127,6 +127,7 @@ def running_odradek(
     settings: Mapping[str, str] | None = None,
     *,
     advertise: Mapping[str, str] | None = None,
+    port: int = 0,
 ) -> Iterator[OdradekBroker]:
     """Runs a broker on free loopback ports until the block ends; checks that it ends in order.
 
@@ -135,6 +136,7 @@ def running_odradek(
         settings: entries as of ``server.properties``.
         advertise: other version ranges to tell clients than the real ones, by the name in
             `ApiKey`: ``{"PRODUCE": "3-12"}``.
+        port: where to listen, for a broker that clients are to find again; 0 takes any.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     metrics_port = free_port()
@@ -143,7 +145,7 @@ def running_odradek(
     if advertise:
         command[-1] = "tests.support.run_broker"
         command += [f"{api}={versions}" for api, versions in advertise.items()]
-    command += ["serve", "--listen", "127.0.0.1:0"]
+    command += ["serve", "--listen", f"127.0.0.1:{port}"]
     command += ["--data", str(data_dir / "logs")]
     command += [word for key, value in overrides.items() for word in ("--set", f"{key}={value}")]
     out_path, log_path = data_dir / "broker.out", data_dir / "broker.log"
