@@ -9,7 +9,7 @@ whether to cut, to report or to rebuild.
 import logging
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
@@ -26,7 +26,7 @@ from odradek.records.batch import (
     peek_header,
 )
 
-__all__ = ["CHUNK_BYTES", "Damage", "Salvage", "Scan", "ScannedBatch", "find_batch"]
+__all__ = ["CHUNK_BYTES", "Damage", "Salvage", "Scan", "ScannedBatch", "Skim", "find_batch"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,15 +52,29 @@ class Damage(NamedTuple):
     reason: str
 
 
+# Told bytes of the file, a position among them and where in the file they begin, it returns the
+# position behind the whole batches from there on that nobody else has to see.
+Skim: TypeAlias = Callable[[memoryview, int, int], int]
+
+
 class Scan:
-    """Iterates the batches in [start, end) of an open file.
+    """Iterates the batches in [start, end) of an open file, but for those that `skim` takes.
 
     Attributes:
-        valid_end: Position behind the last whole batch that was yielded.
+        valid_end: Position behind the last whole batch that was yielded or skimmed.
         damage: Why the scan ended before `end`; None if it did not.
     """
 
-    __slots__ = ("_check_crc", "_chunk_bytes", "_disk", "_end", "_fd", "damage", "valid_end")
+    __slots__ = (
+        "_check_crc",
+        "_chunk_bytes",
+        "_disk",
+        "_end",
+        "_fd",
+        "_skim",
+        "damage",
+        "valid_end",
+    )
 
     def __init__(
         self,
@@ -71,18 +85,21 @@ class Scan:
         *,
         check_crc: bool,
         chunk_bytes: int = CHUNK_BYTES,
+        skim: Skim | None = None,
     ) -> None:
         self._disk = disk
         self._fd = fd
         self._end = end
         self._check_crc = check_crc
         self._chunk_bytes = chunk_bytes
+        self._skim = skim
         self.valid_end = start
         self.damage: Damage | None = None
 
     def __iter__(self) -> Iterator[ScannedBatch]:
         end = self._end
         check_crc = self._check_crc
+        skim = self._skim
         unpack = HEADER.unpack_from
         new = tuple.__new__  # As `_make` does, less two calls per batch.
         while self.valid_end < end:
@@ -90,7 +107,12 @@ class Scan:
             chunk = self.read(chunk_start, self._chunk_bytes)
             available = len(chunk)
             position = 0
-            while position + HEADER_SIZE <= available:
+            while True:
+                if skim is not None:
+                    position = skim(chunk, position, chunk_start)
+                    self.valid_end = chunk_start + position
+                if position + HEADER_SIZE > available:
+                    break
                 fields = unpack(chunk, position)
                 size = fields[1] + LOG_OVERHEAD
                 batch_end = position + size
@@ -193,6 +215,7 @@ class Salvage:
         "_fd",
         "_last_offset",
         "_on_damage",
+        "_skim",
         "damage",
         "good_end",
         "is_resumed",
@@ -208,12 +231,14 @@ class Salvage:
         *,
         first_offset: int,
         last_offset: int,
+        skim: Skim | None = None,
     ) -> None:
         self._disk = disk
         self._fd = fd
         self._end = end
         self._on_damage = on_damage
         self._last_offset = last_offset
+        self._skim = skim
         self.next_offset = first_offset
         self.good_end = 0
         self.is_resumed = False
@@ -222,7 +247,8 @@ class Salvage:
     def __iter__(self) -> Iterator[ScannedBatch]:
         start = 0
         while True:
-            scan = Scan(self._disk, self._fd, start, self._end, check_crc=True)
+            skim = None if self._skim is None else self._skim_in_chain
+            scan = Scan(self._disk, self._fd, start, self._end, check_crc=True, skim=skim)
             batches = iter(scan)
             if self.is_resumed:
                 yield next(batches)  # `find_batch` has seen it.
@@ -246,6 +272,12 @@ class Salvage:
                 scan.damage.position, found,
             )  # fmt: skip
             start, self.damage, self.is_resumed = found, None, True
+
+    def _skim_in_chain(self, chunk: memoryview, position: int, chunk_start: int) -> int:
+        """Skims, but shows the batch behind a gap, whatever it is."""
+        if self._skim is None or self.is_resumed:
+            return position
+        return self._skim(chunk, position, chunk_start)
 
 
 def find_batch(

@@ -26,7 +26,7 @@ from odradek.storage.file_slice import FileSlice
 from odradek.storage.offset_lookup import BatchPlace, find_batch, floor_position
 from odradek.storage.offsets import LogOffsetMetadata
 from odradek.storage.paths import LOG_SUFFIX, segment_path
-from odradek.storage.scan import Damage, Salvage, Scan, ScannedBatch
+from odradek.storage.scan import Damage, Salvage, Scan, ScannedBatch, Skim
 from odradek.storage.segment_indexes import SegmentIndexes
 from odradek.storage.segment_scan import (
     TailScan,
@@ -286,7 +286,9 @@ class LogSegment:
         """Steps through the batches from a position on."""
         return Scan(self._disk, self.fd, start, self.size, check_crc=check_crc)
 
-    def salvage(self, on_damage: Callable[[Salvage, Damage], bool]) -> Salvage:
+    def salvage(
+        self, on_damage: Callable[[Salvage, Damage], bool], *, skim: Skim | None = None
+    ) -> Salvage:
         """Steps through all batches that can be reached, whatever lies between."""
         return Salvage(
             self._disk,
@@ -295,6 +297,7 @@ class LogSegment:
             on_damage,
             first_offset=self.base_offset,
             last_offset=self.base_offset + INT32_MAX,
+            skim=skim,
         )
 
     def problem_with(self, batch: ScannedBatch, next_offset: int) -> str | None:
