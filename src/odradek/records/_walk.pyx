@@ -19,6 +19,8 @@ cdef enum:
     MAX_BAD_RECORDS = 16
     # Bytes from which the walk takes longer than handing over the GIL is worth.
     NOGIL_SIZE = 65536
+    # The most that an everyday record has in front of its key: 2 bytes, 1, 10, 3 and 2.
+    MAX_FRONT = 18
 
 cdef struct Walk:
     # What to check against.
@@ -48,6 +50,21 @@ cdef inline void note(Walk* walk, Py_ssize_t index, int reason) noexcept nogil:
     walk.bad_reason[slot] = reason
     if reason == TIMESTAMP_OUT_OF_RANGE:
         walk.has_bad_timestamp = True
+
+
+cdef inline void judge(
+    Walk* walk, Py_ssize_t index, int64_t timestamp, bint has_key
+) noexcept nogil:
+    """Takes account of a record that is well-formed."""
+    if timestamp > walk.max_timestamp or index == 0:
+        walk.max_timestamp = timestamp
+        walk.max_index = index
+    if walk.require_key and not has_key:
+        note(walk, index, NULL_KEY)
+    elif timestamp != -1 and not (
+        walk.earliest_timestamp <= timestamp <= walk.latest_timestamp
+    ):
+        note(walk, index, TIMESTAMP_OUT_OF_RANGE)
 
 
 cdef const uint8_t* walk_record(
@@ -86,21 +103,102 @@ cdef const uint8_t* walk_record(
     if cursor != end:
         return NULL
 
-    # Unsigned, because leaving int64 wraps around and must not be undefined.
-    timestamp = <int64_t>(<uint64_t>walk.base_timestamp + <uint64_t>timestamp_delta)
-    if timestamp > walk.max_timestamp or index == 0:
-        walk.max_timestamp = timestamp
-        walk.max_index = index
     if offset_delta != index:
         walk.consecutive = False
-    if key_length < 0 and walk.require_key:
-        note(walk, index, NULL_KEY)
-    elif timestamp != -1 and not (
-        walk.earliest_timestamp <= timestamp <= walk.latest_timestamp
-    ):
-        note(walk, index, TIMESTAMP_OUT_OF_RANGE)
+    # Unsigned, because leaving int64 wraps around and must not be undefined.
+    timestamp = <int64_t>(<uint64_t>walk.base_timestamp + <uint64_t>timestamp_delta)
+    judge(walk, index, timestamp, key_length >= 0)
     # Not the cursor, which is the same but known later: the next record need not wait for it.
     return end
+
+
+cdef inline const uint8_t* skip_plain_record(
+    const uint8_t* cursor,
+    const uint8_t* end,
+    Py_ssize_t index,
+    int64_t* timestamp_delta,
+    bint* has_key,
+) noexcept nogil:
+    """Returns the byte behind an everyday record, or NULL if `walk_record` has to look at it.
+
+    Everyday is: numbers of one or two bytes, up to three for the offset delta and nine for the
+    timestamp delta; the expected offset delta; no headers. It answers a third of the questions of
+    `walk_record`: a field in front of the key is short, so there is room for all of them at once,
+    and that they end within the record follows from where the value ends.
+    """
+    cdef uint32_t raw
+    cdef uint64_t delta
+    cdef Py_ssize_t length
+    cdef int shift
+    cdef const uint8_t* last
+    # Length, attributes, both deltas and the key's length lie within as many bytes.
+    if end - cursor < MAX_FRONT:
+        return NULL
+    raw = cursor[0]
+    cursor += 1
+    if raw >= 0x80:
+        if cursor[0] >= 0x80:
+            return NULL
+        raw = (raw & 0x7F) | <uint32_t>cursor[0] << 7
+        cursor += 1
+    length = raw >> 1
+    if raw & 1 or length > end - cursor:
+        return NULL
+    last = cursor + length - 1  # Where the count of headers, 0, has to stand.
+    cursor += 1  # Attributes.
+    delta = cursor[0]
+    cursor += 1
+    if delta >= 0x80:
+        delta &= 0x7F
+        shift = 7
+        while cursor[0] >= 0x80:
+            delta |= <uint64_t>(cursor[0] & 0x7F) << shift
+            shift += 7
+            cursor += 1
+            if shift == 63:
+                return NULL
+        delta |= <uint64_t>cursor[0] << shift
+        cursor += 1
+    raw = cursor[0]
+    cursor += 1
+    if raw >= 0x80:
+        raw = (raw & 0x7F) | <uint32_t>(cursor[0] & 0x7F) << 7
+        if cursor[0] >= 0x80:
+            if cursor[1] >= 0x80:
+                return NULL
+            raw |= <uint32_t>cursor[1] << 14
+            cursor += 1
+        cursor += 1
+    if <Py_ssize_t>raw != 2 * index:
+        return NULL
+    raw = cursor[0]
+    cursor += 1
+    if raw >= 0x80:
+        if cursor[0] >= 0x80:
+            return NULL
+        raw = (raw & 0x7F) | <uint32_t>cursor[0] << 7
+        cursor += 1
+    if raw & 1 and raw != 1:
+        return NULL
+    has_key[0] = raw != 1
+    length = raw >> 1
+    if length >= last - cursor:  # At least the value's length has to follow.
+        return NULL
+    cursor += length
+    raw = cursor[0]
+    cursor += 1
+    if raw >= 0x80:
+        if cursor[0] >= 0x80:
+            return NULL
+        raw = (raw & 0x7F) | <uint32_t>cursor[0] << 7
+        cursor += 1
+    if raw & 1 and raw != 1:
+        return NULL
+    length = raw >> 1
+    if length != last - cursor or last[0]:
+        return NULL
+    timestamp_delta[0] = <int64_t>((delta >> 1) ^ (0 - (delta & 1)))
+    return last + 1
 
 
 cdef Py_ssize_t walk_region(
@@ -108,12 +206,23 @@ cdef Py_ssize_t walk_region(
 ) noexcept nogil:
     """Returns how many records are well-formed and moves the cursor behind them."""
     cdef Py_ssize_t index
+    cdef const uint8_t* at = cursor[0]
     cdef const uint8_t* behind
+    cdef int64_t timestamp_delta = 0, timestamp
+    cdef bint has_key = True
     for index in range(record_count):
-        behind = walk_record(walk, cursor[0], end, index)
+        behind = skip_plain_record(at, end, index, &timestamp_delta, &has_key)
         if behind == NULL:
-            return index
-        cursor[0] = behind
+            behind = walk_record(walk, at, end, index)
+            if behind == NULL:
+                cursor[0] = at
+                return index
+        else:
+            # Unsigned, because leaving int64 wraps around and must not be undefined.
+            timestamp = <int64_t>(<uint64_t>walk.base_timestamp + <uint64_t>timestamp_delta)
+            judge(walk, index, timestamp, has_key)
+        at = behind
+    cursor[0] = at
     return record_count
 
 
