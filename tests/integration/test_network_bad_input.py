@@ -10,6 +10,7 @@ import pytest
 
 from odradek.network import Request, Response
 from odradek.protocol.envelope import parse_request
+from odradek.testing import ManualClock
 from tests.support.network import Client, echo, eventually, frame, request_frame, serving
 
 HOSTILE = {
@@ -73,7 +74,7 @@ def test_a_flood_of_bad_connections_does_not_flood_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
-        async with serving(echo) as server:
+        async with serving(echo, clock=ManualClock()) as server:  # All within one second.
             for _ in range(60):
                 async with await Client.connect(server.port()) as client:
                     client.send(HOSTILE["http"])

@@ -267,13 +267,15 @@ class JavaClient:
                 self.console_producer,
                 *("--bootstrap-server", bootstrap, "--topic", topic),
                 *("--compression-codec", codec, "--timeout", "20"),
+                # It gives a request a second and a half otherwise, and up after three.
+                *("--request-timeout-ms", "30000"),
                 *(self.option("--reader-property"), "parse.key=true"),
                 *(self.option("--reader-property"), "parse.headers=true"),
             ),
             input="\n".join(lines) + "\n",
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT_S,
+            timeout=2 * _TIMEOUT_S,
             check=False,
         )
         assert result.returncode == 0, result.stderr

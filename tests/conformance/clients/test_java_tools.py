@@ -60,7 +60,7 @@ class Tools:
     def create(self, topic: str, **config: str) -> None:
         admin = self.admin()  # Without a name for it, its futures would end with it.
         new = NewTopic(topic, num_partitions=1, config=config)
-        admin.create_topics([new])[topic].result(20)
+        admin.create_topics([new])[topic].result(90)
 
 
 @pytest.fixture

@@ -206,12 +206,12 @@ def test_five_hundred_partitions(
     producer = Producer({"bootstrap.servers": odradek.bootstrap, "linger.ms": 50})
     for partition in range(count):
         producer.produce(topic, value=str(partition), partition=partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(_TIMEOUT_S) == 0
 
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(count)])
     read: dict[int | None, bytes | str | None] = {}
     while len(read) < count:
-        messages = consumer.consume(count, 20)
+        messages = consumer.consume(count, _TIMEOUT_S)
         assert messages, f"only {len(read)} of {count} came"
         for message in messages:
             assert message.error() is None
@@ -237,7 +237,7 @@ def test_a_topic_made_anew_under_its_name(
     _create(admin, topic)
     producer.produce(topic, value=b"new", partition=0)
     assert producer.flush(_TIMEOUT_S) == 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + _TIMEOUT_S
     seen: list[object] = []
     while b"new" not in seen and time.monotonic() < deadline:
         message = consumer.poll(1)
@@ -253,7 +253,13 @@ def _kcat(*args: str, lines: str = "") -> str:
     if shutil.which("kcat") is None:
         pytest.skip("no kcat on the path; Debian's package is kcat")
     result = subprocess.run(
-        ["kcat", *args], input=lines, capture_output=True, text=True, timeout=60, check=False
+        # Its own patience is five seconds otherwise.
+        ["kcat", "-m", "60", *args],
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     assert "ERROR" not in result.stderr

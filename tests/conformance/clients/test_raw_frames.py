@@ -213,7 +213,7 @@ def test_the_id_of_a_topic_that_is_gone(
     with RawConnection(odradek.port) as connection:
         old_id = _create(connection, topic)
         state = delete_topics.DeleteTopicState(name=topic)
-        gone = delete_topics.DeleteTopicsRequest(topics=[state], timeout_ms=10_000)
+        gone = delete_topics.DeleteTopicsRequest(topics=[state], timeout_ms=60_000)
         connection.call(ApiKey.DELETE_TOPICS, 6, gone)
         new_id = _create(connection, topic)
         assert new_id != old_id

@@ -37,7 +37,7 @@ def _kcat_writes(broker: OdradekBroker, codec: str) -> int:
         ["kcat", "-P", "-b", broker.bootstrap, "-t", topic, "-p", "0", "-z", codec],
         input=_LINES.encode(),
         check=True,
-        timeout=60,
+        timeout=150,
     )
     return _log_bytes(broker, topic)
 
