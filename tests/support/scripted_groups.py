@@ -122,13 +122,15 @@ def commit_answered(
     return answer
 
 
-def joined(code: ErrorCode = ErrorCode.NONE, *, generation: int = 1) -> JoinGroupResponse:
+def joined(
+    code: ErrorCode = ErrorCode.NONE, *, generation: int = 1, strategy: str = "range"
+) -> JoinGroupResponse:
     """Of a group that somebody else leads."""
     return JoinGroupResponse(
         error_code=code,
         generation_id=generation if code is ErrorCode.NONE else -1,
         protocol_type="consumer",
-        protocol_name="range",
+        protocol_name=strategy,
         leader="somebody",
         member_id="m-1",
         members=(),

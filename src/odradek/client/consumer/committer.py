@@ -85,9 +85,14 @@ class Committer:
     def commit_nowait(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None
     ) -> None:
-        """Commit in the background, tried once."""
+        """Commit in the background, tried once.
+
+        Who commits is settled now. Its turn may come after a rebalance that gave the partitions to
+        somebody who is further: then it must be refused as of an earlier generation.
+        """
         pending = self._queue.add(offsets, callback)
-        task = asyncio.get_running_loop().create_task(self._commit_in_turn(pending))
+        identity = self._try_identify()
+        task = asyncio.get_running_loop().create_task(self._commit_in_turn(pending, identity))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -101,7 +106,7 @@ class Committer:
         if not offsets:
             return
         for pause_ms in self._client.pauses_ms():
-            outcome = await self._commit_before(offsets, deadline)
+            outcome = await self._commit_before(offsets, deadline, None)
             await self.run_callbacks()
             if outcome.error is None:
                 self._tell_interceptors(offsets)
@@ -142,9 +147,18 @@ class Committer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.run_callbacks()
 
-    async def _commit_in_turn(self, pending: PendingCommit) -> None:
+    def _try_identify(self) -> MemberIdentity | ApiError:
         try:
-            outcome = await self._commit_before(pending.offsets, self._client.deadline())
+            return self._identify()
+        except ApiError as error:
+            return error
+
+    async def _commit_in_turn(
+        self, pending: PendingCommit, identity: MemberIdentity | ApiError
+    ) -> None:
+        try:
+            deadline = self._client.deadline()
+            outcome = await self._commit_before(pending.offsets, deadline, identity)
             pending.error = wrap_for_callback(outcome)
         except asyncio.CancelledError:
             pending.error = ApiError(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed")
@@ -153,7 +167,10 @@ class Committer:
             pending.is_done = True
             self._on_change()
 
-    async def _commit_before(self, offsets: Offsets, deadline: Deadline) -> CommitOutcome:
+    async def _commit_before(
+        self, offsets: Offsets, deadline: Deadline, identity: MemberIdentity | ApiError | None
+    ) -> CommitOutcome:
+        """Commit in turn, as who is given, or as who this is by then."""
         try:
             async with asyncio.timeout(deadline.left_ms() / 1000):
                 await self._turn.acquire()
@@ -163,10 +180,10 @@ class Committer:
                 is_retriable=True,
             )
         try:
-            try:
-                identity = self._identify()
-            except ApiError as error:
-                return CommitOutcome(error=error)
+            if identity is None:
+                identity = self._try_identify()
+            if isinstance(identity, ApiError):
+                return CommitOutcome(error=identity)
             started_ms = self._client.clock.monotonic_ms()
             outcome = await self._coordinator.commit(offsets, identity, deadline)
             self._metrics.on_commit(self._client.clock.monotonic_ms() - started_ms)

@@ -261,12 +261,15 @@ class GroupMember:
         try:
             await self._revoke(transfer.revoked)
         finally:
-            self._partitions.assign(transfer.assigned)
-            self.membership.on_applied()
-            if transfer.rejoins:
-                self.request_join("partitions were given up")
-            self._metrics.on_rebalance()
+            if not self.membership.has_lost:
+                self._partitions.assign(transfer.assigned)
+                self.membership.on_applied()
+                if transfer.rejoins:
+                    self.request_join("partitions were given up")
+                self._metrics.on_rebalance()
             self._on_change()
+        if self.membership.has_lost:
+            return  # While it let go. What it has left is lost; what is new was never its own.
         await self._listen(self._subscription.listener.on_partitions_assigned, transfer.added)
 
     # Joining.

@@ -134,8 +134,9 @@ class Membership:
         self.phase = Phase.ASSIGNED
 
     def on_applied(self) -> None:
-        """The application has taken the assignment over."""
-        self.phase = Phase.STABLE
+        """The application has taken the assignment over; it may be lost meanwhile."""
+        if self.phase is Phase.ASSIGNED:
+            self.phase = Phase.STABLE
 
     def on_lost(self, code: ErrorCode | None = None) -> None:
         """The group went on without this member."""

@@ -18,7 +18,7 @@ from odradek.client.errors import CallTimeoutError
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.messages.heartbeat import HeartbeatResponse
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.records.codec import ConsumerRecord
 from tests.support.scripted_broker import HANG_UP, ScriptedBroker, scripted, told_topic
 from tests.support.scripted_groups import (
@@ -332,6 +332,84 @@ async def test_another_consumer_with_the_same_instance_id_is_the_end() -> None:
             await poll_on(consumer)
         with pytest.raises(FencedInstanceIdError):
             await consumer.poll(WAIT_S)
+
+
+async def test_another_consumer_with_the_same_instance_id_while_partitions_go() -> None:
+    """The fence falls while a cooperative member's listener gives partitions up."""
+    is_revoking, is_fenced = asyncio.Event(), asyncio.Event()
+
+    def beat(request: HeartbeatRequest) -> HeartbeatResponse:
+        if request.generation_id == 1:
+            return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        if not is_revoking.is_set():
+            return HeartbeatResponse()
+        is_fenced.set()
+        return HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID)
+
+    class Slow(Listener):
+        async def on_partitions_revoked(  # type: ignore[override]  # either is good
+            self, partitions: Sequence[TopicPartition]
+        ) -> None:
+            super().on_partitions_revoked(partitions)
+            is_revoking.set()
+            await is_fenced.wait()
+            await asyncio.sleep(0.05)  # The answer comes; later is good enough as well.
+
+    listener = Slow()
+    settings = {
+        "group_id": "g",
+        "group_instance_id": "i-1",
+        "heartbeat_interval_ms": 1,
+        "partition_assignment_strategy": "cooperative-sticky",
+    }
+    other = TopicPartition("t", 1)
+    async with scripted() as broker, consumer_of(broker, **settings) as consumer:
+        script_topic(broker, never_answer)
+        broker.topics["t"] = told_topic("t", partitions=2)
+        script_coordinator(broker)
+        for generation in (1, 2):
+            answer = joined(generation=generation, strategy="cooperative-sticky")
+            broker.will_answer(ApiKey.JOIN_GROUP, answer)
+        broker.will_answer(ApiKey.SYNC_GROUP, synced(TP, other), synced(TP))
+        broker.will_answer(ApiKey.HEARTBEAT, beat)
+        broker.will_answer(ApiKey.OFFSET_FETCH, committed(5))
+        broker.will_answer(ApiKey.LIST_OFFSETS, never_answer)
+        await consumer.subscribe(["t"], listener=listener)
+        with pytest.raises(FencedInstanceIdError):
+            await asyncio.wait_for(poll_on(consumer), 60)
+        assert not consumer.assignment()
+    assert listener.told[1:2] == [("revoked", [1])]
+    assert listener.told[-1] == ("lost", [0])
+    # A third would fence the other one in turn.
+    assert len(broker.received(ApiKey.JOIN_GROUP)) == 2
+
+
+async def test_a_commit_that_waits_its_turn_is_of_the_generation_it_was_made_in() -> None:
+    """Its turn comes after a rebalance: it must not pass for one of the new generation."""
+    settings = {"group_id": "g", "heartbeat_interval_ms": 1}
+    async with scripted() as broker, consumer_of(broker, **settings) as consumer:
+        script_topic(broker, never_answer)
+        script_coordinator(broker)
+        broker.will_answer(ApiKey.JOIN_GROUP, joined(), joined(generation=2))
+        broker.will_answer(ApiKey.SYNC_GROUP, synced(TP))
+        broker.will_answer(ApiKey.HEARTBEAT, HeartbeatResponse())
+        broker.will_answer(ApiKey.LEAVE_GROUP, never_answer)
+        broker.will_answer(ApiKey.OFFSET_FETCH, committed(5))
+        broker.will_answer(ApiKey.OFFSET_COMMIT, commit_answered())
+        await consumer.subscribe(["t"])
+        await poll_until_assigned(consumer)
+        member, committer = consumer._group, consumer._committer
+        assert member is not None
+        assert committer is not None
+        async with committer._turn:  # An earlier commit takes long.
+            await consumer.commit_async({TP: 6})
+            member.request_join("the test wants it")
+            while member.membership.generation == 1 or member.needs_advance:
+                await consumer.poll(0.01)
+        await until_commits(broker, 1)
+        await consumer.close(timeout=0)
+    [commit] = broker.received(ApiKey.OFFSET_COMMIT)
+    assert commit.generation_id_or_member_epoch == 1
 
 
 @pytest.mark.parametrize(

@@ -100,3 +100,17 @@ def test_a_fenced_member_stays_so() -> None:
     membership.on_fenced()
     membership.on_lost(ErrorCode.UNKNOWN_MEMBER_ID)
     assert membership.phase is Phase.FENCED
+
+
+def test_what_is_lost_while_it_is_taken_over_stays_lost() -> None:
+    """A listener may take its time, and heartbeats go on meanwhile."""
+    fenced, lost = Membership("i"), Membership(None)
+    for membership in (fenced, lost):
+        membership.on_joined("m-1", 4)
+        membership.on_synced()
+    fenced.on_fenced()
+    fenced.on_applied()
+    assert fenced.phase is Phase.FENCED
+    lost.on_lost(ErrorCode.UNKNOWN_MEMBER_ID)
+    lost.on_applied()
+    assert lost.phase is Phase.OUTSIDE
