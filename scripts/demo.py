@@ -1,14 +1,15 @@
 """What `make demo` shows: a broker up, a million messages in and out, a kill it recovers from.
 
 1. `odradek serve` starts on a free port, and a topic is created.
-2. A million messages go in, acknowledged by all in-sync replicas, and come out again.
+2. A million messages go in, acknowledged by all in-sync replicas, and come out again through a
+   consumer group, which commits how far it is.
 3. More are written, and the broker is killed with SIGKILL in the midst of it. Half a batch is put
    behind the last one by hand: that is what a power cut leaves.
-4. The broker starts on the same data, cuts the torn batch, and has everything it acknowledged.
+4. The broker starts on the same data, cuts the torn batch, and has everything it acknowledged; the
+   group is where it was.
 5. It is stopped in order.
 """
 
-import asyncio
 import contextlib
 import glob
 import os
@@ -17,25 +18,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 
-from odradek.aio import Producer
-from odradek.client import (
-    EARLIEST,
-    LATEST,
-    Client,
-    ClientOptions,
-    Fetcher,
-    FoundOffset,
-    list_offsets,
-    parse_addresses,
-)
-from odradek.client.admin import NewTopic, create_topics
-from odradek.errors import ApiError, OdradekError
+from odradek import Admin, Consumer, Producer
+from odradek.client.admin import NewTopic
+from odradek.errors import OdradekError
 from odradek.model import TopicPartition
 
 TOPIC = "demo"
+GROUP = "demo-readers"
 PARTITIONS = 4
 MESSAGES = 1_000_000
 MESSAGE_BYTES = 100
@@ -57,20 +50,21 @@ def show(directory: str) -> int:
     """The story, in a directory of its own."""
     with serve(directory) as (process, address, seconds):
         print(f"broker   ready on {address} after {seconds:.2f} s")
-        asyncio.run(exchange(address))
+        exchange(address)
         print("kill     writing on, then SIGKILL")
-        acknowledged = asyncio.run(write_until_killed(address, process))
+        acknowledged = write_until_killed(address, process)
     torn = tear_a_tail(directory)
     with serve(directory) as (process, address, seconds):
-        found = asyncio.run(count(address))
+        found, lag = look_again(address)
         print(
             f"recover  ready again after {seconds:.2f} s: {acknowledged:,} messages were"
             f" acknowledged, {found:,} are there; a torn batch of {torn} bytes was cut"
         )
+        print(f"group    {GROUP} is where it was: {found - lag:,} read, {lag:,} to go")
         process.send_signal(signal.SIGTERM)
         code = process.wait(timeout=30)
         print(f"stop     in order, exit code {code}")
-    if found < acknowledged or code != 0:
+    if found < acknowledged or found - lag != MESSAGES or code != 0:
         print("demo: FAILED, something acknowledged is missing or the broker did not stop well")
         return 1
     return 0
@@ -97,32 +91,42 @@ def serve(directory: str) -> Iterator[tuple[subprocess.Popen[str], str, float]]:
         process.stdout.close()
 
 
-def client(address: str) -> Client:
-    """A client of the broker."""
-    return Client(ClientOptions(bootstrap=parse_addresses(address), api_timeout_ms=10_000))
-
-
-async def exchange(address: str) -> None:
+def exchange(address: str) -> None:
     """A million messages in and out."""
-    async with client(address) as connected:
-        await create_topics(connected, [NewTopic(name=TOPIC, partition_count=PARTITIONS)])
-        print(f"topic    {TOPIC} created, {PARTITIONS} partitions")
-        value = b"x" * MESSAGE_BYTES
-        began = time.monotonic()
-        async with Producer(bootstrap_servers=address, batch_size=BATCH_BYTES) as producer:
-            for done in range(0, MESSAGES, ROUND):
-                for _ in range(ROUND):
-                    await producer.send(TOPIC, value)
-                progress("in", done + ROUND)
-        tell("in", time.monotonic() - began)
+    with Admin(bootstrap_servers=address) as admin:
+        admin.create_topics([NewTopic(name=TOPIC, partition_count=PARTITIONS)])
+    print(f"topic    {TOPIC} created, {PARTITIONS} partitions")
+    value = b"x" * MESSAGE_BYTES
+    began = time.monotonic()
+    with Producer(bootstrap_servers=address, batch_size=BATCH_BYTES) as producer:
+        for done in range(0, MESSAGES, ROUND):
+            for _ in range(ROUND):
+                producer.send(TOPIC, value)
+            progress("in", done + ROUND)
+    tell("in", time.monotonic() - began)
+    with reader(address) as consumer:
+        consumer.subscribe([TOPIC])
+        while not consumer.assignment():  # The group waits for others to join it.
+            consumer.poll(timeout=0)
+            time.sleep(0.01)
         began = time.monotonic()
         seen = 0
-        async with Fetcher(connected, dict.fromkeys(partitions(), 0)) as fetcher:
-            while seen < MESSAGES:
-                for fetched in await fetcher.poll(5_000):
-                    seen += len(fetched.records)
-                progress("out", seen)
+        while seen < MESSAGES:
+            seen += len(consumer.poll(timeout=1.0))
+            progress("out", seen)
         tell("out", time.monotonic() - began)
+        consumer.commit_sync()
+
+
+def reader(address: str) -> Consumer:
+    """A member of the group."""
+    return Consumer(
+        bootstrap_servers=address,
+        group_id=GROUP,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_poll_records=10_000,
+    )
 
 
 def partitions() -> list[TopicPartition]:
@@ -146,7 +150,7 @@ def tell(way: str, seconds: float) -> None:
     )
 
 
-async def write_until_killed(address: str, process: subprocess.Popen[str]) -> int:
+def write_until_killed(address: str, process: subprocess.Popen[str]) -> int:
     """Writes until the broker dies; returns how many messages it has acknowledged in all."""
     acknowledged = MESSAGES
     # Not patient: nobody comes back to answer.
@@ -157,13 +161,13 @@ async def write_until_killed(address: str, process: subprocess.Popen[str]) -> in
         max_block_ms=1_000,
         on_error=lambda _failed: None,
     )
-    async with producer:
-        asyncio.get_running_loop().call_later(0.7, process.kill)
+    with producer:
+        threading.Timer(0.7, process.kill).start()
         with contextlib.suppress(OdradekError):
             while True:
-                sent = [await producer.send(TOPIC, b"y" * MESSAGE_BYTES) for _ in range(1_000)]
+                sent = [producer.send(TOPIC, b"y" * MESSAGE_BYTES) for _ in range(1_000)]
                 for delivery in sent:
-                    await delivery
+                    delivery.result()
                     acknowledged += 1
     return acknowledged
 
@@ -177,19 +181,15 @@ def tear_a_tail(directory: str) -> int:
         return log.write(head)
 
 
-async def count(address: str) -> int:
-    """Messages in all partitions."""
-    async with client(address) as connected:
-        first = await list_offsets(connected, dict.fromkeys(partitions(), EARLIEST))
-        last = await list_offsets(connected, dict.fromkeys(partitions(), LATEST))
-    return sum(offset_in(last[tp]) - offset_in(first[tp]) for tp in partitions())
-
-
-def offset_in(answer: FoundOffset | ApiError) -> int:
-    """The offset a broker told."""
-    if isinstance(answer, ApiError):
-        raise answer
-    return answer.offset
+def look_again(address: str) -> tuple[int, int]:
+    """Messages in all partitions, and how many of them the group has not read."""
+    with reader(address) as consumer:
+        first = consumer.beginning_offsets(partitions())
+        last = consumer.end_offsets(partitions())
+        committed = consumer.committed(partitions())
+    found = sum(last[tp] - first[tp] for tp in partitions())
+    read = sum(one.offset for one in committed.values() if one is not None)
+    return found, found - read
 
 
 if __name__ == "__main__":
