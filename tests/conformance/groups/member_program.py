@@ -225,13 +225,23 @@ def run_kafka_python(member: Member) -> None:
         if isinstance(answer, Exception):
             member.commit_failed(answer)
 
-    consumer = open_consumer()
+    def open_until_it_works() -> Any:
+        while not member.is_stopping.is_set():
+            try:
+                return open_consumer()
+            except kafka.errors.KafkaError as error:  # Nobody answers yet, or any more.
+                member.say("open_failed", error=repr(error))
+                time.sleep(POLL_S)
+        return None
+
+    consumer = open_until_it_works()
     try:
         while not member.is_stopping.is_set():
             if member.is_stuck():
                 member.start_anew()
                 consumer.close()
-                consumer = open_consumer()
+                consumer = open_until_it_works()
+                continue
             try:
                 came = consumer.poll(timeout_ms=1000)
             except kafka.errors.KafkaError as error:
@@ -248,7 +258,8 @@ def run_kafka_python(member: Member) -> None:
                 except kafka.errors.KafkaError as error:
                     member.commit_failed(error)
     finally:
-        consumer.close()
+        if consumer is not None:
+            consumer.close()
 
 
 def run_aiokafka(member: Member) -> None:
@@ -269,7 +280,7 @@ def run_aiokafka(member: Member) -> None:
             pairs = [(tp.topic, tp.partition) for tp in assigned]
             member.partitions("partitions_assigned", pairs)
 
-    async def run() -> None:
+    async def open_consumer() -> Any:
         consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=settings.bootstrap,
             group_id=settings.group,
@@ -287,7 +298,21 @@ def run_aiokafka(member: Member) -> None:
             consumer.subscribe(pattern=settings.pattern, listener=Listener())
         else:
             consumer.subscribe([settings.topic], listener=Listener())
-        await consumer.start()
+        try:
+            await consumer.start()
+        except aiokafka.errors.KafkaError as error:  # Nobody answers yet, or any more.
+            member.say("open_failed", error=repr(error))
+            await consumer.stop()
+            await asyncio.sleep(POLL_S)
+            return None
+        return consumer
+
+    async def run() -> None:
+        consumer = None
+        while consumer is None:
+            if member.is_stopping.is_set():
+                return
+            consumer = await open_consumer()
         try:
             while not member.is_stopping.is_set():
                 try:

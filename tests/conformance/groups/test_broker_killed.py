@@ -46,7 +46,9 @@ def test_groups_go_on_after_kills(new_name: Callable[[str], str], tmp_path: Path
                 assert all(now[tp] >= offset for tp, offset in before.items()), (before, now)
                 # One more member joins while others commit what they read.
                 judge.produce(topic, 20, _PARTITIONS)
-                members += running.enter_context(started(judge, tmp_path, plan))
+                members += running.enter_context(
+                    started(judge, tmp_path, plan, may_be_cut_off=True)
+                )
                 before = _wait_for_commits(judge, group, now, members)
                 broker.kill()
         with running_odradek(tmp_path / "broker", _SETTINGS, port=port) as broker:
