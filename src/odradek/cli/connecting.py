@@ -36,6 +36,9 @@ _ADVICE = {
     "OFFSET_OUT_OF_RANGE": "`odradek consume TOPIC --partition N --offset -1 --json` shows the end",
     "NOT_ENOUGH_REPLICAS": "bring brokers back or lower min.insync.replicas",
     "UNSUPPORTED_VERSION": "`odradek api-versions` shows what the brokers serve",
+    "GROUP_ID_NOT_FOUND": "`odradek groups list` shows what there is",
+    "NON_EMPTY_GROUP": "stop its members first",
+    "GROUP_SUBSCRIBED_TO_TOPIC": "stop the members that read it first",
     "TOPIC_DELETION_DISABLED": "set delete.topic.enable=true on the brokers",
 }
 

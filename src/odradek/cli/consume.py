@@ -43,6 +43,7 @@ examples:
 # The longest wait before the time without messages is looked at again.
 _POLL_MS = 1_000
 _MAX_RECORDS = 10_000
+_COMMITTED = "read_committed"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", metavar="GROUP", help="read as a member of a consumer group")
     parser.add_argument(
         "--isolation-level",
-        choices=("read_uncommitted", "read_committed"),
+        choices=("read_uncommitted", _COMMITTED),
         default="read_uncommitted",
         help="whether messages of open and aborted transactions are shown (default: they are)",
     )
@@ -156,7 +157,9 @@ async def _consume(client: "Client", arguments: argparse.Namespace) -> int:
         else:
             partitions = _chosen_partitions(topic, arguments.partition)
             place = "earliest" if arguments.from_beginning else arguments.offset or "latest"
-            positions = await _start_positions(client, partitions, place)
+            positions = await _start_positions(
+                client, partitions, place, is_committed=arguments.isolation_level == _COMMITTED
+            )
             await consumer.assign(partitions)
             for tp, offset in positions.items():
                 await consumer.seek(tp, offset)
@@ -247,30 +250,32 @@ def _chosen_partitions(topic: "TopicView", chosen: list[int] | None) -> "list[To
 
 
 async def _start_positions(
-    client: "Client", partitions: "list[TopicPartition]", offset: str
+    client: "Client", partitions: "list[TopicPartition]", offset: str, *, is_committed: bool
 ) -> "dict[TopicPartition, int]":
     from odradek.client import EARLIEST, LATEST
 
     if offset == "earliest":
         return await _ends(client, partitions, EARLIEST)
     if offset == "latest":
-        return await _ends(client, partitions, LATEST)
+        return await _ends(client, partitions, LATEST, is_committed=is_committed)
     number = int(offset)
     if not offset.startswith("-"):
         return dict.fromkeys(partitions, number)
     starts = await _ends(client, partitions, EARLIEST)
-    ends = await _ends(client, partitions, LATEST)
+    ends = await _ends(client, partitions, LATEST, is_committed=is_committed)
     return {tp: max(starts[tp], ends[tp] + number) for tp in partitions}
 
 
 async def _ends(
-    client: "Client", partitions: "list[TopicPartition]", place: int
+    client: "Client", partitions: "list[TopicPartition]", place: int, *, is_committed: bool = False
 ) -> "dict[TopicPartition, int]":
     from odradek.client import list_offsets
     from odradek.errors import ApiError
 
     offsets = {}
-    for tp, found in (await list_offsets(client, dict.fromkeys(partitions, place))).items():
+    wanted = dict.fromkeys(partitions, place)
+    answers = await list_offsets(client, wanted, isolation_level=int(is_committed))
+    for tp, found in answers.items():
         if isinstance(found, ApiError):
             raise found
         offsets[tp] = found.offset

@@ -227,7 +227,7 @@ async def _reset(client: "Client", arguments: argparse.Namespace) -> int:
             raise group
     elif group.members:
         raise CommandError(
-            f"group {arguments.group!r} has {len(group.members)} active members; "
+            f"group {arguments.group!r} has active members ({len(group.members)}); "
             "stop them first: they would commit over it"
         )
     moves = await move_offsets(client, arguments)
