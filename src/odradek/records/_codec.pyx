@@ -173,7 +173,8 @@ cdef class NewFields:
 
 def encode_records(records, base_timestamp=None, offset_deltas=None, Py_ssize_t prefix_size=0):
     """See `codec_encode.encode_records_pure`."""
-    cdef list items = records if type(records) is list else list(records)
+    # A copy: fields may run code of their own, and what is counted here must stay as it is.
+    cdef list items = list(records)
     cdef list deltas = None
     cdef NewFields fields = NewFields.__new__(NewFields)
     cdef bytearray encoded
@@ -266,7 +267,9 @@ def count_fitting(records, Py_ssize_t start, Py_ssize_t max_bytes):
     if start < 0:
         raise ValueError(f"start {start}, expected 0 or more")
     for index in range(start, len(records)):
-        left -= estimate(fields, index, records[index])
+        with cython.boundscheck(True):  # Fields may run code of their own.
+            record = records[index]
+        left -= estimate(fields, index, record)
         if left < 0 and index > start:
             return index - start
     return max(0, len(records) - start)
@@ -333,18 +336,22 @@ cdef class ConsumerRecord:
         self.some_headers = headers
 
     @property
+    @cython.nonecheck(True)  # One that was made without `__init__` has no source.
     def topic(self):
         return self.source.topic
 
     @property
+    @cython.nonecheck(True)  # One that was made without `__init__` has no source.
     def partition(self):
         return self.source.partition
 
     @property
+    @cython.nonecheck(True)  # One that was made without `__init__` has no source.
     def timestamp_type(self):
         return self.source.timestamp_type
 
     @property
+    @cython.nonecheck(True)  # One that was made without `__init__` has no source.
     def leader_epoch(self):
         return self.source.leader_epoch
 
@@ -354,6 +361,7 @@ cdef class ConsumerRecord:
             self.some_headers = decode_headers(self.some_headers)
         return self.some_headers
 
+    @cython.nonecheck(True)
     cdef tuple arguments(self):
         return (
             self.source.topic,
@@ -372,6 +380,7 @@ cdef class ConsumerRecord:
             return NotImplemented
         return self.arguments() == (<ConsumerRecord>other).arguments()
 
+    @cython.nonecheck(True)
     def __hash__(self):
         return hash((self.source.topic, self.source.partition, self.offset))
 

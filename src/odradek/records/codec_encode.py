@@ -67,7 +67,7 @@ def encode_records_pure(
         check_offset_deltas(offset_deltas, len(records))
     encoded = bytearray(prefix_size)
     max_timestamp = -1
-    for index, record in enumerate(records):
+    for index, record in enumerate(tuple(records)):
         try:
             timestamp, key, value, headers = _checked(record)
             if base_timestamp is None:

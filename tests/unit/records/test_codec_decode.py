@@ -295,3 +295,13 @@ class TestFallback:
         batch = VECTORS["VEC-2"]
         records = reloaded.decode_batch(batch, header=header_of(batch), topic="t", partition=0)
         assert [record.offset for record in records] == [100, 101]
+
+
+def test_a_record_that_was_made_without_its_fields_is_an_error_and_no_crash() -> None:
+    record = ConsumerRecord.__new__(ConsumerRecord)
+    for field in ("topic", "partition", "timestamp_type", "leader_epoch"):
+        with pytest.raises(AttributeError):
+            getattr(record, field)
+    for use in (hash, repr):
+        with pytest.raises(AttributeError):
+            use(record)

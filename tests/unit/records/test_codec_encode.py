@@ -277,3 +277,38 @@ class TestCountFitting:
     def test_start_before_the_records(self, encoder: Encoder) -> None:
         with pytest.raises(ValueError, match="start -1, expected 0 or more"):
             encoder.count_fitting(self.RECORDS, -1, 100)
+
+
+class Meddler(bytes):
+    """A field that does something else while it is read."""
+
+    action: Any = None
+
+    def __bytes__(self) -> bytes:
+        self.action()
+        return self[:]
+
+
+def test_a_list_that_shrinks_while_it_is_encoded_is_encoded_as_it_was(encoder: Encoder) -> None:
+    """Room is taken for the records that are there, and one of them is large."""
+    large = Meddler(bytes(1 << 20))
+    records: list[Any] = [(T, None, b"", ()), (T, None, large, ()), (T, None, b"", ())]
+    expected, _ = encoder.encode([(T, None, bytes(1 << 20) if r[2] else b"", ()) for r in records])
+    large.action = records.clear
+    assert encoder.encode(records)[0] == expected
+
+
+def test_a_list_that_grows_while_it_is_encoded_is_encoded_as_it_was(encoder: Encoder) -> None:
+    meddler = Meddler(b"a")
+    records: list[Any] = [(T, None, meddler, ())]
+    meddler.action = lambda: records.extend([(T, None, b"b", ())] * 100)
+    expected, _ = encoder.encode([(T, None, b"a", ())], None, [5])
+    assert encoder.encode(records, None, [5])[0] == expected
+
+
+def test_a_list_that_shrinks_while_it_is_measured(encoder: Encoder) -> None:
+    meddler = Meddler(b"a")
+    records: list[Any] = [(T, None, meddler, ()), *[(T, None, b"b", ())] * 100]
+    meddler.action = records.clear
+    with pytest.raises(IndexError):
+        encoder.count_fitting(records, 0, 1 << 20)
