@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, Protocol
 
+from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Authorizer",
     "Operation",
     "ResourceType",
+    "check_allowed",
     "operation_bits",
 ]
 
@@ -93,6 +95,33 @@ class AllowEverything:
         name: str,  # noqa: ARG002
     ) -> bool:
         return True
+
+
+_DENIALS: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+def check_allowed(
+    authorizer: Authorizer,
+    request: Request,
+    operation: Operation,
+    resource: ResourceType = ResourceType.CLUSTER,
+    name: str = CLUSTER_NAME,
+) -> None:
+    """Asks for one resource, the cluster unless another is named.
+
+    Raises:
+        ApiError: It is denied; the code is that of the type of resource.
+    """
+    if not authorizer.is_allowed(request, operation, resource, name):
+        raise ApiError(
+            _DENIALS[resource],
+            f"{operation.name} of {resource.name.lower().replace('_', ' ')} {name} is not allowed",
+        )
 
 
 def operation_bits(operations: Iterable[Operation]) -> int:

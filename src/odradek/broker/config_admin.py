@@ -6,18 +6,34 @@ broker or its loggers are for that broker alone to answer.
 """
 
 from collections.abc import Sequence
-from typing import Final, assert_never
+from typing import Final, Protocol, assert_never
 
+from odradek.broker.authorization import Operation, ResourceType, check_allowed
 from odradek.broker.config import ConfigRow
 from odradek.broker.context import BrokerContext
 from odradek.config import Kind, Source
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import ConfigResource, ConfigResourceType
 from odradek.metadata.topic_names import find_name_problem
+from odradek.network.request import Request
 
-__all__ = ["find_resource", "rows_of"]
+__all__ = ["NamedResource", "check_config_rights", "find_resource", "rows_of"]
 
 _LOGGER_SOURCE: Final = 6  # Where a logger's level comes from, in DescribeConfigs.
+_OWN_RIGHTS: Final = {
+    int(ConfigResourceType.TOPIC): ResourceType.TOPIC,
+    int(ConfigResourceType.GROUP): ResourceType.GROUP,
+}
+
+
+class NamedResource(Protocol):
+    """A resource as a request names it."""
+
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
 
 
 def find_resource(type_number: int, name: str, context: BrokerContext) -> ConfigResource:
@@ -50,6 +66,21 @@ def find_resource(type_number: int, name: str, context: BrokerContext) -> Config
         case _:
             assert_never(kind)
     return ConfigResource(kind, name)
+
+
+def check_config_rights(
+    resource: NamedResource, operation: Operation, request: Request, context: BrokerContext
+) -> None:
+    """Topics and groups have rights of their own; all else is a matter of the cluster.
+
+    Raises:
+        ApiError: Who asks may not do this.
+    """
+    kind = _OWN_RIGHTS.get(resource.resource_type)
+    if kind is None:
+        check_allowed(context.authorizer, request, operation)
+    else:
+        check_allowed(context.authorizer, request, operation, kind, resource.resource_name)
 
 
 def _own_id(name: str, broker_id: int) -> str:

@@ -12,10 +12,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from odradek.broker.config import ConfigRow
-from odradek.broker.config_admin import find_resource, rows_of
+from odradek.broker.config_admin import NamedResource, find_resource, rows_of
 from odradek.broker.context import BrokerContext
 from odradek.config import Kind, Source
 from odradek.errors import ApiError, ConfigError, ErrorCode
@@ -67,16 +67,6 @@ class Outcome(NamedTuple):
 
     error: ErrorCode
     message: str | None = None
-
-
-class NamedResource(Protocol):
-    """A resource as a request names it."""
-
-    @property
-    def resource_type(self) -> int: ...
-
-    @property
-    def resource_name(self) -> str: ...
 
 
 Resource = TypeVar("Resource", bound=NamedResource)

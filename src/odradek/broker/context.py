@@ -7,6 +7,7 @@ from typing import Protocol
 from odradek.broker.admin import ControllerApi
 from odradek.broker.authorization import AllowEverything, Authorizer
 from odradek.broker.config import BrokerSettings, TopicConfigs
+from odradek.broker.error_counts import count_errors
 from odradek.broker.log_levels import LogLevels
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.quotas import MutationQuota
@@ -113,8 +114,10 @@ class BrokerContext:
 
 
 def reply(request: Request, message: Message) -> SendResponse:
-    """The answer to a request, in the version it was asked in."""
+    """The answer to a request, in the version it was asked in; its errors are counted."""
     header = request.header
+    if request.errors is None:
+        request.errors = count_errors(message)
     start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
     return SendResponse(request, [start, *encode_message_parts(message, header.api_version)])
 

@@ -1,5 +1,6 @@
 """AlterClientQuotas: sets and removes quotas, each entity by itself."""
 
+from odradek.broker.authorization import Operation, check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quota_entities import check_quota, check_quota_key, quota_entity
 from odradek.errors import ApiError, ErrorCode
@@ -24,7 +25,11 @@ async def handle_alter_client_quotas(request: Request, context: BrokerContext) -
     message, _ = parse_message(
         AlterClientQuotasRequest, request.payload, version, request.body_offset
     )
-    plans = _plan_all(message)
+    try:
+        check_allowed(context.authorizer, request, Operation.ALTER_CONFIGS)
+        plans = _plan_all(message)
+    except ApiError as denial:
+        plans = [denial for _ in message.entries]
     changes = [plan for plan in plans if isinstance(plan, QuotaSet)]
     failed: dict[QuotaEntity, ErrorCode] = {}
     if changes and not message.validate_only:

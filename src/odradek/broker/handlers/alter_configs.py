@@ -1,5 +1,7 @@
 """AlterConfigs: replaces all dynamic settings of a resource."""
 
+from odradek.broker.authorization import Operation
+from odradek.broker.config_admin import check_config_rights
 from odradek.broker.config_changes import Plan, carry_out, plan_each, plan_replacement
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.network.request import Request, Response
@@ -18,7 +20,7 @@ async def handle_alter_configs(request: Request, context: BrokerContext) -> Resp
     """Plans each resource, then carries out what can be."""
     version = request.header.api_version
     message, _ = parse_message(AlterConfigsRequest, request.payload, version, request.body_offset)
-    plans = plan_each(message.resources, lambda resource: _plan(resource, context))
+    plans = plan_each(message.resources, lambda resource: _plan(resource, request, context))
     note_local_end(request, context)
     outcomes = await carry_out(plans, validate_only=message.validate_only, context=context)
     rows = [
@@ -33,6 +35,7 @@ async def handle_alter_configs(request: Request, context: BrokerContext) -> Resp
     return reply_throttled(request, AlterConfigsResponse(responses=rows), context)
 
 
-def _plan(resource: AlterConfigsResource, context: BrokerContext) -> Plan:
+def _plan(resource: AlterConfigsResource, request: Request, context: BrokerContext) -> Plan:
+    check_config_rights(resource, Operation.ALTER_CONFIGS, request, context)
     configs = {config.name: config.value for config in resource.configs}
     return plan_replacement(resource.resource_type, resource.resource_name, configs, context)

@@ -9,6 +9,7 @@ from odradek.broker.admin import (
     find_repeated,
     has_leaders,
 )
+from odradek.broker.authorization import Operation, ResourceType, check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quotas import MutationQuota
 from odradek.controller.results import CreatePartitionsResult, NewPartitions
@@ -36,7 +37,7 @@ async def handle_create_partitions(request: Request, context: BrokerContext) -> 
     )
     quota = context.quotas.mutation_quota(request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION)
     results: dict[str, CreatePartitionsResult] = {}
-    wanted = _select(message, quota, results, context)
+    wanted = _select(message, request, quota, results, context)
     if wanted:
         note_local_end(request, context)
         try:
@@ -69,6 +70,7 @@ async def handle_create_partitions(request: Request, context: BrokerContext) -> 
 
 def _select(
     message: CreatePartitionsRequest,
+    request: Request,
     quota: MutationQuota,
     results: dict[str, CreatePartitionsResult],
     context: BrokerContext,
@@ -88,6 +90,7 @@ def _select(
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"topic {name} comes twice in the request"
                 )
+            check_allowed(context.authorizer, request, Operation.ALTER, ResourceType.TOPIC, name)
             if name in context.internal_topics:
                 # Another number of partitions sends every group to where its offsets are not.
                 raise ApiError(

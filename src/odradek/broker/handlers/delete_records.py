@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
+from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.context import BrokerContext, reply
+from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
@@ -16,15 +18,23 @@ from odradek.replication import DeleteRecordsResult
 
 __all__ = ["handle_delete_records"]
 
+_DENIED = DeleteRecordsResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
 
 def handle_delete_records(request: Request, context: BrokerContext) -> Response | None:
     """Asks each leader here."""
     message, _ = parse_message(
         DeleteRecordsRequest, request.payload, request.header.api_version, request.body_offset
     )
+    allowed = {
+        topic.name
+        for topic in message.topics
+        if context.authorizer.is_allowed(request, Operation.DELETE, ResourceType.TOPIC, topic.name)
+    }
     offsets = {
         TopicPartition(topic.name, partition.partition_index): partition.offset
         for topic in message.topics
+        if topic.name in allowed
         for partition in topic.partitions
     }
 
@@ -33,7 +43,7 @@ def handle_delete_records(request: Request, context: BrokerContext) -> Response 
             DeleteRecordsTopicResult(
                 name=topic.name,
                 partitions=[
-                    _row(partition.partition_index, results[tp])
+                    _row(partition.partition_index, results.get(tp, _DENIED))
                     for partition in topic.partitions
                     for tp in [TopicPartition(topic.name, partition.partition_index)]
                 ],

@@ -10,6 +10,7 @@ from odradek.broker.admin import (
     find_repeated,
     is_gone,
 )
+from odradek.broker.authorization import Operation, ResourceType, check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quotas import MutationQuota
 from odradek.controller.results import DeletedTopic
@@ -39,6 +40,7 @@ class _Row:
     topic_id: uuid.UUID | None
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
+    is_by_id: bool = False  # Asked for by id, not by name.
 
     def refuse(self, error: ApiError) -> None:
         self.error, self.message = error.code, str(error)
@@ -51,7 +53,7 @@ async def handle_delete_topics(request: Request, context: BrokerContext) -> Resp
     message, _ = parse_message(DeleteTopicsRequest, request.payload, version, request.body_offset)
     quota = context.quotas.mutation_quota(request, is_strict=version >= _FIRST_STRICT_QUOTA_VERSION)
     rows = _rows(message, version, context)
-    _refuse(rows, version, quota, context)
+    _refuse(rows, request, quota, context)
     wanted = {row.name: row for row in rows if row.name is not None and row.error is ErrorCode.NONE}
     if wanted:
         note_local_end(request, context)
@@ -100,13 +102,15 @@ def _row_of(topic: DeleteTopicState, context: BrokerContext) -> _Row:
         row = _Row(topic.name, topic_id)
         row.refuse(ApiError(ErrorCode.INVALID_REQUEST, "expected a name or an id, found both"))
         return row
-    row = _Row(context.cache.get_topic_name(topic_id), topic_id)
+    row = _Row(context.cache.get_topic_name(topic_id), topic_id, is_by_id=True)
     if row.name is None:
         row.refuse(ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}"))
     return row
 
 
-def _refuse(rows: list[_Row], version: int, quota: MutationQuota, context: BrokerContext) -> None:
+def _refuse(
+    rows: list[_Row], request: Request, quota: MutationQuota, context: BrokerContext
+) -> None:
     repeated = find_repeated(row.name for row in rows if row.name is not None)
     topics = context.cache.image.topics
     for row in rows:
@@ -115,7 +119,7 @@ def _refuse(rows: list[_Row], version: int, quota: MutationQuota, context: Broke
                 raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)
             if not context.delete_topics_enabled:
                 code = ErrorCode.TOPIC_DELETION_DISABLED
-                if version < _FIRST_DISABLED_VERSION:
+                if request.header.api_version < _FIRST_DISABLED_VERSION:
                     code = ErrorCode.INVALID_REQUEST
                 raise ApiError(code, "delete.topic.enable is false")
             if row.name is None or row.error is not ErrorCode.NONE:
@@ -124,10 +128,23 @@ def _refuse(rows: list[_Row], version: int, quota: MutationQuota, context: Broke
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"topic {row.name} comes twice in the request"
                 )
+            _check_rights(row, request, context)
             if row.name in topics:
                 quota.take(len(topics[row.name].partitions))
         except ApiError as error:
             row.refuse(error)
+
+
+def _check_rights(row: _Row, request: Request, context: BrokerContext) -> None:
+    """Who may not even know of a topic does not learn the name behind an id either."""
+    assert row.name is not None, "a row without a name is refused before"
+    name = row.name
+    if row.is_by_id and not context.authorizer.is_allowed(
+        request, Operation.DESCRIBE, ResourceType.TOPIC, name
+    ):
+        row.name = None
+        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "this topic may not be deleted")
+    check_allowed(context.authorizer, request, Operation.DELETE, ResourceType.TOPIC, name)
 
 
 def _take_result(row: _Row, deleted: DeletedTopic) -> None:

@@ -1,5 +1,6 @@
 """DescribeClientQuotas: the quotas whose entities match a filter."""
 
+from odradek.broker.authorization import Operation, check_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.broker.quota_entities import EntityMatch, MatchType, matching_entities
 from odradek.errors import ApiError, ErrorCode
@@ -26,6 +27,7 @@ def handle_describe_client_quotas(request: Request, context: BrokerContext) -> R
     )
     quotas = context.cache.image.quotas
     try:
+        check_allowed(context.authorizer, request, Operation.DESCRIBE_CONFIGS)
         filters = [_match(component) for component in message.components]
         entities = matching_entities(quotas, filters, is_strict=message.strict)
     except ApiError as error:

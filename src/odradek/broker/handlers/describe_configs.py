@@ -1,7 +1,8 @@
 """DescribeConfigs: settings of topics, brokers and loggers, and where they come from."""
 
+from odradek.broker.authorization import Operation
 from odradek.broker.config import ConfigRow
-from odradek.broker.config_admin import find_resource, rows_of
+from odradek.broker.config_admin import check_config_rights, find_resource, rows_of
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request, Response
@@ -24,14 +25,18 @@ def handle_describe_configs(request: Request, context: BrokerContext) -> Respons
     message, _ = parse_message(
         DescribeConfigsRequest, request.payload, version, request.body_offset
     )
-    results = [_describe(resource, message, context) for resource in message.resources]
+    results = [_describe(resource, message, request, context) for resource in message.resources]
     return reply_throttled(request, DescribeConfigsResponse(results=results), context)
 
 
 def _describe(
-    asked: DescribeConfigsResource, message: DescribeConfigsRequest, context: BrokerContext
+    asked: DescribeConfigsResource,
+    message: DescribeConfigsRequest,
+    request: Request,
+    context: BrokerContext,
 ) -> DescribeConfigsResult:
     try:
+        check_config_rights(asked, Operation.DESCRIBE_CONFIGS, request, context)
         resource = find_resource(asked.resource_type, asked.resource_name, context)
     except ApiError as error:
         return DescribeConfigsResult(

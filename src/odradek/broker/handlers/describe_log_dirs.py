@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 
+from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -30,6 +31,11 @@ def handle_describe_log_dirs(request: Request, context: BrokerContext) -> Respon
     message, _ = parse_message(
         DescribeLogDirsRequest, request.payload, version, request.body_offset
     )
+    if not context.authorizer.is_allowed(
+        request, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        denied = DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return reply_throttled(request, denied, context)
     wanted = None
     if message.topics is not None:
         wanted = {

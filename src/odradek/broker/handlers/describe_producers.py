@@ -1,5 +1,6 @@
 """DescribeProducers: who writes to a partition with idempotence, by what its log remembers."""
 
+from odradek.broker.authorization import Operation, ResourceType, check_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.topic_names import find_name_problem
@@ -30,7 +31,7 @@ def handle_describe_producers(request: Request, context: BrokerContext) -> Respo
         TopicResponse(
             name=topic.name,
             partitions=[
-                _partition(TopicPartition(topic.name, partition), context)
+                _partition(TopicPartition(topic.name, partition), request, context)
                 for partition in topic.partition_indexes
             ],
         )
@@ -39,8 +40,9 @@ def handle_describe_producers(request: Request, context: BrokerContext) -> Respo
     return reply_throttled(request, DescribeProducersResponse(topics=topics), context)
 
 
-def _partition(tp: TopicPartition, context: BrokerContext) -> PartitionResponse:
+def _partition(tp: TopicPartition, request: Request, context: BrokerContext) -> PartitionResponse:
     try:
+        check_allowed(context.authorizer, request, Operation.READ, ResourceType.TOPIC, tp.topic)
         producers = _find_producers(tp, context)
     except ApiError as error:
         return PartitionResponse(

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from odradek.broker.authorization import (
     TOPIC_OPERATIONS,
+    Operation,
     ResourceType,
     operation_bits,
 )
@@ -26,6 +27,7 @@ from odradek.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.schema import replace
 
 __all__ = ["handle_describe_topic_partitions"]
 
@@ -53,10 +55,19 @@ def handle_describe_topic_partitions(request: Request, context: BrokerContext) -
         return reply_throttled(request, DescribeTopicPartitionsResponse(topics=rows), context)
     names = asked or sorted(context.cache.image.topics)
     limit = min(max(message.response_partition_limit, 1), context.max_described_partitions)
-    response = _page(
-        [name for name in names if name >= start.topic], start, limit, request, context
-    )
+    names = [name for name in names if name >= start.topic]
+    known = [name for name in names if _may_describe(name, request, context)]
+    response = _page(known, start, limit, request, context)
+    if asked:
+        denied = sorted(set(names) - set(known))
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        rows = [_error_row(name, code, context) for name in denied]
+        response = replace(response, topics=[*rows, *response.topics])
     return reply_throttled(request, response, context)
+
+
+def _may_describe(name: str, request: Request, context: BrokerContext) -> bool:
+    return context.authorizer.is_allowed(request, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _start(message: DescribeTopicPartitionsRequest, asked: list[str]) -> _Start:

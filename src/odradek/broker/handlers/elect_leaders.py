@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek.broker.admin import NOT_CONTROLLER_MESSAGE, TIMED_OUT_MESSAGE
+from odradek.broker.authorization import Operation, check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.controller.events import ElectionType
 from odradek.controller.results import ElectionOutcome
@@ -36,6 +37,7 @@ async def handle_elect_leaders(request: Request, context: BrokerContext) -> Resp
             for partition in topic.partitions
         ]
     try:
+        check_allowed(context.authorizer, request, Operation.ALTER)
         if not context.controller.is_active:
             raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)
         election_type = _election_type(message.election_type)

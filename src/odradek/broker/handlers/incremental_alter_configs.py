@@ -1,5 +1,7 @@
 """IncrementalAlterConfigs: changes single dynamic settings, and levels of loggers."""
 
+from odradek.broker.authorization import Operation
+from odradek.broker.config_admin import check_config_rights
 from odradek.broker.config_changes import (
     KeyChange,
     Plan,
@@ -26,7 +28,7 @@ async def handle_incremental_alter_configs(request: Request, context: BrokerCont
     message, _ = parse_message(
         IncrementalAlterConfigsRequest, request.payload, version, request.body_offset
     )
-    plans = plan_each(message.resources, lambda resource: _plan(resource, context))
+    plans = plan_each(message.resources, lambda resource: _plan(resource, request, context))
     note_local_end(request, context)
     outcomes = await carry_out(plans, validate_only=message.validate_only, context=context)
     rows = [
@@ -41,7 +43,8 @@ async def handle_incremental_alter_configs(request: Request, context: BrokerCont
     return reply_throttled(request, IncrementalAlterConfigsResponse(responses=rows), context)
 
 
-def _plan(resource: AlterConfigsResource, context: BrokerContext) -> Plan:
+def _plan(resource: AlterConfigsResource, request: Request, context: BrokerContext) -> Plan:
+    check_config_rights(resource, Operation.ALTER_CONFIGS, request, context)
     changes = [
         KeyChange(config.name, config.config_operation, config.value) for config in resource.configs
     ]

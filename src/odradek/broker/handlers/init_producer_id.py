@@ -1,5 +1,6 @@
 """InitProducerId: an id for an idempotent producer."""
 
+from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.context import BrokerContext, reply
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request, Response
@@ -16,6 +17,9 @@ async def handle_init_producer_id(request: Request, context: BrokerContext) -> R
     """Gives a new id with epoch 0; transactional producers need a coordinator."""
     version = request.header.api_version
     message, _ = parse_message(InitProducerIdRequest, request.payload, version, request.body_offset)
+    denial = _denial(message.transactional_id, request, context)
+    if denial is not None:
+        return reply(request, InitProducerIdResponse(error_code=denial, producer_epoch=-1))
     if message.transactional_id is not None:
         code = (
             ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -38,3 +42,21 @@ async def handle_init_producer_id(request: Request, context: BrokerContext) -> R
             error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
         ),
     )
+
+
+def _denial(
+    transactional_id: str | None, request: Request, context: BrokerContext
+) -> ErrorCode | None:
+    """Why no id is given. Who may write to any topic may do so with idempotence."""
+    allowed = context.authorizer.is_allowed
+    if transactional_id is not None:
+        is_allowed = allowed(
+            request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+        )
+        return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if allowed(request, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) or any(
+        allowed(request, Operation.WRITE, ResourceType.TOPIC, name)
+        for name in context.cache.image.topics
+    ):
+        return None
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

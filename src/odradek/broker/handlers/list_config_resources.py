@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ClusterImage, ConfigResourceType
@@ -25,6 +26,11 @@ def handle_list_config_resources(request: Request, context: BrokerContext) -> Re
     message, _ = parse_message(
         ListConfigResourcesRequest, request.payload, version, request.body_offset
     )
+    if not context.authorizer.is_allowed(
+        request, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        denied = ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return reply_throttled(request, denied, context)
     asked = set(message.resource_types)
     if version < _FIRST_TYPED_VERSION:
         asked = {int(ConfigResourceType.CLIENT_METRICS)}

@@ -1,5 +1,6 @@
 """ListOffsets: offsets by time, and the ends of a partition."""
 
+from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.context import BrokerContext, reply
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
@@ -34,10 +35,22 @@ def handle_list_offsets(request: Request, context: BrokerContext) -> Response:
                 _look_up(
                     TopicPartition(topic.name, p.partition_index), p, message, version, context
                 )
+                if may_describe
+                else ListOffsetsPartitionResponse(
+                    partition_index=p.partition_index,
+                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    timestamp=-1,
+                    offset=-1,
+                )
                 for p in topic.partitions
             ],
         )
         for topic in message.topics
+        for may_describe in [
+            context.authorizer.is_allowed(
+                request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
+            )
+        ]
     ]
     return reply(request, ListOffsetsResponse(topics=topics))
 

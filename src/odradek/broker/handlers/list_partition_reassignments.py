@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from odradek.broker.admin import NOT_CONTROLLER_MESSAGE
+from odradek.broker.authorization import Operation, check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import ReplicaAssignment, TopicPartition
@@ -32,6 +33,7 @@ async def handle_list_partition_reassignments(request: Request, context: BrokerC
             for partition in topic.partition_indexes
         ]
     try:
+        check_allowed(context.authorizer, request, Operation.DESCRIBE)
         if not context.controller.is_active:
             raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)
         note_local_end(request, context)

@@ -1,7 +1,9 @@
 """Metadata: brokers, topics and leaders, from the published image; creates topics on demand."""
 
 import uuid
+from collections import Counter
 
+from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.context import BrokerContext
 from odradek.errors import ErrorCode
 from odradek.metadata.cache import TopicMetadata as CachedTopic
@@ -33,7 +35,9 @@ def handle_metadata(request: Request, context: BrokerContext) -> Response:
     image = cache.image
     wanted = view.topics
     if wanted is None or (version < _FIRST_NULL_IS_ALL_VERSION and not wanted):
-        topics = [_known(topic, context) for topic in _read(sorted(image.topics), request, context)]
+        # Who may not know of a topic is not told that there is one.
+        names = [name for name in sorted(image.topics) if _may_describe(name, request, context)]
+        topics = [_known(topic, context) for topic in _read(names, request, context)]
     elif any(name is None or topic_id != ZERO_UUID for topic_id, name in wanted):
         topics = _by_id([topic_id for topic_id, _ in wanted], request, context)
     else:
@@ -42,6 +46,9 @@ def handle_metadata(request: Request, context: BrokerContext) -> Response:
     brokers: list[BrokerTuple] = [
         (node.id, node.host, node.port, node.rack) for node in cache.get_alive_nodes(listener)
     ]
+    errors = [topic.error_code for topic in topics]
+    errors += [partition[0] for topic in topics for partition in topic.partitions]
+    request.errors = Counter(map(ErrorCode, errors))
     controller_id = image.controller_id
     header = request.header
     body = encode_metadata_response(
@@ -53,6 +60,17 @@ def handle_metadata(request: Request, context: BrokerContext) -> Response:
     )
     start = encode_response_header(header.api_key, version, header.correlation_id)
     return SendResponse(request, [start + body])
+
+
+def _may_describe(name: str, request: Request, context: BrokerContext) -> bool:
+    return context.authorizer.is_allowed(request, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _may_create(name: str, request: Request, context: BrokerContext) -> bool:
+    allowed = context.authorizer.is_allowed
+    return allowed(request, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or allowed(
+        request, Operation.CREATE, ResourceType.TOPIC, name
+    )
 
 
 def _read(names: list[str], request: Request, context: BrokerContext) -> list[CachedTopic]:
@@ -70,18 +88,31 @@ def _by_name(
 ) -> list[TopicMetadata]:
     topics = []
     for name in names:
-        found = _read([name], request, context)
+        is_visible = _may_describe(name, request, context)
+        found = _read([name], request, context) if is_visible else []
         if found:
             topics.append(_known(found[0], context))
             continue
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if find_name_problem(name) is not None:
-            error = ErrorCode.INVALID_TOPIC_EXCEPTION
-        elif may_create and context.auto_create_topics:
-            context.topic_creator.start_creation(name)
-            error = ErrorCode.LEADER_NOT_AVAILABLE
+        if is_visible:
+            error = _create_or_refuse(name, request, context, may_create=may_create)
+        else:
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topics.append(TopicMetadata(error, name, ZERO_UUID, name in context.internal_topics, ()))
     return topics
+
+
+def _create_or_refuse(
+    name: str, request: Request, context: BrokerContext, *, may_create: bool
+) -> ErrorCode:
+    """What is told of a topic that is not there, and perhaps will be soon."""
+    if find_name_problem(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if not may_create or not context.auto_create_topics:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not _may_create(name, request, context):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    context.topic_creator.start_creation(name)
+    return ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _by_id(topic_ids: list[bytes], request: Request, context: BrokerContext) -> list[TopicMetadata]:
@@ -97,7 +128,11 @@ def _by_id(topic_ids: list[bytes], request: Request, context: BrokerContext) -> 
             continue
         name = context.cache.get_topic_name(uuid.UUID(bytes=topic_id))
         found = [] if name is None else _read([name], request, context)
-        if found:
+        if name is not None and not _may_describe(name, request, context):
+            # An id gives nothing away; the name behind it would.
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topics.append(TopicMetadata(error, None, topic_id, False, ()))
+        elif found:
             topics.append(_known(found[0], context))
         else:
             topics.append(TopicMetadata(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, ()))

@@ -1,5 +1,6 @@
 """OffsetForLeaderEpoch: where an epoch ends, for readers that check whether logs parted."""
 
+from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType, check_allowed
 from odradek.broker.context import BrokerContext, reply
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
@@ -26,7 +27,7 @@ def handle_offset_for_leader_epoch(request: Request, context: BrokerContext) -> 
         OffsetForLeaderTopicResult(
             topic=topic.topic,
             partitions=[
-                _look_up(TopicPartition(topic.topic, p.partition), p, context)
+                _look_up(TopicPartition(topic.topic, p.partition), p, request, context)
                 for p in topic.partitions
             ],
         )
@@ -36,10 +37,14 @@ def handle_offset_for_leader_epoch(request: Request, context: BrokerContext) -> 
 
 
 def _look_up(
-    tp: TopicPartition, wanted: OffsetForLeaderPartition, context: BrokerContext
+    tp: TopicPartition,
+    wanted: OffsetForLeaderPartition,
+    request: Request,
+    context: BrokerContext,
 ) -> EpochEndOffset:
     error, epoch, end_offset = ErrorCode.NONE, -1, -1
     try:
+        _check_rights(tp.topic, request, context)
         epoch, end_offset = context.replicas.end_offset_for_epoch(
             tp,
             current_leader_epoch=wanted.current_leader_epoch,
@@ -52,3 +57,12 @@ def _look_up(
     return EpochEndOffset(
         error_code=error, partition=tp.partition, leader_epoch=epoch, end_offset=end_offset
     )
+
+
+def _check_rights(topic: str, request: Request, context: BrokerContext) -> None:
+    """Brokers are told by their right to act for the cluster."""
+    authorizer = context.authorizer
+    if not authorizer.is_allowed(
+        request, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        check_allowed(authorizer, request, Operation.DESCRIBE, ResourceType.TOPIC, topic)

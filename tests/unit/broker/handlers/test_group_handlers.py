@@ -474,6 +474,35 @@ def test_groups_are_listed_and_filtered() -> None:
     assert stable.groups == ()
 
 
+class Describing:
+    """An authorizer that allows nothing but to describe some resources."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def is_allowed(
+        self, request: Request, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        return operation is Operation.DESCRIBE and name in self.names
+
+
+@pytest.mark.parametrize(
+    ("described", "told"),
+    [(["kafka-cluster"], ["g1", "g2"]), (["g1"], ["g1"]), ([], [])],
+    ids=["all", "one", "none"],
+)
+def test_groups_are_listed_to_those_who_may_know_of_them(
+    described: list[str], told: list[str]
+) -> None:
+    """02:N-21."""
+    broker = served()
+    for group_id in ("g1", "g2"):
+        ask(broker, ApiKey.OFFSET_COMMIT, commit_request(group_id, t_0=1), 8)
+    broker.context = replace(broker.context, authorizer=Describing(*described))
+    answer = ask(broker, ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)
+    assert (answer.error_code, [row.group_id for row in answer.groups]) == (0, told)
+
+
 def test_a_list_says_that_it_may_not_be_whole() -> None:
     broker = served()
     broker.coordination.topic.lead(3, 7)
