@@ -1,11 +1,14 @@
 """Which log is compacted next and how far; which segments become one; how fast."""
 
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from odradek.clock import SystemClock
 from odradek.storage.cleaner_config import CleanerConfig
 from odradek.storage.cleaning.plan import (
     Cleanable,
@@ -16,6 +19,7 @@ from odradek.storage.cleaning.plan import (
     list_sources,
 )
 from odradek.storage.cleaning.throttle import Throttle
+from odradek.storage.cleaning.work import CleaningPass, PassPlan
 from odradek.storage.config import INT32_MAX
 from odradek.storage.log import Log
 from odradek.testing import ManualClock
@@ -180,3 +184,55 @@ def test_a_throttle_keeps_its_rate() -> None:
     throttle.bytes_per_second = CleanerConfig().io_max_bytes_per_second
     clock.advance(100)
     assert throttle.spend(10**9) == 0
+
+
+def test_a_changed_rate_counts_for_what_is_still_to_be_waited() -> None:
+    clock = ManualClock()
+    throttle = Throttle(clock, 1)
+    assert throttle.spend(1_000) == 1_000_000
+    clock.advance(400_000)
+    throttle.bytes_per_second = 10
+    assert throttle.left_ms() == 60_000
+    throttle.bytes_per_second = 1
+    assert throttle.left_ms() == 600_000
+    throttle.bytes_per_second = CleanerConfig().io_max_bytes_per_second
+    assert throttle.left_ms() == 0
+
+
+def test_a_pass_that_waits_goes_on_when_the_rate_is_raised(tmp_path: Path) -> None:
+    """log.cleaner.io.max.bytes.per.second is dynamic; at 1 B/s the pass would take days."""
+    throttle = Throttle(SystemClock(), 1)
+    with CleaningFixture(tmp_path) as fixture:
+        log = rolled(fixture, T0, T0)
+        end = log.active.base_offset
+        plan = PassPlan(
+            name="t-0",
+            directory=log.directory,
+            config=log.config,
+            sources=list_sources(log, end),
+            first_dirty_offset=0,
+            first_uncleanable_offset=end,
+            aborted=(),
+            last_records={},
+            now_ms=T0,
+            secret=bytes(16),
+        )
+        cleaning = CleaningPass(plan, log.services.disk, CleanerConfig(), throttle)
+        cleaning._owed_bytes = 1 << 20
+        ended = threading.Event()
+
+        def read() -> None:
+            cleaning.read_keys()
+            ended.set()
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        try:
+            while throttle.left_ms() == 0:
+                time.sleep(0.001)
+            assert not ended.is_set()
+            throttle.bytes_per_second = CleanerConfig().io_max_bytes_per_second
+            assert ended.wait(60)
+        finally:
+            cleaning.cancelled.set()
+            thread.join()

@@ -17,19 +17,41 @@ __all__ = ["Throttle"]
 class Throttle:
     """One rate for several threads; nothing here waits."""
 
-    __slots__ = ("_clock", "_free_at_ms", "_lock", "bytes_per_second")
+    __slots__ = ("_bytes_per_second", "_clock", "_free_at_ms", "_lock")
 
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
         self._clock = clock
-        # May be changed at any time. The largest number, the default, waits for nothing.
-        self.bytes_per_second = bytes_per_second
+        self._bytes_per_second = bytes_per_second
         self._free_at_ms = 0.0
         self._lock = threading.Lock()
 
-    def spend(self, byte_count: int) -> float:
-        """Accounts for work that was done; returns the milliseconds to wait."""
-        rate = self.bytes_per_second
+    @property
+    def bytes_per_second(self) -> float:
+        """The rate. The largest number, the default, waits for nothing.
+
+        May be changed at any time; what is still to be waited is then waited at the new rate.
+        """
+        return self._bytes_per_second
+
+    @bytes_per_second.setter
+    def bytes_per_second(self, rate: float) -> None:
         now = self._clock.monotonic_ms()
         with self._lock:
-            self._free_at_ms = max(self._free_at_ms, now) + byte_count * 1000 / rate
+            if self._free_at_ms > now:
+                left_bytes = (self._free_at_ms - now) * self._bytes_per_second
+                self._free_at_ms = now + left_bytes / rate
+            self._bytes_per_second = rate
+
+    def spend(self, byte_count: int) -> float:
+        """Accounts for work that was done; returns the milliseconds to wait."""
+        now = self._clock.monotonic_ms()
+        with self._lock:
+            cost_ms = byte_count * 1000 / self._bytes_per_second
+            self._free_at_ms = max(self._free_at_ms, now) + cost_ms
             return self._free_at_ms - now
+
+    def left_ms(self) -> float:
+        """The milliseconds still to wait until all work that was done is paid for."""
+        now = self._clock.monotonic_ms()
+        with self._lock:
+            return max(self._free_at_ms - now, 0.0)

@@ -45,6 +45,8 @@ __all__ = ["CleaningCancelledError", "CleaningPass", "PassPlan", "PassStats", "T
 
 # Bytes between two looks at cancellation and rate.
 _STRIDE_BYTES = 256 << 10
+# Seconds after which a thread that waits looks whether it may go on: the rate may be raised.
+_LOOK_SECONDS = 0.5
 
 
 class CleaningCancelledError(OdradekError):
@@ -299,8 +301,8 @@ class CleaningPass:
         """Waits as long as the bytes read and written since the last time demand."""
         wait_ms = self.throttle.spend(self._owed_bytes)
         self._owed_bytes = 0
-        if wait_ms >= 1:
-            self.cancelled.wait(wait_ms / 1000)
+        while wait_ms >= 1 and not self.cancelled.wait(min(wait_ms / 1000, _LOOK_SECONDS)):
+            wait_ms = self.throttle.left_ms()
         self._check_cancelled()
 
     def _check_cancelled(self) -> None:
