@@ -144,7 +144,10 @@ class Appender:
         ):
             segment = self._log.roll(first_offset)
         segment.append_batch(records, last_offset, max_timestamp)
-        watermarks.end = LogOffsetMetadata(last_offset + 1, segment.base_offset, segment.size)
+        # As the class itself would make it, less a call.
+        watermarks.end = tuple.__new__(
+            LogOffsetMetadata, (last_offset + 1, segment.base_offset, segment.size)
+        )
         self._producer_state.map_end_offset = last_offset + 1
         info = LogAppendInfo()
         info.first_offset = first_offset
