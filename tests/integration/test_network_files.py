@@ -11,6 +11,7 @@ import pytest
 
 from odradek.network import NetworkConfig, Request, Response
 from odradek.network.send_queue import SendQueue, TruncatedFileError
+from tests.support.descriptors import copies_of
 from tests.support.network import (
     ANY_PORT,
     Client,
@@ -129,13 +130,12 @@ def test_descriptors_of_unsent_answers_are_given_back(segment: tuple[int, bytes]
         config = NetworkConfig(listeners=(ANY_PORT,), send_buffer_bytes=16_384)
         give_all = lambda request: answer(request, Region(fd, 0, SIZE))  # noqa: E731
         async with serving(give_all, config=config) as server:
-            before = len(os.listdir("/proc/self/fd"))
             async with await Client.connect(server.port()) as client:
                 client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it can
                 client.send(request_frame(1))
-                await eventually(lambda: len(os.listdir("/proc/self/fd")) == before + 3)
+                await eventually(lambda: copies_of(fd) == 2)
                 client.writer.transport.abort()
-            await eventually(lambda: len(os.listdir("/proc/self/fd")) == before)
+            await eventually(lambda: copies_of(fd) == 1)
 
     asyncio.run(scenario())
 

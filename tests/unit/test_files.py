@@ -10,16 +10,13 @@ import pytest
 
 from odradek.files import Disk, read_whole, write_atomically
 from odradek.testing import SimDisk
+from tests.support.descriptors import open_below
 
 
 @pytest.fixture(params=["real", "simulated"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
     makers: dict[str, Callable[[], Disk]] = {"real": Disk, "simulated": lambda: SimDisk(tmp_path)}
     return makers[request.param]()
-
-
-def open_descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
 
 
 def test_the_real_disk_adds_nothing_to_the_calls_of_the_hot_path() -> None:
@@ -106,7 +103,7 @@ def test_errors_are_those_of_the_system(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_no_descriptor_is_left_open(disk: Disk, tmp_path: Path) -> None:
-    before = open_descriptors()
+    before = open_below(tmp_path)
     path = str(tmp_path / "a")
     write_atomically(disk, path, b"x")
     read_whole(disk, path)
@@ -115,7 +112,7 @@ def test_no_descriptor_is_left_open(disk: Disk, tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         write_atomically(disk, str(tmp_path / "directory"), b"x")
 
-    assert open_descriptors() == before
+    assert open_below(tmp_path) == before
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 18) - 1, 1 << 18, (1 << 18) + 1])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek.network.send_queue import INLINE_FILE_BYTES, SendQueue, TruncatedFileError
+from tests.support.descriptors import copies_of
 from tests.support.network import Region
 
 
@@ -82,13 +83,12 @@ def test_a_large_region_that_became_too_short_is_found_when_it_is_sent(fd: int) 
 
 def test_clearing_closes_the_descriptors(fd: int) -> None:
     queue = SendQueue()
-    before = len(os.listdir("/proc/self/fd"))
     queue.append_frame([Region(fd, 0, 100_000)])
-    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert copies_of(fd) == 2
 
     queue.clear()
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert copies_of(fd) == 1
     assert not queue
 
 

@@ -24,6 +24,7 @@ from odradek.storage.index import (
 from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.time_index import TimeIndex
 from odradek.testing import SimDisk
+from tests.support.descriptors import open_below
 
 KEY = Column.of(">q", stride=8)
 
@@ -117,10 +118,9 @@ class TestOpen:
     def test_failure_to_map_leaves_no_descriptor(self, tmp_path: Path) -> None:
         disk = SimDisk(tmp_path)
         disk.fail("ftruncate", error=errno.EIO)
-        before = len(os.listdir("/proc/self/fd"))
         with pytest.raises(OSError, match="Input/output"):
             OffsetIndex(str(tmp_path / "x"), 0, max_index_size=80, disk=disk)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_below(tmp_path) == []
 
 
 class ReadOnlyDisk(Disk):

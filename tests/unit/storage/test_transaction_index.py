@@ -1,6 +1,5 @@
 """The transaction index: 01 §7."""
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from odradek.storage.transaction_index import (
     encode_aborted_transaction,
 )
 from odradek.testing import SimDisk
+from tests.support.descriptors import open_below
 
 VECTOR = "00000000000000000fa0000000000000006400000000000000660000000000000067"
 FIRST = AbortedTransaction(4000, 100, 102, 103)
@@ -189,17 +189,6 @@ def test_failed_append_is_not_remembered(tmp_path: Path, path: Path) -> None:
     assert index.all_entries() == (FIRST,)
     with pytest.raises(CorruptIndexError, match="length 54"):
         TransactionIndex(str(path), 90, disk=disk).sanity_check()
-
-
-def open_below(directory: Path) -> list[str]:
-    """Files of a directory that this process has open; others come and go as they like."""
-    found = []
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # Closed since, by whoever owned it.
-            target = str(entry.readlink())
-            if target.startswith(f"{directory}/"):
-                found.append(target)
-    return found
 
 
 def test_life_of_the_file(index: TransactionIndex, tmp_path: Path, path: Path) -> None:
