@@ -231,7 +231,7 @@ def test_slow_processing_is_not_death(judge: Judge, new_name: Names, tmp_path: P
 
 
 def test_a_standalone_consumer_keeps_offsets(judge: Judge, new_name: Names) -> None:
-    """08:F-17: who assigns partitions by hand may commit; the offsets topic is internal."""
+    """08:F-17: who assigns partitions by hand may commit; the topic for it makes itself."""
     topic, group = new_name("topic"), new_name("group")
     judge.create_topic(topic, 1)
     judge.produce(topic, 5, 1)
