@@ -1,6 +1,7 @@
 """The blocking clients: one thread each, closed in order, refused where they would hang."""
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +110,16 @@ def test_a_wrong_address_is_told_and_ends_in_time() -> None:
         producer.send("t", b"a")
 
 
+@pytest.fixture
+def restless_threads() -> Iterator[None]:
+    """Threads take turns as often as they can, and find each other amid everything."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before_s)
+
+
+@pytest.mark.usefixtures("restless_threads")
 def test_threads_may_share_a_producer() -> None:
     """09:CL-6."""
     log = Log()

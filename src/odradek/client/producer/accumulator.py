@@ -184,12 +184,13 @@ class Accumulator:
             queue = self._chosen(known, key, value, partition)
         elif key is not None and not self._is_sticky_always:
             queue = known.queues[partition_of_key(key, len(known.queues))]
+        index = -1
         with self._lock:
-            batch = self._batch_for(known, queue, size, ticket)
-            if batch is None:
-                return None
-            index = batch.records.add(timestamp, key, value, checked, size)
-        assert index >= 0, "there is room, and only the lock's holder closes"
+            while index < 0:  # Others add without the lock, and may take the room just seen.
+                batch = self._batch_for(known, queue, size, ticket)
+                if batch is None:
+                    return None
+                index = batch.records.add(timestamp, key, value, checked, size)
         delivery: Delivery = _new_delivery(
             Delivery,
             (

@@ -134,7 +134,10 @@ class Sender:
 
     def look(self) -> None:
         """Send what may leave, give up what is late, and see to it that it is called again."""
-        self._accumulator.is_woken = False
+        with self._lock:
+            self._accumulator.is_woken = False
+            # A batch that is opened while we look may be overlooked: it has to wake us again.
+            self._accumulator.looks_at_s = _FOREVER_S
         try:
             now_s = self._loop.time()
             self._expire(now_s)
@@ -144,7 +147,8 @@ class Sender:
             self.fail_all(OdradekError(f"a bug in the producer: {error!r}"))
             return
         self._accumulator.tell_waiting()
-        oldest = next(iter(self._accumulator.incomplete), None)
+        with self._lock:  # Who sends meanwhile adds batches.
+            oldest = next(iter(self._accumulator.incomplete), None)
         if oldest is not None:
             next_s = min(next_s, oldest.deadline_s)
         self._accumulator.looks_at_s = next_s
@@ -615,9 +619,8 @@ class Sender:
             for pause_ms in self._client.pauses_ms():
                 await self._refresh_once()
                 self.look_soon()
-                if not any(
-                    queue.closed and queue.leader == NO_LEADER for queue in self._accumulator.active
-                ):
+                queues = list(self._accumulator.active)  # Who sends meanwhile adds to it.
+                if not any(queue.closed and queue.leader == NO_LEADER for queue in queues):
                     return
                 await asyncio.sleep(pause_ms / 1000)
         finally:
