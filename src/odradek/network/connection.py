@@ -13,6 +13,9 @@ all answers in one write. Rules:
 4. The end of the peer's stream is the end of requests, not of answers: what was asked before is
    still answered if the peer reads on.
 5. A connection closes once, with one line in the log that says why, and what it held is given back.
+6. Small answers leave when everybody in the wake-up has been served. Each of them wakes its reader,
+   and a reader that is awake already costs a fraction: one process with fifty connections is woken
+   once instead of fifty times.
 
 Nothing here knows asyncio: `EventLoop` is the part of a loop that is needed.
 """
@@ -37,6 +40,7 @@ from odradek.network.authentication import (
 )
 from odradek.network.memory_pool import MemoryPool
 from odradek.network.mute import WHILE_HANDLING, MuteEvent, MuteState, after, unmute
+from odradek.network.poller import Poller
 from odradek.network.receive_buffer import OutOfMemoryError, ReceiveBuffer
 from odradek.network.request import (
     ClientInformation,
@@ -62,6 +66,10 @@ _log = logging.getLogger(__name__)
 MAX_QUEUED_BYTES: Final = 64 << 10
 # Receives of one wake-up: a large frame comes in several, others want their turn.
 _RECEIVES_PER_TURN: Final = 16
+
+# So much waits for the end of the wake-up, see rule 6. More goes out at once: peers can begin to
+# read it while others are served.
+_DEFERRED_BYTES: Final = 16 << 10
 
 # A connection that was active a moment ago need not move in the order of use again.
 _TOUCH_AFTER_NS: Final = 1_000_000
@@ -114,7 +122,7 @@ class ConnectionHost(Protocol):
     id: int
     busy: Meter
     channel: RequestChannel
-    loop: EventLoop
+    loop: Poller
     timer: Timer
     pool: MemoryPool
     now_ns: Callable[[], int]
@@ -122,6 +130,10 @@ class ConnectionHost(Protocol):
 
     def touch(self, connection: "Connection", now_ns: int) -> None:
         """Something was received or sent."""
+        ...
+
+    def flush_later(self, connection: "Connection") -> None:
+        """Call its `flush` when everybody in this wake-up has been served."""
         ...
 
     def forget(self, connection: "Connection") -> None:
@@ -310,8 +322,23 @@ class Connection:
             if self._transport.has_pending:
                 # The kernel will not tell of bytes that are inside TLS already.
                 host.loop.call_soon(self.on_readable_again)
-        self._flush()
+        queue = self._send_queue
+        if (
+            host.loop.has_more
+            and 0 < queue.enqueued_bytes - queue.sent_bytes <= _DEFERRED_BYTES
+            and not self._is_eof
+        ):
+            host.flush_later(self)
+        else:
+            self._flush()
         host.busy.count += host.now_ns() - handlers.count - started_ns
+
+    def flush(self) -> None:
+        """Send what the wake-up has left unsent."""
+        try:
+            self._flush()
+        except Exception as error:  # noqa: BLE001 - the border of a connection
+            self._fail(error)
 
     def on_readable_again(self) -> None:
         if not self.is_closed:

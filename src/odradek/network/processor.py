@@ -17,10 +17,11 @@ from typing import Final
 from odradek.clock import PreciseClock
 from odradek.metrics import Meter, MetricRegistry
 from odradek.network.authentication import ListenerSecurity
-from odradek.network.connection import CloseCause, Connection, EventLoop
+from odradek.network.connection import CloseCause, Connection
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.endpoint import EndPoint
 from odradek.network.memory_pool import MemoryPool
+from odradek.network.poller import Poller
 from odradek.network.request import ConnectionContext, Request, Response
 from odradek.network.request_channel import RequestChannel
 from odradek.network.timer_call import TimerCall
@@ -60,7 +61,7 @@ class Processor:
         security: ListenerSecurity,
         quotas: ConnectionQuotas,
         pool: MemoryPool,
-        loop: EventLoop,
+        loop: Poller,
         timer: Timer,
         clock: PreciseClock,
         metrics: MetricRegistry,
@@ -97,6 +98,8 @@ class Processor:
         self._next_index = 0
         self._when_room: Callable[[], None] | None = None
         self._sweep: TimerCall | None = None
+        # With answers that leave at the end of the wake-up.
+        self._unflushed: list[Connection] = []
         self._log_window: dict[str, tuple[int, int]] = {}  # By cause: second, lines in it.
         self.is_stopping = False
         self.idle_closed_count = 0
@@ -161,6 +164,18 @@ class Processor:
     def touch(self, connection: Connection, now_ns: int) -> None:
         connection.last_active_ns = now_ns
         self._connections.move_to_end(connection)
+
+    def flush_later(self, connection: Connection) -> None:
+        if not self._unflushed:
+            self.loop.at_end(self._flush_all)
+        self._unflushed.append(connection)
+
+    def _flush_all(self) -> None:
+        started_ns = self.now_ns()
+        unflushed, self._unflushed = self._unflushed, []
+        for connection in unflushed:
+            connection.flush()
+        self.busy.count += self.now_ns() - started_ns
 
     def forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)

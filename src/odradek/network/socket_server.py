@@ -35,6 +35,7 @@ from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.endpoint import EndPoint
 from odradek.network.listener import Listener
 from odradek.network.memory_pool import MemoryPool
+from odradek.network.poller import Poller
 from odradek.network.processor import Processor
 from odradek.network.request_channel import (
     CONTROL_PLANE_PREFIX,
@@ -94,6 +95,7 @@ class SocketServer:
         self._config = config
         self._broker_id = broker_id
         self._loop = loop
+        self.poller = Poller(loop)  # Of the connections; listeners have the loop itself.
         self._timer = timer
         self._clock = clock
         self._metrics = metrics
@@ -288,6 +290,7 @@ class SocketServer:
             for listener in tuple(plane.listeners.values()):
                 self._remove_listener(plane, listener)
             plane.channel.clear()
+        self.poller.close()
         self._group.remove()
 
     # Building.
@@ -353,7 +356,7 @@ class SocketServer:
             security=self._security.get(endpoint.listener, ListenerSecurity()),
             quotas=self.quotas,
             pool=self.pool,
-            loop=self._loop,
+            loop=self.poller,
             timer=self._timer,
             clock=self._clock,
             metrics=self._metrics,
@@ -385,7 +388,10 @@ class SocketServer:
     def _request_turn(self) -> None:
         if not self._is_turn_requested:
             self._is_turn_requested = True
-            self._loop.call_soon(self._run_turn)
+            if self.poller.is_running:
+                self.poller.at_end(self._run_turn)
+            else:
+                self._loop.call_soon(self._run_turn)
 
     def _run_turn(self) -> None:
         self._is_turn_requested = False

@@ -1,0 +1,153 @@
+"""Watches the sockets of a server: one look at all of them, then everybody's turn, then the end.
+
+asyncio makes a handle of every socket that has something to say, and calls it in a context: for a
+request of a few bytes that is a good part of its whole cost. Here an epoll of our own holds the
+sockets, and the loop watches nothing but that epoll. One wake-up of it
+
+1. asks once which sockets are ready, `MAX_EVENTS` at most, so that the rest of the loop gets its
+   time; the others stay ready and come first in the next wake-up;
+2. calls back for each of them, in the order of the kernel;
+3. calls what was left for the end with `at_end`: what costs the same for one request as for many,
+   such as a write to one file, is done there for all requests of the wake-up.
+
+`has_more` says whether there will be somebody to share that cost with.
+"""
+
+import logging
+from collections.abc import Callable
+from select import EPOLLIN, EPOLLOUT, epoll
+from typing import Any, Final, Protocol
+
+__all__ = ["MAX_EVENTS", "Poller"]
+
+_log = logging.getLogger(__name__)
+
+# Sockets served in one wake-up: a few milliseconds if each brings a small request.
+MAX_EVENTS: Final = 64
+
+_Callback = Callable[[], object]
+
+
+class _Loop(Protocol):
+    """The part of an event loop that is needed below."""
+
+    def add_reader(self, fd: int, callback: _Callback, /) -> None: ...
+
+    def remove_reader(self, fd: int, /) -> bool: ...
+
+    def call_soon(self, callback: _Callback, /) -> Any: ...
+
+
+class Poller:
+    """See the module's docstring; an `odradek.network.connection.EventLoop`.
+
+    Args:
+        loop: Watches the epoll.
+    """
+
+    __slots__ = ("_at_end", "_epoll", "_left", "_loop", "_readers", "_writers", "is_running")
+
+    def __init__(self, loop: _Loop) -> None:
+        self._loop = loop
+        self._epoll: epoll | None = None  # From the first socket on, until `close`.
+        self._readers: dict[int, _Callback] = {}
+        self._writers: dict[int, _Callback] = {}
+        self._at_end: list[_Callback] = []
+        self._left = 0  # Sockets that still get their turn in this wake-up.
+        self.is_running = False  # In a wake-up, before its end.
+
+    @property
+    def has_more(self) -> bool:
+        """Whether further sockets get their turn before this wake-up ends."""
+        return self._left > 0
+
+    def at_end(self, callback: _Callback) -> None:
+        """Call back once when every socket had its turn; only while `is_running`."""
+        assert self.is_running, "there is no wake-up whose end would come"
+        self._at_end.append(callback)
+
+    def add_reader(self, fd: int, callback: _Callback, /) -> None:
+        before = self._events(fd)
+        self._readers[fd] = callback
+        self._watch(fd, before)
+
+    def remove_reader(self, fd: int, /) -> bool:
+        before = self._events(fd)
+        if self._readers.pop(fd, None) is None:
+            return False
+        self._watch(fd, before)
+        return True
+
+    def add_writer(self, fd: int, callback: _Callback, /) -> None:
+        before = self._events(fd)
+        self._writers[fd] = callback
+        self._watch(fd, before)
+
+    def remove_writer(self, fd: int, /) -> bool:
+        before = self._events(fd)
+        if self._writers.pop(fd, None) is None:
+            return False
+        self._watch(fd, before)
+        return True
+
+    def call_soon(self, callback: _Callback, /) -> Any:
+        return self._loop.call_soon(callback)
+
+    def close(self) -> None:
+        """Watch nothing any more; harmless when done before."""
+        self._readers.clear()
+        self._writers.clear()
+        if self._epoll is not None:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
+
+    def _events(self, fd: int) -> int:
+        return (EPOLLIN if fd in self._readers else 0) | (EPOLLOUT if fd in self._writers else 0)
+
+    def _watch(self, fd: int, before: int) -> None:
+        """Tell the kernel what is waited for, where that has changed."""
+        events = self._events(fd)
+        if events == before:
+            return
+        poll = self._epoll
+        if poll is None:
+            poll = self._epoll = epoll()
+            self._loop.add_reader(poll.fileno(), self._on_ready)
+        if not before:
+            poll.register(fd, events)
+        elif not events:
+            poll.unregister(fd)
+        else:
+            poll.modify(fd, events)
+
+    def _on_ready(self) -> None:
+        poll = self._epoll
+        if poll is None:
+            return
+        events = poll.poll(0, MAX_EVENTS)
+        readers, writers = self._readers, self._writers
+        self._left = len(events)
+        self.is_running = True
+        for fd, mask in events:
+            self._left -= 1
+            # An error or the end of the stream wakes both. Whoever is gone by now is in no table.
+            if mask != EPOLLOUT and (reader := readers.get(fd)) is not None:
+                _call(reader)
+            if mask != EPOLLIN and (writer := writers.get(fd)) is not None:
+                _call(writer)
+        self._run_end()
+        self.is_running = False
+        self._run_end()  # What the end itself has left. From here on there is the loop's next turn.
+
+    def _run_end(self) -> None:
+        waiting, self._at_end = self._at_end, []
+        for callback in waiting:
+            _call(callback)
+
+
+def _call(callback: _Callback) -> None:
+    try:
+        callback()
+    except Exception:  # noqa: BLE001 - the border between sockets: one must not end others
+        _log.exception("A callback of a socket failed")
