@@ -391,6 +391,7 @@ class Broker:
         )
         await self._stack.enter_async_context(server)
         self._server = server
+        self._groups.service.commit_lane.wake_ups = server.poller
         server.bind()
         self.endpoints = published_endpoints(
             network.advertised_endpoints,

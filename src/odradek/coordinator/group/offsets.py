@@ -11,7 +11,8 @@ Between the last two, readers see the old offset, or UNSTABLE_OFFSET_COMMIT if t
 ones. A partition whose metadata is too long is never pending: it would stay so for ever.
 
 A batch of one plain record is the everyday case and the whole cost of a commit here, so most of it
-is bytes kept in the partition's slot (`slots`).
+is bytes kept in the partition's slot (`slots`), and several of them may share one batch
+(`merge_commits`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,7 @@ from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, LOG_OVERHEAD
 from odradek.records.builder import encode_record
 
 __all__ = [
+    "MAX_MERGED",
     "NO_OFFSET",
     "CommitWrite",
     "CommittedTopics",
@@ -51,6 +53,7 @@ __all__ = [
     "fetch_offset",
     "has_pending_commit",
     "map_commit_error",
+    "merge_commits",
 ]
 
 # (topic, ((partition, offset, leader epoch or -1, metadata), ...)), as a request lists them.
@@ -73,6 +76,8 @@ _PLAIN_VALUE: Final = Struct(">qi2xqx").pack
 
 # Offset deltas of one byte.
 _DELTAS: Final = tuple(bytes((2 * delta,)) for delta in range(64))
+# Everyday commits in one batch.
+MAX_MERGED: Final = len(_DELTAS)
 
 _COMMIT_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -94,20 +99,31 @@ _NONE: Final = ErrorCode.NONE
 class CommitWrite:
     """A commit on its way to the log."""
 
-    __slots__ = ("batch", "rejected", "slots", "values")
+    __slots__ = ("_batch", "plain_record", "rejected", "slots", "values")
 
     def __init__(
         self,
-        batch: bytearray,
+        batch: bytearray | None,
         slots: Sequence[OffsetSlot],
         values: Sequence[OffsetAndMetadata],
         rejected: set[tuple[str, int]] | None,
+        plain_record: bytes | None = None,
     ) -> None:
-        self.batch = batch  # Complete but for the base offset; not compressed.
+        self._batch = batch
+        # Of the everyday commit its only record, with offset delta 0: it can share a batch.
+        self.plain_record = plain_record
         self.slots = slots
         self.values = values
         # Partitions whose metadata is too long: OFFSET_METADATA_TOO_LARGE, the rest is written.
         self.rejected = rejected
+
+    @property
+    def batch(self) -> bytearray:
+        """Its records, complete but for the base offset; not compressed."""
+        if self._batch is None:
+            assert self.plain_record is not None
+            self._batch = _seal(self.plain_record, 1, self.values[0].commit_ms)
+        return self._batch
 
     @property
     def count(self) -> int:
@@ -198,10 +214,7 @@ def build_commit(
             delta += 1
     if not delta:
         return None
-    tail = _TAIL(delta - 1, wall_ms, wall_ms, _NO_PRODUCER, delta) + b"".join(parts)
-    length = len(tail) + _HEAD_SIZE - LOG_OVERHEAD
-    batch = bytearray(_HEAD(length, -1, CURRENT_MAGIC, crc32c(tail)) + tail)
-    return CommitWrite(batch, slots, values, rejected)
+    return CommitWrite(_seal(b"".join(parts), delta, wall_ms), slots, values, rejected)
 
 
 def _build_plain_commit(
@@ -212,15 +225,31 @@ def _build_plain_commit(
     if slot is None:
         slot = group.offsets[key] = OffsetSlot(group.group_id, *key)
     slot.pending_count += 1
-    tail = (
-        _TAIL(0, wall_ms, wall_ms, _NO_PRODUCER, 1)
-        + slot.head
-        + _PLAIN_VALUE(offset, leader_epoch, wall_ms)
-    )
-    length = len(tail) + _HEAD_SIZE - LOG_OVERHEAD
-    batch = bytearray(_HEAD(length, -1, CURRENT_MAGIC, crc32c(tail)) + tail)
+    record = slot.head + _PLAIN_VALUE(offset, leader_epoch, wall_ms)
     value = OffsetAndMetadata(offset, leader_epoch, "", wall_ms)
-    return CommitWrite(batch, (slot,), (value,), None)
+    return CommitWrite(None, (slot,), (value,), None, record)
+
+
+def merge_commits(writes: Sequence[CommitWrite]) -> bytearray:
+    """One batch of several everyday commits, `MAX_MERGED` at most, in their order.
+
+    Its timestamp is that of the first.
+    """
+    assert len(writes) <= MAX_MERGED, "offset deltas have to fit in one byte"
+    records = bytearray(b"".join([write.plain_record or b"" for write in writes]))
+    start = 0
+    for delta, write in enumerate(writes):
+        assert write.plain_record is not None, "only everyday commits share a batch"
+        records[start + write.slots[0].delta_position] = 2 * delta  # A varint of one byte.
+        start += len(write.plain_record)
+    return _seal(records, len(writes), writes[0].values[0].commit_ms)
+
+
+def _seal(records: bytes | bytearray, count: int, wall_ms: int) -> bytearray:
+    """A batch of encoded records, all of one time."""
+    tail = _TAIL(count - 1, wall_ms, wall_ms, _NO_PRODUCER, count) + records
+    length = len(tail) + _HEAD_SIZE - LOG_OVERHEAD
+    return bytearray(_HEAD(length, -1, CURRENT_MAGIC, crc32c(tail)) + tail)
 
 
 def apply_commit(group: Group, write: CommitWrite, base_offset: int) -> None:

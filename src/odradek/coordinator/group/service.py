@@ -8,7 +8,8 @@ Duties towards the pure functions of this package, in order, for every decision:
    may bring its client's next request at once.
 
 Commits and heartbeats, which are most of what comes, take a shorter way: no decision is made of
-them, and with this broker alone in sync a commit is answered before its function returns.
+them, and with this broker alone in sync a commit is answered before its function returns, or with
+its neighbours of the same wake-up (`commit_lane`).
 """
 
 import logging
@@ -19,6 +20,7 @@ from typing import Any, Final, TypeAlias
 from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.coordinator.group import joining, leaving, sessions, syncing, writes
 from odradek.coordinator.group.batches import build_batches
+from odradek.coordinator.group.commit_lane import CommitLane
 from odradek.coordinator.group.decisions import (
     Decision,
     GroupWrite,
@@ -104,6 +106,7 @@ class GroupService:
         self.registry = registry
         self._groups = registry.groups
         self._writer = writer
+        self.commit_lane = CommitLane(writer)
         self._clock = clock
         self._timer = timer
         self._new_id = new_id
@@ -213,7 +216,8 @@ class GroupService:
             self.forget_first(group, [topic for topic, _ in view.topics])
             if group.is_dead:  # That was all it had. It had no members either, or it would live.
                 group = self.registry.get_or_create(view.group_id)
-        wall_ms = clock.now_ms()
+        lane = self.commit_lane
+        wall_ms = lane.wall_ms or clock.now_ms()
         retention_ms = view.retention_time_ms
         write = build_commit(
             group,
@@ -224,6 +228,13 @@ class GroupService:
         if write is None:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE, None
         if not self._config.compression_codec and self._config.commit_required_acks == -1:
+
+            def on_appended(error: ErrorCode, base_offset: int) -> None:
+                answer(self._complete_commit(group, write, error, base_offset), write.rejected)
+
+            if lane.try_add(group, write, wall_ms, on_appended):
+                return None
+            lane.flush()
             outcome = self._writer.try_append(group.partition, write.batch)
             if outcome is not None:
                 return self._complete_commit(group, write, *outcome), write.rejected
@@ -263,6 +274,7 @@ class GroupService:
 
     def find_for_fetch(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         """The group an OffsetFetch is about, None if there is none; or why that is not known."""
+        self.commit_lane.flush()
         group = self._groups.get(group_id)
         if group is not None:
             return _NONE, None if group.is_dead else group
@@ -352,5 +364,6 @@ class GroupService:
             if not left:
                 respond(first_error, last_offset)
 
+        self.commit_lane.flush()
         for batch in batches:
             self._writer.append(partition, batch, on_appended)

@@ -1,0 +1,142 @@
+"""Commits that arrive together are written together: one batch, one append, then all the answers.
+
+A broker under load finds many requests at each look at its sockets. What an append costs is nearly
+the same for one record as for fifty, so everyday commits (one partition, no metadata) wait until
+the last of these requests has been served, and those of one partition of the offsets topic become
+one batch. Rules:
+
+1. Nobody waits for requests that are not there yet: the lane empties at the end of the wake-up that
+   filled it, and a commit that comes alone never enters it.
+2. The log keeps the order of the requests. Whatever else is appended empties the lane before, and
+   so does whoever wants to see what was committed.
+3. A batch that is refused for its size is split up: each commit then stands for itself.
+
+Where groups are spread over so many partitions that hardly two commits meet, waiting has a cost and
+no gain: after such a wake-up the next `_SKIPPED` commits go their own ways.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.offsets import MAX_MERGED, CommitWrite, merge_commits
+from odradek.coordinator.runtime import PartitionWriter
+from odradek.errors import ErrorCode
+
+__all__ = ["CommitLane", "WakeUps"]
+
+# A batch of more is begun anew; far below what a batch may have by default.
+_MAX_MERGED_BYTES: Final = 64 << 10
+_SKIPPED: Final = 256
+_TOO_LARGE: Final = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_FETCH_SIZE,
+    }
+)
+
+
+class WakeUps(Protocol):
+    """Requests that were found at one look at the sockets."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether further ones are served before this wake-up ends."""
+        ...
+
+    def at_end(self, callback: Callable[[], object]) -> None:
+        """Calls back once, when all of them were served."""
+        ...
+
+
+# (error of the append, offset of the batch)
+OnAppended: TypeAlias = Callable[[ErrorCode, int], object]
+_Waiting: TypeAlias = tuple[CommitWrite, OnAppended]
+
+
+class CommitLane:
+    """Everyday commits that wait for the end of a wake-up.
+
+    Args:
+        writer: Appends to the offsets topic.
+    """
+
+    __slots__ = ("_count", "_skip", "_waiting", "_writer", "wake_ups", "wall_ms")
+
+    def __init__(self, writer: PartitionWriter) -> None:
+        self._writer = writer
+        self.wake_ups: WakeUps | None = None  # None: every commit stands for itself.
+        # By partition of the offsets topic, in the order of the requests.
+        self._waiting: dict[int, list[_Waiting]] = {}
+        self._count = 0
+        self._skip = 0  # Commits to come that do not enter.
+        self.wall_ms = 0  # The time of those that wait; 0 if there are none.
+
+    def try_add(
+        self, group: Group, write: CommitWrite, wall_ms: int, on_appended: OnAppended
+    ) -> bool:
+        """Takes a commit, unless it has to stand for itself."""
+        if write.plain_record is None or self.wake_ups is None:
+            return False
+        if not self._count:
+            if not self.wake_ups.has_more:
+                return False
+            if self._skip:
+                self._skip -= 1
+                return False
+            self.wall_ms = wall_ms
+            self.wake_ups.at_end(self.flush)
+        self._waiting.setdefault(group.partition, []).append((write, on_appended))
+        self._count += 1
+        return True
+
+    def flush(self) -> None:
+        """Appends what waits."""
+        if not self._count:
+            return
+        waiting, self._waiting = self._waiting, {}
+        if self._count < 2 * len(waiting):
+            self._skip = _SKIPPED
+        self._count = self.wall_ms = 0
+        for partition, commits in waiting.items():
+            for chunk in _split(commits):
+                self._append(partition, chunk)
+
+    def _append(self, partition: int, commits: Sequence[_Waiting]) -> None:
+        def on_appended(error: ErrorCode, base_offset: int) -> None:
+            if error in _TOO_LARGE and len(commits) > 1:
+                for commit in commits:
+                    self._append(partition, (commit,))
+                return
+            for _, respond in commits:
+                respond(error, base_offset)
+
+        if len(commits) == 1:
+            batch = commits[0][0].batch
+        else:
+            batch = merge_commits([write for write, _ in commits])
+        outcome = self._writer.try_append(partition, batch)
+        if outcome is None:
+            self._writer.append(partition, batch, on_appended)
+        else:
+            on_appended(*outcome)
+
+
+def _split(commits: Sequence[_Waiting]) -> list[Sequence[_Waiting]]:
+    """Pieces that may be one batch each."""
+    size = sum(len(write.plain_record or b"") for write, _ in commits)
+    if len(commits) <= MAX_MERGED and size <= _MAX_MERGED_BYTES:
+        return [commits]
+    chunks: list[Sequence[_Waiting]] = []
+    chunk: list[_Waiting] = []
+    size = 0
+    for commit in commits:
+        record_size = len(commit[0].plain_record or b"")
+        if chunk and (len(chunk) == MAX_MERGED or size + record_size > _MAX_MERGED_BYTES):
+            chunks.append(chunk)
+            chunk, size = [], 0
+        chunk.append(commit)
+        size += record_size
+    chunks.append(chunk)
+    return chunks
