@@ -101,3 +101,19 @@ def test_round_robin_takes_turns() -> None:
     keeping = RoundRobinPartitioner(keeps_keys=True)
     assert {keeping("t", b"k", b"", 3) for _ in range(5)} == {partition_of_key(b"k", 3)}
     assert [keeping("t", None, b"", 3) for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_batch_that_is_opened_while_the_loop_looks_wakes_it_again() -> None:
+    """The loop may have passed it by, and would not come back for it."""
+    made, topic = accumulator(1)
+    woken: list[int] = []
+    made.wake = lambda: woken.append(1)
+    made.looks_at_s = 0.0  # The loop is about to look: whatever is opened now will be found.
+    made.append("t", b"v", None, (), None, None)
+    assert woken == []
+    made.close_batch(topic.queues[0])
+    topic.queues[0].closed.clear()
+    made.looks_at_s = float("inf")  # It looks, or has nothing to look for.
+    made.append("t", b"v", None, (), None, None)
+    assert woken == [1]
+    assert made.is_woken
