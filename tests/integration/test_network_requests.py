@@ -120,6 +120,32 @@ def test_the_next_request_is_not_begun_before_the_one_before_is_answered() -> No
     asyncio.run(scenario())
 
 
+def test_five_produce_requests_are_answered_in_order_although_the_second_waits() -> None:
+    """11:PS-10: for acks or for whatever else; the answer is given from elsewhere."""
+    parked: list[Request] = []
+
+    def handler(request: Request) -> Response | None:
+        if request.header.correlation_id != 1:
+            return echo(request)
+        parked.append(request)
+        return None
+
+    async def scenario() -> None:
+        async with serving(handler) as server, await Client.connect(server.port()) as client:
+            frames = [
+                request_frame(i, b"%d" % i, api_key=ApiKey.PRODUCE, version=3) for i in range(5)
+            ]
+            client.send(b"".join(frames))
+            assert await client.receive() == (0, b"0")
+            await eventually(lambda: bool(parked))
+            server.socket_server.data_channel.send_response(answer(parked[0], b"1"))
+            assert [await client.receive() for _ in range(4)] == [
+                (i, b"%d" % i) for i in range(1, 5)
+            ]
+
+    asyncio.run(scenario())
+
+
 def test_a_slow_handler_keeps_its_connection_but_no_other() -> None:
     """02:N-9 with a handler that awaits."""
     release = asyncio.Event()

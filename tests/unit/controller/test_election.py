@@ -17,6 +17,7 @@ def candidates(
     return Candidates(assignment, tuple(isr), frozenset(live), frozenset(shutting_down))
 
 
+TARGET_4_5_6 = ReplicaAssignment((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3))
 TARGET_4_5 = ReplicaAssignment((4, 5, 1), adding=(4, 5), removing=(1,))
 
 
@@ -58,6 +59,22 @@ TARGET_4_5 = ReplicaAssignment((4, 5, 1), adding=(4, 5), removing=(1,))
             None,
             (),
             id="03b:E9",
+        ),
+        pytest.param(
+            Strategy.REASSIGN,
+            candidates(TARGET_4_5_6, [1, 2, 3, 4, 5, 6], {1, 2, 3, 4, 5, 6}),
+            False,
+            4,
+            (1, 2, 3, 4, 5, 6),
+            id="08:F-18-reassigned",
+        ),
+        pytest.param(
+            Strategy.PREFERRED,
+            candidates(ReplicaAssignment((3, 2, 1)), [1, 2, 3], {1, 2, 3}),
+            False,
+            3,
+            (1, 2, 3),
+            id="08:F-18-preferred",
         ),
     ],
 )
