@@ -46,15 +46,21 @@ async def ask_leaders(
     call: LeaderCall[W, R],
     work: Mapping[TopicPartition, W],
     deadline: Deadline,
+    *,
+    repeats: bool = True,
 ) -> dict[TopicPartition, R | ApiError]:
-    """Do the work; every partition gets a result or its own error."""
+    """Do the work; every partition gets a result or its own error.
+
+    Args:
+        repeats: Whether to try again here; a caller that does so itself hears of failures at once.
+    """
     results: dict[TopicPartition, R | ApiError] = {}
     pending = dict(work)
     await _learn_topics(client, pending, deadline)
     for pause_ms in client.pauses_ms():
         failed = await _ask_once(client, call, pending, results, deadline)
         pending = {tp: pending[tp] for tp in failed}
-        if not pending or deadline.left_ms() <= pause_ms:
+        if not repeats or not pending or deadline.left_ms() <= pause_ms:
             break
         await asyncio.sleep(pause_ms / 1000)
         await client.refresh(sorted({tp.topic for tp in pending}), deadline)

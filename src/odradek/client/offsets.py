@@ -41,11 +41,13 @@ async def list_offsets(
     deadline: Deadline | None = None,
     *,
     isolation_level: int = 0,
+    repeats: bool = True,
 ) -> dict[TopicPartition, FoundOffset | ApiError]:
     """The first offset at or after a time, or the place that a negative one names.
 
     Args:
         isolation_level: 1 takes the last stable offset for the end.
+        repeats: As of `ask_leaders`.
     """
     call: LeaderCall[int, FoundOffset] = LeaderCall(
         api_key=ApiKey.LIST_OFFSETS,
@@ -53,7 +55,9 @@ async def list_offsets(
         build=partial(_build, isolation_level=isolation_level),
         read=_read,
     )
-    return await ask_leaders(client, call, timestamps, deadline or client.deadline())
+    return await ask_leaders(
+        client, call, timestamps, deadline or client.deadline(), repeats=repeats
+    )
 
 
 def _build(

@@ -1,4 +1,4 @@
-"""Batches as columns; every test runs on both twins."""
+"""Batches as columns (09:CL-30); every test runs on both twins."""
 
 import importlib
 import mmap

@@ -171,6 +171,7 @@ class Consumer:
             mine.reset_policy,
             self._coordinator,
             is_read_committed=mine.is_read_committed,
+            on_found=self._fetcher.send_fetches,
         )
         self._upkeep = Upkeep(
             self._client,

@@ -1,13 +1,16 @@
 """Finds where to begin: the group's offset, then the policy; and whether a position still holds.
 
-One round of `update` looks at every partition that waits for something and asks for all of them at
-once. What an application sought meanwhile is left alone (CL-24). Validation: when the leader epoch
+One round of `update` looks at every partition that waits for something and asks all brokers at
+once. Each broker's partitions are read on as soon as it has answered, whatever the others do, and
+what fails waits for the next round: a partition without a leader holds nobody up. What an
+application sought meanwhile is left alone (CL-24). Validation: when the leader epoch
 of a partition has changed, its leader is asked where the epoch of the last record that was read
 ends; if that is below the position, the log was cut and holds other records there now.
 """
 
+import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 from odradek.client.client import Client
 from odradek.client.cluster import Cluster
@@ -16,7 +19,7 @@ from odradek.client.consumer.coordinator import Coordinator
 from odradek.client.consumer.errors import LogTruncationError, NoOffsetForPartitionError
 from odradek.client.consumer.partition_state import NO_EPOCH, Partitions, PartitionState, Stage
 from odradek.client.leaders import LeaderCall, api_error, ask_leaders, by_topic
-from odradek.client.offsets import EARLIEST, LATEST, list_offsets
+from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
@@ -48,12 +51,17 @@ class PositionFinder:
         coordinator: Coordinator | None,
         *,
         is_read_committed: bool,
+        on_found: Callable[[], None],
     ) -> None:
+        """`on_found` is called when partitions may have become ready."""
         self._client = client
         self._partitions = partitions
         self._policy = policy
         self._coordinator = coordinator
         self._isolation_level = int(is_read_committed)
+        self._on_found = on_found
+        # Whether a look-up failed since the last round began: its leader may be another by now.
+        self.met_trouble = False
 
     def mark_changed_leaders(self) -> None:
         """Have positions validated whose partition is led in another epoch than before."""
@@ -78,14 +86,39 @@ class PositionFinder:
     async def update(self) -> list[Exception]:
         """One round; what the application has to hear of is returned."""
         failures: list[Exception] = []
+        self.met_trouble = False
         # One after the other: what has no committed offset is reset, what has one is validated.
         if committed := self._waiting_for(Stage.AWAIT_COMMITTED):
             failures += await self._use_committed(committed)
         if resets := self._waiting_for(Stage.AWAIT_RESET):
             failures += await self._reset(resets)
         if validations := self._waiting_for(Stage.AWAIT_VALIDATION):
-            failures += await self._validate(validations)
+            failures += await self._ask_each(validations, self._validate)
         return failures
+
+    async def _ask_each(
+        self,
+        states: list[PartitionState],
+        ask: Callable[[list[PartitionState]], Awaitable[list[Exception]]],
+    ) -> list[Exception]:
+        """Ask every leader for its own partitions, none waiting for another."""
+        by_leader: dict[int | None, list[PartitionState]] = {}
+        for state in states:
+            leader = self._client.cluster.leader(state.tp)
+            by_leader.setdefault(None if leader is None else leader.id, []).append(state)
+
+        async def ask_one(part: list[PartitionState]) -> list[Exception]:
+            try:
+                return await ask(part)
+            except ApiError as error:
+                self._note_trouble(part)
+                return [] if error.code.retriable else [error]
+            finally:
+                self._on_found()
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask_one(part)) for part in by_leader.values()]
+        return [failure for task in tasks for failure in task.result()]
 
     def _waiting_for(self, stage: Stage) -> list[PartitionState]:
         now_ms = self._client.clock.monotonic_ms()
@@ -130,18 +163,20 @@ class PositionFinder:
             self._retry_later(by_policy)
             failures.append(NoOffsetForPartitionError(state.tp for state in by_policy))
             states = [state for state in states if state.reset_timestamp is not None]
-        if not states:
-            return failures
+        if states:
+            failures += await self._ask_each(states, self._look_up)
+        return failures
+
+    async def _look_up(self, states: list[PartitionState]) -> list[Exception]:
         versions = {state.tp: state.version for state in states}
+        failures: list[Exception] = []
         times = {
             state.tp: self._policy_time()
             if state.reset_timestamp is None
             else state.reset_timestamp
             for state in states
         }
-        found = await list_offsets(
-            self._client, times, self._deadline(), isolation_level=self._isolation_level
-        )
+        found = await self._list_offsets(times)
         # A time that no record has reached yet is the end.
         late = [
             tp
@@ -149,12 +184,7 @@ class PositionFinder:
             if times[tp] >= 0 and not isinstance(one, ApiError) and one.offset < 0
         ]
         if late:
-            found |= await list_offsets(
-                self._client,
-                dict.fromkeys(late, LATEST),
-                self._deadline(),
-                isolation_level=self._isolation_level,
-            )
+            found |= await self._list_offsets(dict.fromkeys(late, LATEST))
         for state in states:
             if not self._still_waits(state, versions, Stage.AWAIT_RESET):
                 continue
@@ -164,10 +194,21 @@ class PositionFinder:
                 state.seek(answer.offset, answer.leader_epoch)
                 self._accept(state, self._client.cluster)  # Its leader has just told it.
                 continue
-            self._retry_later([state])
+            self._note_trouble([state])
             if not answer.code.retriable:
                 failures.append(answer)
         return failures
+
+    async def _list_offsets(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, FoundOffset | ApiError]:
+        return await list_offsets(
+            self._client,
+            times,
+            self._deadline(),
+            isolation_level=self._isolation_level,
+            repeats=False,
+        )
 
     def _policy_time(self) -> int:
         match self._policy.kind:
@@ -190,7 +231,7 @@ class PositionFinder:
             # Before 3 clients were not allowed to ask.
             versions=lambda _partitions, _cluster: VersionRange(3, 32767),
         )
-        found = await ask_leaders(self._client, call, epochs, self._deadline())
+        found = await ask_leaders(self._client, call, epochs, self._deadline(), repeats=False)
         truncated: dict[TopicPartition, int] = {}
         failures: list[Exception] = []
         for state in states:
@@ -201,7 +242,7 @@ class PositionFinder:
                 if answer.code is ErrorCode.UNSUPPORTED_VERSION:
                     self._accept(state, cluster)
                     continue
-                self._retry_later([state])
+                self._note_trouble([state])
                 if not answer.code.retriable:
                     failures.append(answer)
                 continue
@@ -230,6 +271,10 @@ class PositionFinder:
         self, state: PartitionState, versions: Mapping[TopicPartition, int], stage: Stage
     ) -> bool:
         return state.stage is stage and self._partitions.is_current(state, versions[state.tp])
+
+    def _note_trouble(self, states: Iterable[PartitionState]) -> None:
+        self.met_trouble = True
+        self._retry_later(states)
 
     def _retry_later(self, states: Iterable[PartitionState]) -> None:
         at_ms = self._client.clock.monotonic_ms() + self._client.options.retry_backoff_ms

@@ -102,6 +102,7 @@ class Upkeep:
                     pause_ms = next(pauses_ms)
                 self._finder.mark_changed_leaders()
                 failures = await self._finder.update()
+                self._wants_metadata |= self._finder.met_trouble
             except Exception as error:  # noqa: BLE001 - nobody else would ever hear of it
                 if not isinstance(error, ApiError) or not error.code.retriable:
                     _log.exception("Looking up topics and positions failed")

@@ -96,6 +96,28 @@ def test_a_cooperative_newcomer_gets_its_share_in_the_second_round() -> None:
     assert second["c1"] == sorted(set(everything) - set(first["c0"]))
 
 
+def test_a_cooperative_partition_never_changes_hands_in_one_round() -> None:
+    """15:KAFKA-14639: a member that missed a rebalance still claims what another owns by now."""
+    topics = {"t": TopicPartitions(count=4)}
+    owned = {"a": partitions("t", 0, 1, 2, 3), "late": partitions("t", 0, 1)}
+    generations = {"a": 10, "late": 9}
+    for _ in range(4):
+        assigned = CooperativeStickyAssignor().assign(
+            topics,
+            {
+                member: Subscription(
+                    topics=("t",), owned=tuple(owned[member]), generation=generations[member]
+                )
+                for member in owned
+            },
+        )
+        for member, other in (("a", "late"), ("late", "a")):
+            assert not set(assigned[member]) & set(owned[other])
+        owned = assigned
+        generations = dict.fromkeys(owned, max(generations.values()) + 1)
+    assert {member: len(found) for member, found in owned.items()} == {"a": 2, "late": 2}
+
+
 def test_sticky_members_keep_theirs_when_one_leaves() -> None:
     """09:TV-12f."""
     sticky = StickyAssignor()
