@@ -10,7 +10,7 @@ Ask first whose fault it is; the type answers::
     │   ├── RecordBatchTooLargeError  18
     │   ├── DisconnectedError         13  the way to a broker broke; the outcome is unknown
     │   ├── RequestTimedOutError      7   a broker did not answer in time
-    │   ├── UnsupportedVersionError   35  a broker lacks an API, or every version of it that we speak
+    │   ├── UnsupportedVersionError   35  a broker lacks an API, or all versions that we speak
     │   └── RecordsError              names each bad record
     │       ├── InvalidTimestampError 32
     │       └── InvalidRecordError    87  structure of a batch or of its records
