@@ -48,6 +48,7 @@ def test_ten_thousand_keys_land_where_java_puts_them(
         "org.apache.kafka.tools.ConsoleProducer",
         *("--bootstrap-server", odradek.bootstrap, "--topic", topic),
         *("--reader-property", "parse.key=true", "--reader-property", "key.separator=|"),
+        *("--request-timeout-ms", "30000"),  # Its default of 1.5 s is short on a busy machine.
     )
     tool.insert(1, "-Dfile.encoding=UTF-8")
     done = subprocess.run(tool, input=lines, capture_output=True, timeout=240, check=False)
