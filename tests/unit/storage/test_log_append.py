@@ -380,7 +380,7 @@ def test_five_batches_are_remembered(fixture: LogFixture) -> None:
 
 
 def test_follower_that_becomes_leader_knows_the_last_five(fixture: LogFixture) -> None:
-    """15:redpanda#3039: the leader died before it answered, the client asks its successor."""
+    """10:PR-11, 15:redpanda#3039: the leader died before it answered; its successor is asked."""
     log = fixture.open()
     for number in range(6):
         log.append_as_follower(idempotent(number, base_offset=number, leader_epoch=0))
