@@ -38,7 +38,7 @@ def checkpoint(fixture: CleaningFixture) -> str:
 
 
 def test_the_last_value_of_each_key_stays_where_it_was(tmp_path: Path) -> None:
-    """10:CO-2, 10:CO-3: and a reader at any old offset gets the next record that is left."""
+    """10:CO-2, 10:CO-3, 08:F-4: a reader at any old offset gets the next record that is left."""
     with CleaningFixture(tmp_path) as fixture:
         log = fixture.open()
         fixture.produce((b"a", b"1"), (b"b", b"2"), (b"a", b"3"))
@@ -139,7 +139,7 @@ def test_records_without_a_key_go_and_stop_nothing(tmp_path: Path) -> None:
 
 
 def test_a_tombstone_stays_until_its_horizon_which_never_moves(tmp_path: Path) -> None:
-    """10:CO-4."""
+    """10:CO-4, 08:F-16: a key is deleted by a record without a value."""
     with CleaningFixture(tmp_path) as fixture:
         log = fixture.open()
         fixture.produce((b"a", b"1"), (b"b", b"2"))

@@ -1,4 +1,7 @@
-"""A million commits to one partition of `__consumer_offsets`: it stays as large as its groups."""
+"""A million commits to one partition of `__consumer_offsets`: it stays as large as its groups.
+
+08:P-7.
+"""
 
 from dataclasses import replace
 from pathlib import Path
