@@ -325,6 +325,8 @@ class Accumulator:
             self._ask_to_send()
         known.sticky = chosen
         known.sticky_from = chosen.taken_bytes
+        if chosen.open is not None:  # What it holds by now is not of the new share.
+            known.sticky_from += chosen.open.records.size
         return chosen
 
     def close_batch(self, queue: PartitionQueue) -> None:
