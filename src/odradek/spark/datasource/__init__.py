@@ -1,0 +1,1 @@
+"""`format("odradek")`: topics as a source and a sink of Spark."""

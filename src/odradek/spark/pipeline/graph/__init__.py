@@ -1,0 +1,1 @@
+"""What a pipeline is, whatever it was written in. Nothing here imports Spark."""
