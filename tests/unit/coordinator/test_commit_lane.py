@@ -220,3 +220,60 @@ def test_commits_that_never_meet_stop_waiting_for_each_other() -> None:
     assert len(made.answers) == 257  # It is tried again now and then.
     made.wake_up.end()
     assert made.committed("g") == 3
+
+
+def test_an_answer_that_fails_leaves_those_behind_it_their_own() -> None:
+    made = Made()
+
+    def fail(_error: ErrorCode, _rejected: object) -> None:
+        raise RuntimeError("the connection is in a state that nobody thought of")
+
+    view = OffsetCommitView("broken", -1, "", None, -1, [("t", [(0, 1, -1, "")])])
+    made.commit("g", 1)
+    assert made.service.commit(view, 8, fail) is None
+    made.commit("h", 2)
+    made.wake_up.end()
+    assert made.answers == [("g", NONE), ("h", NONE)]
+    assert [made.committed(group) for group in ("g", "broken", "h")] == [1, 1, 2]
+
+
+def test_an_append_that_raises_answers_its_commits_and_leaves_other_partitions_alone() -> None:
+    made = Made(partition_count=50)
+    store = made.topic.try_append
+    broken = made.coordination.groups.registry.partition_of("g")
+    assert broken != made.coordination.groups.registry.partition_of("other")
+
+    def raise_in_one(partition: int, batch: bytearray) -> tuple[ErrorCode, int] | None:
+        if partition == broken:
+            raise RuntimeError("a fault of ours")
+        return store(partition, batch)
+
+    made.topic.try_append = raise_in_one  # type: ignore[method-assign]  # A fault in one partition.
+    for group in ("g", "g", "other", "other"):
+        made.commit(group, 5)
+    made.wake_up.end()
+    failed = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert made.answers == [("g", failed), ("g", failed), ("other", NONE), ("other", NONE)]
+    assert not made.coordination.groups.registry.groups["g"].offsets
+    made.topic.try_append = store  # type: ignore[method-assign]  # Mended.
+    made.commit("g", 6)
+    made.wake_up.end()
+    assert made.committed("g") == 6
+
+
+def test_commits_that_were_answered_are_not_answered_again_when_the_append_raises() -> None:
+    made = Made()
+    made.topic.is_held = True  # So that `append` is used.
+
+    def answer_and_raise(
+        _partition: int, _batch: bytearray, respond: Callable[[ErrorCode, int], None]
+    ) -> None:
+        respond(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        raise RuntimeError("a fault of ours, behind the answer")
+
+    made.topic.append = answer_and_raise  # type: ignore[method-assign]  # A fault.
+    made.commit("g", 1)
+    made.commit("h", 1)
+    made.wake_up.end()
+    refused = ErrorCode.NOT_COORDINATOR
+    assert made.answers == [("g", refused), ("h", refused)]

@@ -119,6 +119,26 @@ def test_a_partition_that_moves_tells_whoever_waits() -> None:
     assert made.groups.service.heartbeat("g", 1, "m", None) is ErrorCode.NOT_COORDINATOR
 
 
+def test_an_answer_that_fails_leaves_others_theirs() -> None:
+    made = Coordination(NO_DELAY)
+    made.lead_all()
+    stable(made)
+    joined: list[JoinReply] = []
+
+    def fail(reply: JoinReply) -> None:
+        joined.append(reply)
+        raise RuntimeError("the connection is in a state that nobody thought of")
+
+    protocols = [("range", b"")]
+    for client, answer in (("broken", fail), ("whole", joined.append)):
+        request = JoinRequest(
+            "g", "", None, client, "/h", 10_000, 60_000, "consumer", protocols, version=3
+        )
+        made.groups.service.join(request, answer)
+    made.groups.runtime.resign(made.groups.registry.partition_of("g"), 1)
+    assert [reply.error for reply in joined] == [ErrorCode.NOT_COORDINATOR] * 2
+
+
 def test_requests_while_a_partition_is_loaded() -> None:
     """07 check 17: members are told to begin again, or that all is well."""
     made = Coordination(NO_DELAY)

@@ -10,11 +10,14 @@ one batch. Rules:
 2. The log keeps the order of the requests. Whatever else is appended empties the lane before, and
    so does whoever wants to see what was committed.
 3. A batch that is refused for its size is split up: each commit then stands for itself.
+4. Every commit is answered, whatever happens to its neighbours: an answer or an append that fails
+   by a fault of ours is logged, and the others go on.
 
 Where groups are spread over so many partitions that hardly two commits meet, waiting has a cost and
 no gain: after such a wake-up the next `_SKIPPED` commits go their own ways.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
@@ -24,6 +27,8 @@ from odradek.coordinator.runtime import PartitionWriter
 from odradek.errors import ErrorCode
 
 __all__ = ["CommitLane", "WakeUps"]
+
+_log = logging.getLogger(__name__)
 
 # A batch of more is begun anew; far below what a batch may have by default.
 _MAX_MERGED_BYTES: Final = 64 << 10
@@ -104,23 +109,40 @@ class CommitLane:
                 self._append(partition, chunk)
 
     def _append(self, partition: int, commits: Sequence[_Waiting]) -> None:
+        is_answered = False
+
         def on_appended(error: ErrorCode, base_offset: int) -> None:
+            nonlocal is_answered
+            is_answered = True
             if error in _TOO_LARGE and len(commits) > 1:
                 for commit in commits:
                     self._append(partition, (commit,))
                 return
-            for _, respond in commits:
-                respond(error, base_offset)
+            _answer_all(commits, error, base_offset)
 
-        if len(commits) == 1:
-            batch = commits[0][0].batch
-        else:
-            batch = merge_commits([write for write, _ in commits])
-        outcome = self._writer.try_append(partition, batch)
-        if outcome is None:
-            self._writer.append(partition, batch, on_appended)
-        else:
-            on_appended(*outcome)
+        try:
+            if len(commits) == 1:
+                batch = commits[0][0].batch
+            else:
+                batch = merge_commits([write for write, _ in commits])
+            outcome = self._writer.try_append(partition, batch)
+            if outcome is None:
+                self._writer.append(partition, batch, on_appended)
+                return
+        except Exception:  # noqa: BLE001 - the border between requests: one must not end others
+            _log.exception("%d commits to offsets partition %d failed", len(commits), partition)
+            if is_answered:
+                return
+            outcome = ErrorCode.UNKNOWN_SERVER_ERROR, -1
+        on_appended(*outcome)
+
+
+def _answer_all(commits: Sequence[_Waiting], error: ErrorCode, base_offset: int) -> None:
+    for _, respond in commits:
+        try:
+            respond(error, base_offset)
+        except Exception:  # noqa: BLE001 - the border between requests: one must not end others
+            _log.exception("An answer to a commit failed")
 
 
 def _split(commits: Sequence[_Waiting]) -> list[Sequence[_Waiting]]:

@@ -323,7 +323,11 @@ class GroupService:
         try:
             while self._answers:
                 answer, reply = self._answers.popleft()
-                answer(reply)
+                try:
+                    answer(reply)
+                except Exception:  # noqa: BLE001 - the border between requests
+                    # Others wait for theirs, and would until somebody makes the next decision.
+                    _log.exception("group %s: an answer failed", group.group_id)
         finally:
             self._depth -= 1
 
