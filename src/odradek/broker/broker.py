@@ -21,6 +21,7 @@ import socket
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random, SystemRandom
 from typing import Any
 
@@ -30,7 +31,7 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.dispatch import StartGate, dispatch
 from odradek.broker.edge import MetadataEdge
 from odradek.broker.identity import check_directories
-from odradek.broker.internal_partitions import InternalPartitions
+from odradek.broker.internal_partitions import InternalPartitions, led_high_watermark
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.observability import ObservabilityServer
 from odradek.broker.producer_ids import ProducerIdAllocator
@@ -317,6 +318,7 @@ class Broker:
             ),
             partition_count=self._offsets_partition_count,
             has_topic=self._cache.contains_topic,
+            high_watermark=partial(led_high_watermark, self._replicas),
             clock=self._clock,
             deadlines=deadlines,
             timer=timer,

@@ -1,4 +1,4 @@
-"""The partitions of an internal topic, as its coordinator reads and writes them."""
+"""Partitions as coordinators see them: those of their internal topic, and where others end."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,7 +7,16 @@ from odradek.model import AppendOrigin, TopicPartition
 from odradek.replication import ProduceResult, ReplicaManager
 from odradek.storage.log import FetchIsolation, Log
 
-__all__ = ["InternalPartitions"]
+__all__ = ["InternalPartitions", "led_high_watermark"]
+
+
+def led_high_watermark(replicas: ReplicaManager, topic: str, partition: int) -> int | None:
+    """The high watermark of any partition, if it is led here."""
+    try:
+        found = replicas.find_partition(TopicPartition(topic, partition))
+    except ApiError:
+        return None
+    return found.log.high_watermark if found.is_leader and found.log is not None else None
 
 
 class InternalPartitions:

@@ -5,12 +5,16 @@ Instruments are asked for once and kept by whoever measures; looking one up is n
 The number of series in a family is bounded, since topics, clients and error names come from
 outside. Past the bound new names share one instrument whose tag values are all `OTHER`: nothing is
 lost from the sums, and memory stays flat. A gauge cannot be shared; past the bound it is left out.
+
+Where series come and go with what they tell of, they are not registered one by one: `collect` names
+somebody who knows them all, and is asked whenever they are read.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from random import Random
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from odradek.clock import Clock
 from odradek.metrics.instruments import Gauge, Histogram, Meter, Timer
@@ -22,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 Instrument = Meter | Histogram | Timer | Gauge
 _Made = TypeVar("_Made", Meter, Histogram, Timer)
+# Tags and value of each series there is at the moment.
+Collected: TypeAlias = Iterable[tuple[tuple[tuple[str, str], ...], float]]
 
 # Tag value of the series that stands for those beyond the bound.
 OTHER = "(other)"
@@ -74,6 +80,7 @@ class MetricRegistry:
         self._random = random
         self._max_series = max_series_per_family
         self._families: dict[str, Family] = {}
+        self._collected: dict[str, tuple[MetricName, Callable[[], Collected], str]] = {}
         # Names by (tag, value), so that a deleted topic is found without a walk over all of them.
         self._by_tag: dict[tuple[str, str], dict[MetricName, Family]] = {}
 
@@ -99,6 +106,10 @@ class MetricRegistry:
         if name in family.series or self._has_room(family):
             self._put(family, name, Gauge(read))
 
+    def collect(self, name: MetricName, read: Callable[[], Collected], doc: str = "") -> None:
+        """Register gauges that differ in their tags, to be asked for all at once when read."""
+        self._collected[name.family(Kind.GAUGE)] = (name, read, doc)
+
     def get(self, name: MetricName) -> Instrument | None:
         for family in self._families.values():
             if name in family.series:
@@ -107,8 +118,8 @@ class MetricRegistry:
 
     def families(self) -> Iterator[Family]:
         """All families by name. The registry may change between two steps."""
-        for name in sorted(self._families):
-            family = self._families.get(name)
+        for name in sorted({*self._families, *self._collected}):
+            family = self._families.get(name) or self._read_collected(name)
             if family is not None:
                 yield family
 
@@ -154,6 +165,22 @@ class MetricRegistry:
                 f"a {instrument_type.__name__} cannot join them"
             )
         return family
+
+    def _read_collected(self, family_name: str) -> Family | None:
+        """The series of a family that is not kept, as they are now; None if there are none."""
+        if family_name not in self._collected:
+            return None
+        name, read, doc = self._collected[family_name]
+        family = Family(
+            family_name, Gauge, doc or f"{name.domain}:type={name.type},name={name.name}"
+        )
+        try:
+            for tags, value in islice(read(), self._max_series):
+                series = MetricName(name.domain, name.type, name.name, tags)
+                family.series[series] = Gauge(_constant(value))
+        except Exception:  # noqa: BLE001 - anybody's code, logged
+            _log.exception("Metric %s cannot be read", family_name)
+        return family if family.series else None
 
     def _has_room(self, family: Family) -> bool:
         if len(family.series) < self._max_series:
@@ -226,3 +253,7 @@ class MetricGroup:
 
     def _name(self, name: str, tags: dict[str, str]) -> MetricName:
         return MetricName(self._domain, self._type, name, self._tags + tuple(tags.items()))
+
+
+def _constant(value: float) -> Callable[[], float]:
+    return lambda: value

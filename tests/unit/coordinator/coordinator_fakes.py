@@ -140,6 +140,7 @@ class Coordination:
         self.tasks = Tasks()
         self.timer = ManualTimer("group", start_ms=self.clock.monotonic_ms())
         self.topics = {"t", "u"}
+        self.high_watermarks: dict[tuple[str, int], int] = {}  # Of partitions that are led here.
         self.partition_count = partition_count
         self.metrics = metrics or MetricRegistry(self.clock, Random(1))
         self.ids = itertools.count(1)
@@ -153,6 +154,7 @@ class Coordination:
             self.topic,
             partition_count=lambda: self.partition_count,
             has_topic=lambda topic: topic in self.topics,
+            high_watermark=lambda topic, number: self.high_watermarks.get((topic, number)),
             clock=self.clock,
             deadlines=StallClock(self.clock, self._call_later),
             timer=self.timer,

@@ -266,8 +266,9 @@ def test_commits_that_were_answered_are_not_answered_again_when_the_append_raise
     made.topic.is_held = True  # So that `append` is used.
 
     def answer_and_raise(
-        _partition: int, _batch: bytearray, respond: Callable[[ErrorCode, int], None]
+        partition: int, batch: bytearray, respond: Callable[[ErrorCode, int], None]
     ) -> None:
+        assert (partition, parse_header(batch) is None) == (0, False)
         respond(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         raise RuntimeError("a fault of ours, behind the answer")
 

@@ -8,6 +8,7 @@ import pytest
 from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.coordinator.group.decisions import JoinReply, JoinRequest, SyncReply, SyncRequest
 from odradek.errors import ConfigError, ErrorCode
+from odradek.metrics import render_prometheus
 from odradek.protocol.hot.offset_commit import OffsetCommitView
 from tests.unit.coordinator.coordinator_fakes import Coordination
 
@@ -249,3 +250,24 @@ def test_a_stopped_coordinator_serves_nobody() -> None:
 def test_session_timeouts_must_leave_room() -> None:
     with pytest.raises(ConfigError, match=r"group\.min\.session\.timeout\.ms"):
         GroupCoordinatorConfig(min_session_timeout_ms=2, max_session_timeout_ms=1)
+
+
+def test_the_lag_is_told_of_partitions_that_are_led_here() -> None:
+    made = Coordination(NO_DELAY)
+    made.lead_all()
+    made.high_watermarks = {("t", 0): 9}
+    assert commit(made, "t", 5) is ErrorCode.NONE
+    assert commit(made, "u", 5) is ErrorCode.NONE
+    assert commit(made, "t", 12, "ahead") is ErrorCode.NONE
+
+    def lags() -> set[str]:
+        lines = render_prometheus(made.metrics).splitlines()
+        return {line for line in lines if line.startswith("kafka_consumergroup_lag{")}
+
+    of_g = 'kafka_consumergroup_lag{consumergroup="g",topic="t",partition="0"} 4'
+    of_ahead = 'kafka_consumergroup_lag{consumergroup="ahead",topic="t",partition="0"} 0'
+    assert lags() == {of_g, of_ahead}
+    made.groups.runtime.resign(made.groups.registry.partition_of("ahead"), 1)
+    assert lags() == {of_g}
+    made.high_watermarks.clear()
+    assert lags() == set()

@@ -1,10 +1,19 @@
 """The registry: one instrument per name, one kind per family, and a bound on series."""
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 
-from odradek.metrics import OTHER, Histogram, Meter, MetricName, MetricRegistry, Timer
+from odradek.metrics import (
+    OTHER,
+    Histogram,
+    Meter,
+    MetricName,
+    MetricRegistry,
+    Timer,
+    render_prometheus,
+)
 from tests.unit.metrics.hand_clock import FakeClock
 
 BYTES_IN = MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec")
@@ -112,3 +121,42 @@ def test_removal_makes_room_again() -> None:
     registry.remove_tagged("topic", "a")
     group.meter("BytesInPerSec", topic="b").mark()
     assert group.meter("BytesInPerSec", topic="b").count == 1
+
+
+def test_collected_series_are_asked_for_when_they_are_read() -> None:
+    registry = registry_of(max_series=3)
+    lags: dict[str, float] = {}
+    name = MetricName("kafka", "consumergroup", "lag")
+    registry.collect(
+        name, lambda: (((("topic", topic),), lag) for topic, lag in lags.items()), "How far behind."
+    )
+    assert render_prometheus(registry) == ""
+
+    lags.update(b=2, a=1)
+    registry.meter(BYTES_IN)
+    family = "kafka_consumergroup_lag"
+    assert render_prometheus(registry).splitlines()[:4] == [
+        f"# HELP {family} How far behind.",
+        f"# TYPE {family} gauge",
+        family + '{topic="b"} 2',
+        family + '{topic="a"} 1',
+    ]
+
+    lags.update(c=3, d=4)
+    assert render_prometheus(registry).count(family + "{") == 3  # The bound of a family.
+    lags.clear()
+    assert family not in render_prometheus(registry)
+
+
+def test_a_collection_that_fails_leaves_the_rest_of_the_page() -> None:
+    registry = registry_of()
+
+    def fail() -> Iterator[tuple[tuple[tuple[str, str], ...], float]]:
+        yield (("topic", "t"),), 1
+        raise RuntimeError("a fault of ours")
+
+    registry.collect(MetricName("kafka", "consumergroup", "lag"), fail)
+    registry.meter(BYTES_IN)
+    page = render_prometheus(registry)
+    assert 'kafka_consumergroup_lag{topic="t"} 1\n' in page
+    assert "kafka_server_brokertopicmetrics_bytesin_total 0\n" in page

@@ -37,6 +37,7 @@ class GroupCoordinator:
         topic: The offsets topic.
         partition_count: Its partitions, as they are or will be.
         has_topic: Whether a topic exists, as far as this broker knows.
+        high_watermark: Of a partition (topic, number) that this broker leads; None of others.
         clock: The machine's.
         deadlines: What members are measured by.
         timer: Rings at deadlines, by the same clock.
@@ -53,6 +54,7 @@ class GroupCoordinator:
         *,
         partition_count: Callable[[], int],
         has_topic: Callable[[str], bool],
+        high_watermark: Callable[[str, int], int | None],
         clock: PreciseClock,
         deadlines: StallClock,
         timer: Timer,
@@ -66,7 +68,7 @@ class GroupCoordinator:
         self._deadlines = deadlines
         self._timer = timer
         self.registry = GroupRegistry(config, partition_count=partition_count, now_ms=clock.now_ms)
-        counters = GroupMetrics(metrics, self.registry)
+        counters = GroupMetrics(metrics, self.registry, high_watermark)
         self.service = GroupService(
             config,
             self.registry,

@@ -1,4 +1,10 @@
-"""Group metrics, under Kafka's names."""
+"""Group metrics, under Kafka's names.
+
+Kafka's brokers tell no lag. Ours has the name and the labels that the usual exporters beside a
+Kafka give it, so that their dashboards show it: `kafka_consumergroup_lag`. It is known for the
+partitions that this broker leads, of the groups that it coordinates, and ends with the offset, the
+group, or either leadership: nothing is kept between two readings.
+"""
 
 from collections.abc import Callable
 
@@ -6,7 +12,8 @@ from odradek.coordinator.group.decisions import WriteKind
 from odradek.coordinator.group.registry import GroupRegistry
 from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
-from odradek.metrics import MetricRegistry
+from odradek.metrics import MetricName, MetricRegistry
+from odradek.metrics.registry import Collected
 
 __all__ = ["GroupMetrics"]
 
@@ -25,9 +32,15 @@ class GroupMetrics:
     Args:
         metrics: Where.
         registry: The groups, counted by state when somebody asks.
+        high_watermark: Of a partition (topic, number) that this broker leads; None of others.
     """
 
-    def __init__(self, metrics: MetricRegistry, registry: GroupRegistry) -> None:
+    def __init__(
+        self,
+        metrics: MetricRegistry,
+        registry: GroupRegistry,
+        high_watermark: Callable[[str, int], int | None],
+    ) -> None:
         gauges = metrics.group("kafka.coordinator.group", "GroupMetadataManager")
         gauges.gauge("NumGroups", lambda: len(registry))
         gauges.gauge(
@@ -35,6 +48,11 @@ class GroupMetrics:
         )
         for name, state in _STATE_GAUGES.items():
             gauges.gauge(name, _counter(registry, state))
+        metrics.collect(
+            MetricName("kafka", "consumergroup", "lag"),
+            lambda: _read_lags(registry, high_watermark),
+            "Records of a partition behind the offset that a group has committed.",
+        )
         counters = metrics.group("kafka.server", "group-coordinator-metrics")
         self.commits = counters.meter("offset-commit", "Offsets that were committed.")
         self.expirations = counters.meter("offset-expiration", "Offsets removed for their age.")
@@ -63,3 +81,21 @@ class GroupMetrics:
 
 def _counter(registry: GroupRegistry, state: GroupState) -> Callable[[], int]:
     return lambda: sum(group.state is state for group in registry.groups.values())
+
+
+def _read_lags(
+    registry: GroupRegistry, high_watermark: Callable[[str, int], int | None]
+) -> Collected:
+    for group_id, group in registry.groups.items():
+        for (topic, partition), slot in group.offsets.items():
+            if slot.committed is None:
+                continue
+            end = high_watermark(topic, partition)
+            if end is not None:
+                tags = (
+                    ("consumergroup", group_id),
+                    ("topic", topic),
+                    ("partition", str(partition)),
+                )
+                # A position behind the end, of a partition that was truncated, lags by nothing.
+                yield tags, max(end - slot.committed.offset, 0)
