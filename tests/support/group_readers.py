@@ -47,6 +47,8 @@ class OurReader:
 
     def __init__(self, bootstrap: str, group: str, topic: Any, **settings: Any) -> None:
         self.values: list[bytes | None] = []
+        # Partition and offset of all that was read.
+        self.seen: set[tuple[int, int]] = set()
         self.told: list[tuple[str, frozenset[int]]] = []
         self.threads: set[int] = set()
         self.consumer = Consumer(
@@ -68,7 +70,9 @@ class OurReader:
         self.consumer.close(60)
 
     def poll(self) -> None:
-        self.values += [record.value for record in self.consumer.poll(0.1)]
+        for record in self.consumer.poll(0.1):
+            self.values.append(record.value)
+            self.seen.add((record.partition, record.offset))
 
     def commit(self) -> None:
         """Commit; if a rebalance is under way, poll until it is over, as the error says."""
@@ -105,7 +109,7 @@ class LibrdkafkaReader:
     def __init__(self, bootstrap: str, group: str, topic: str, strategy: str) -> None:
         import confluent_kafka
 
-        self.values: list[bytes | None] = []
+        self.seen: set[tuple[int, int]] = set()
         self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -126,8 +130,9 @@ class LibrdkafkaReader:
 
     def poll(self) -> None:
         for message in self._consumer.consume(500, 0.1):
-            if message.error() is None:
-                self.values.append(message.value())
+            partition, offset = message.partition(), message.offset()
+            if message.error() is None and partition is not None and offset is not None:
+                self.seen.add((partition, offset))
 
     @property
     def partitions(self) -> set[int]:
@@ -184,6 +189,16 @@ class JavaReader:
             elif event["name"] == "partitions_revoked":
                 owned -= numbers
         return owned
+
+    @property
+    def seen(self) -> set[tuple[int, int]]:
+        return {
+            (part["partition"], offset)
+            for event in self._events()
+            if event["name"] == "records_consumed"
+            for part in event["partitions"]
+            for offset in range(part["minOffset"], part["maxOffset"] + 1)
+        }
 
     def _events(self) -> Iterator[dict[str, Any]]:
         for line in self._out_path.read_text(errors="replace").splitlines():

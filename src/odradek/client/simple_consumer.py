@@ -42,6 +42,7 @@ from odradek.errors import (
     CorruptRecordError,
     DisconnectedError,
     ErrorCode,
+    OffsetOutOfRangeError,
     RequestTimedOutError,
 )
 from odradek.model import TopicPartition
@@ -452,6 +453,8 @@ class _RawReader:
                 for answer in topic.partitions:
                     if answer.error_code != ErrorCode.NONE:
                         error = api_error(answer.error_code, None, tp)
+                        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                            raise OffsetOutOfRangeError(f"{tp}: there is no offset {offset}")
                         if error.code.refresh_metadata:
                             client.forget_leader(tp, leader.id)
                         raise error

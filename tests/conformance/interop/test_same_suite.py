@@ -1,0 +1,40 @@
+"""Our clients against Odradek and against Apache Kafka: the same checks, the same outcome."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.testing import EmbeddedBroker
+from tests.conformance.interop.consumer_checks import CONSUMER_CHECKS
+from tests.conformance.interop.raw_checks import RAW_CHECKS
+from tests.conformance.interop.suite import Check, name_of, run_all
+from tests.conformance.interop.transaction_checks import TRANSACTION_CHECKS
+from tests.support.apache_kafka import KAFKA_VERSIONS, find_kafka, running_broker, why_missing
+
+pytestmark = pytest.mark.slow
+
+CHECKS = (*CONSUMER_CHECKS, *RAW_CHECKS)
+
+
+@pytest.fixture(scope="module")
+def odradek() -> Iterator[str]:
+    with EmbeddedBroker({"group.initial.rebalance.delay.ms": "0"}) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name_of)
+def test_on_odradek(check: Check, odradek: str) -> None:
+    check(odradek)
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", KAFKA_VERSIONS)
+def test_on_apache_kafka(version: str, tmp_path: Path) -> None:
+    """09:CL-3: Kafka 4.x and 3.9 with the same code; and transactions, which they have."""
+    install = find_kafka(version)
+    if install is None:
+        pytest.skip(why_missing(version))
+    with running_broker(install, tmp_path / "kafka") as broker:
+        run_all((*CHECKS, *TRANSACTION_CHECKS), broker.bootstrap)
