@@ -8,13 +8,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.errors import DecodeError
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message, parse_message
+from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.fetch_request import FetchView, parse_fetch_request
 from odradek.protocol.hot.fetch_response import FetchPartitionResult, encode_fetch_response_chunks
 from odradek.protocol.hot.heartbeat import (
     HeartbeatView,
     encode_heartbeat_response,
     parse_heartbeat_request,
+)
+from odradek.protocol.hot.lone_produce import (
+    FIRST_LONE_VERSION,
+    encode_lone_success,
+    parse_lone_produce,
 )
 from odradek.protocol.hot.metadata import (
     MetadataView,
@@ -201,6 +208,94 @@ def assert_same_judgement(
             parse(memoryview(data), 0, version)
     else:
         assert parse(memoryview(data), 0, version) == view_of(message, version)
+
+
+def lone_request(data: st.DataObject, version: int) -> produce.ProduceRequest:
+    """A request of the kind that has a lane of its own, short and long names and batches."""
+    name = data.draw(st.text("abü", max_size=90) | st.just("t" * 126) | st.just("t" * 127))
+    return produce.ProduceRequest(
+        transactional_id=None,
+        acks=data.draw(st.sampled_from([-1, 0, 1])),
+        timeout_ms=data.draw(st.integers(0, 2**31 - 1)),
+        topic_data=[
+            produce.TopicProduceData(
+                name="" if version >= 13 else name,
+                topic_id=data.draw(st.uuids()).bytes if version >= 13 else bytes(16),
+                partition_data=[
+                    produce.PartitionProduceData(
+                        index=data.draw(st.integers(0, 2**31 - 1)),
+                        records=bytes(data.draw(st.sampled_from([0, 1, 126, 127, 128, 20_000]))),
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def as_general(lone: Any) -> ProduceView:
+    acks, timeout_ms, topic, index, records = lone
+    return ProduceView(None, acks, timeout_ms, [(topic, [(index, records)])])
+
+
+@pytest.mark.parametrize("version", versions_of(produce.ProduceRequest))
+def test_lone_produce_request(version: int) -> None:
+    @EXAMPLES
+    @given(st.data())
+    def reads_what_the_general_reader_reads_or_leaves_it(data: st.DataObject) -> None:
+        message = lone_request(data, version)
+        encoded = encode_message(message, version)
+        prefix = data.draw(st.binary(max_size=2))
+        lone = parse_lone_produce(memoryview(prefix + encoded), len(prefix), version)
+        topic = message.topic_data[0]
+        if version < FIRST_LONE_VERSION or (version >= 9 and len(topic.name.encode()) > 126):
+            assert lone is None
+        else:
+            assert lone is not None
+            assert as_general(lone) == produce_view(message, version)
+        damaged = bytearray(encoded)
+        at = data.draw(st.integers(0, len(damaged) - 1) | st.integers(0, 40))
+        damaged[min(at, len(damaged) - 1)] = data.draw(st.integers(0, 255))
+        for changed in (bytes(damaged), encoded[:at], encoded + b"\0"):
+            other = parse_lone_produce(memoryview(changed), 0, version)
+            if other is not None:
+                general = parse_produce_request(memoryview(changed), 0, version)
+                assert as_general(other) == general
+
+    reads_what_the_general_reader_reads_or_leaves_it()
+
+
+@pytest.mark.parametrize("version", versions_of(produce.ProduceRequest))
+def test_what_is_no_lone_produce_is_left_to_the_general_reader(version: int) -> None:
+    @EXAMPLES
+    @given(messages(produce.ProduceRequest, version))
+    def agrees_or_leaves_it(message: produce.ProduceRequest) -> None:
+        lone = parse_lone_produce(memoryview(encode_message(message, version)), 0, version)
+        if lone is not None:
+            assert as_general(lone) == produce_view(message, version)
+
+    agrees_or_leaves_it()
+
+
+@pytest.mark.parametrize("version", list(versions_of(produce.ProduceResponse))[FIRST_LONE_VERSION:])
+@EXAMPLES
+@given(data=st.data())
+def test_lone_produce_response(version: int, data: st.DataObject) -> None:
+    topic: str | bytes = data.draw(st.text("abü", min_size=1, max_size=60) | st.just("t" * 126))
+    if version >= 13:
+        topic = data.draw(st.binary(min_size=16, max_size=16))
+    correlation_id, index, throttle_ms = data.draw(st.tuples(*[st.integers(0, 2**31 - 1)] * 3))
+    base, append_ms, start = data.draw(st.tuples(*[st.integers(-1, 2**63 - 1)] * 3))
+
+    expected = encode_response_header(
+        ApiKey.PRODUCE, version, correlation_id
+    ) + encode_produce_response(
+        version,
+        [(topic, [PartitionProduceResult(index, 0, base, append_ms, start)])],
+        throttle_time_ms=throttle_ms,
+    )
+    assert expected == encode_lone_success(
+        version, correlation_id, topic, index, base, append_ms, start, throttle_ms
+    )
 
 
 @pytest.mark.parametrize("version", versions_of(produce.ProduceResponse))

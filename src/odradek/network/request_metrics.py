@@ -84,6 +84,8 @@ def _or_else(stamps: tuple[int, ...], otherwise: tuple[int, ...]) -> tuple[int, 
 
 
 def _elapsed_ms(begun: tuple[int, ...], ended: tuple[int, ...]) -> list[float]:
+    if begun == ended:  # As most: a request that nothing was waited for has three times, not seven.
+        return [0.0] * len(begun)
     return [
         (end - begin) / _NS_PER_MS if end > begin else 0.0
         for begin, end in zip(begun, ended, strict=True)

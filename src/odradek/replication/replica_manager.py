@@ -217,20 +217,54 @@ class ReplicaManager:
                 else:
                     results[tp] = self._append(tp, records, origin, required_acks, pending)
             if pending:
-                operation = DelayedProduce(
-                    timeout_ms,
-                    required_offsets=pending,
-                    results=results,
-                    find_leader=self._hosted.find_leader,
-                    respond=respond,
-                    on_expired=self.stats.mark_produce_expired,
-                )
-                self.purgatories.produce.try_complete_else_watch(operation, list(pending))
+                self._park_produce(timeout_ms, pending, results, respond)
             else:
                 respond(results)
         finally:
             if is_outermost:
                 self._check_waiting()
+
+    def append_one(
+        self,
+        tp: TopicPartition,
+        records: Buffer,
+        *,
+        timeout_ms: int,
+        required_acks: int,
+        origin: AppendOrigin,
+        respond: Callable[[ProduceResult], None],
+    ) -> None:
+        """`append_records` for one partition that clients may write to, 1 or all acks required."""
+        pending: dict[TopicPartition, int] = {}
+        is_outermost, self._is_busy = not self._is_busy, True
+        try:
+            result = self._append(tp, records, origin, required_acks, pending)
+            if pending:
+                self._park_produce(
+                    timeout_ms, pending, {tp: result}, lambda results: respond(results[tp])
+                )
+            else:
+                respond(result)
+        finally:
+            if is_outermost:
+                self._check_waiting()
+
+    def _park_produce(
+        self,
+        timeout_ms: int,
+        pending: Mapping[TopicPartition, int],
+        results: Mapping[TopicPartition, ProduceResult],
+        respond: Callable[[Mapping[TopicPartition, ProduceResult]], None],
+    ) -> None:
+        operation = DelayedProduce(
+            timeout_ms,
+            required_offsets=pending,
+            results=results,
+            find_leader=self._hosted.find_leader,
+            respond=respond,
+            on_expired=self.stats.mark_produce_expired,
+        )
+        self.purgatories.produce.try_complete_else_watch(operation, list(pending))
 
     def append_alone(
         self, tp: TopicPartition, records: Buffer, origin: AppendOrigin

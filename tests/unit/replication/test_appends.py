@@ -189,6 +189,49 @@ def test_record_errors_are_told(tmp_path: Path) -> None:
         assert fixture.count("NoKeyCompactedTopicRecordsPerSec", "a") == 2
 
 
+# One partition alone
+
+
+def produce_one(
+    fixture: ReplicaFixture, partition: TopicPartition, *, acks: int = -1
+) -> list[ProduceResult]:
+    """The answers of `append_one`: none while it is parked, later one."""
+    answers: list[ProduceResult] = []
+    fixture.replicas.append_one(
+        partition,
+        batch(),
+        timeout_ms=1000,
+        required_acks=acks,
+        origin=AppendOrigin.CLIENT,
+        respond=answers.append,
+    )
+    return answers
+
+
+def test_one_partition_is_answered_as_among_others(fixture: ReplicaFixture) -> None:
+    fixture.lead(A)
+    fixture.lead(B)
+    for acks in (-1, 1):
+        [among] = fixture.produce({A: batch()}, acks=acks)
+        assert produce_one(fixture, B, acks=acks) == [among[A]]
+    [refused] = produce_one(fixture, C)
+    assert refused.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_one_partition_waits_for_its_replicas(fixture: ReplicaFixture) -> None:
+    fixture.lead(A, replicas=(1, 2))
+    assert [answer.error for answer in produce_one(fixture, A, acks=1)] == [ErrorCode.NONE]
+
+    waiting = produce_one(fixture, A)
+    assert waiting == []
+    fixture.fetch_as(2, A, 2)
+    assert waiting == [ProduceResult(base_offset=1, log_start_offset=0)]
+
+    late = produce_one(fixture, A)
+    fixture.pass_time(1001)
+    assert [answer.error for answer in late] == [ErrorCode.REQUEST_TIMED_OUT]
+
+
 # Order of answers
 
 
@@ -215,6 +258,17 @@ def test_the_own_answer_comes_before_those_it_makes_possible(fixture: ReplicaFix
         respond=lambda _results: order.append("produce"),
     )
     assert order == ["produce", "fetch"]
+
+    fetch("fetch")
+    fixture.replicas.append_one(
+        A,
+        batch(),
+        timeout_ms=0,
+        required_acks=-1,
+        origin=AppendOrigin.CLIENT,
+        respond=lambda _result: order.append("produce"),
+    )
+    assert order == ["produce", "fetch"] * 2
 
 
 def test_answers_that_ask_for_more_do_not_pile_up(fixture: ReplicaFixture) -> None:

@@ -1,4 +1,9 @@
-"""Produce: batches to the leaders here, answered as `acks` asks."""
+"""Produce: batches to the leaders here, answered as `acks` asks.
+
+A request for one partition, as clients that do not batch send it, has a lane of its own: its parts
+are not put into tables of one row. Whatever is unusual about it goes the general way, before
+anything has happened.
+"""
 
 import logging
 import uuid
@@ -19,6 +24,11 @@ from odradek.network.request import (
     SendResponse,
 )
 from odradek.protocol.headers import encode_response_header
+from odradek.protocol.hot.lone_produce import (
+    LoneProduce,
+    encode_lone_success,
+    parse_lone_produce,
+)
 from odradek.protocol.hot.produce import (
     PartitionProduceResult,
     ProduceView,
@@ -55,6 +65,12 @@ _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     """Appends and answers, now or when the in-sync replicas have followed."""
     version = request.header.api_version
+    lone = parse_lone_produce(request.payload, request.body_offset, version)
+    if lone is not None:
+        tp = _lone_partition(request, lone, context)
+        if tp is not None:
+            _append_lone(request, tp, lone, context)
+            return None
     view = parse_produce_request(request.payload, request.body_offset, version)
     size = len(request.payload)
     entries, refused, order = _split(request, view, context)
@@ -79,6 +95,67 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
         respond=respond,
     )
     return None
+
+
+def _lone_partition(
+    request: Request, lone: LoneProduce, context: BrokerContext
+) -> TopicPartition | None:
+    """Where the records of a request for one partition go; None if they need a closer look."""
+    acks, _, topic, index, records = lone
+    if (acks != -1 and acks != 1) or len(records) < HEADER_SIZE:
+        return None
+    name = topic if isinstance(topic, str) else _name_of(topic, context)
+    if name is None or (
+        name in context.internal_topics and request.header.client_id != _ADMIN_CLIENT_ID
+    ):
+        return None
+    length, magic = _LENGTH_AND_MAGIC(records)
+    if magic != CURRENT_MAGIC or length + LOG_OVERHEAD != len(records):
+        return None
+    tp = TopicPartition(name, index)
+    return tp if context.cache.contains(tp) else None
+
+
+def _append_lone(
+    request: Request, tp: TopicPartition, lone: LoneProduce, context: BrokerContext
+) -> None:
+    acks, timeout_ms, topic, _, records = lone
+    size = len(request.payload)
+
+    def respond(result: ProduceResult) -> None:
+        throttle_ms = context.quotas.produce_throttle_ms(request, size)
+        if throttle_ms > 0:
+            context.throttle(request, throttle_ms)
+        error, base_offset, log_append_time_ms, log_start_offset, _, _ = result
+        if error is not _NONE:
+            order: _Order = [(topic, [tp])]
+            context.send(_answer(request, acks, {tp: result}, order, throttle_ms, context))
+            return
+        request.errors = _ONE_SUCCESS
+        header = request.header
+        answer = encode_lone_success(
+            header.api_version,
+            header.correlation_id,
+            topic,
+            tp.partition,
+            base_offset,
+            log_append_time_ms,
+            log_start_offset,
+            throttle_ms,
+        )
+        context.send(SendResponse(request, [answer]))
+
+    if not context.authorizer.is_allowed(request, Operation.WRITE, ResourceType.TOPIC, tp.topic):
+        respond(ProduceResult(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        return
+    context.replicas.append_one(
+        tp,
+        records,
+        timeout_ms=timeout_ms,
+        required_acks=acks,
+        origin=AppendOrigin.CLIENT,
+        respond=respond,
+    )
 
 
 # (topic as the client names it, its partitions) in the order of the request.

@@ -1,0 +1,188 @@
+"""A Produce for one partition takes a lane of its own, and is answered as in the general way."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.handlers.produce import handle_produce
+from odradek.errors import ErrorCode
+from odradek.metadata.delta import HostedPartition, LocalDelta
+from odradek.metadata.image import PartitionState
+from odradek.network.request import CloseConnectionResponse, NoOpResponse, Request
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.hot.lone_produce import parse_lone_produce
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from odradek.protocol.schema import replace
+from tests.support.logs import batch
+from tests.unit.broker.handlers.handler_fakes import BROKER_ID, BrokerFixture, parsed, topic_id
+from tests.unit.broker.handlers.test_produce_and_fetch_rights import Rights
+
+VERSIONS = [7, 8, 9, 12, 13]
+WRITE = (Operation.WRITE, ResourceType.TOPIC, "t")
+
+
+class Lanes:
+    """A broker that leads two partitions of topic t, and produces to it by either lane."""
+
+    def __init__(self, path: Path, rights: Rights) -> None:
+        self.broker = BrokerFixture(log_dirs=[str(path)], authorizer=rights)
+        self.broker.log_manager.startup()
+        self.broker.publish_topic("t", 2)
+        states = [
+            PartitionState(
+                topic="t",
+                partition=partition,
+                leader=BROKER_ID,
+                leader_epoch=0,
+                isr=(BROKER_ID,),
+                replicas=(BROKER_ID,),
+            )
+            for partition in (0, 1)
+        ]
+        self.broker.replicas.apply_local(
+            LocalDelta(
+                controller_id=BROKER_ID,
+                controller_epoch=1,
+                hosted=tuple(
+                    HostedPartition(state=state, topic_id=None, is_new=True) for state in states
+                ),
+            )
+        )
+
+    def send(self, message: ProduceRequest, version: int) -> Request:
+        request = self.broker.request(ApiKey.PRODUCE, message, version)
+        # As it comes from a connection: a buffer that may be patched.
+        request.payload = memoryview(bytearray(request.payload))
+        assert self.broker.call(handle_produce, request) is None
+        return request
+
+    def lone(
+        self, records: bytes | None, version: int, *, partition: int = 0, acks: int = -1
+    ) -> PartitionProduceResponse:
+        request = self.send(message_of(version, acks, (partition, records)), version)
+        assert (acks, request.errors is None) != (0, False)
+        [topic] = parsed(self.broker.sent.pop(), ProduceResponse).responses
+        assert topic.topic_id == topic_id(1).bytes if version >= 13 else topic.name == "t"
+        [row] = topic.partition_responses
+        assert request.errors == {ErrorCode(row.error_code): 1}
+        return row
+
+    def general(self, records: bytes | None, version: int) -> PartitionProduceResponse:
+        """The same for partition 1, beside one that does not exist."""
+        self.send(message_of(version, -1, (1, records), (7, bytes(70))), version)
+        [topic] = parsed(self.broker.sent.pop(), ProduceResponse).responses
+        return topic.partition_responses[0]
+
+
+def message_of(version: int, acks: int, *rows: tuple[int, bytes | None]) -> ProduceRequest:
+    topic = TopicProduceData(
+        name="" if version >= 13 else "t",
+        topic_id=topic_id(1).bytes if version >= 13 else bytes(16),
+        partition_data=[PartitionProduceData(index=index, records=each) for index, each in rows],
+    )
+    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=1000, topic_data=[topic])
+
+
+@pytest.fixture
+def rights() -> Rights:
+    return Rights()
+
+
+@pytest.fixture
+def lanes(tmp_path: Path, rights: Rights) -> Iterator[Lanes]:
+    made = Lanes(tmp_path, rights)
+    yield made
+    made.broker.log_manager.shutdown()
+
+
+def corrupted() -> bytes:
+    data = bytearray(batch(1))
+    data[-1] ^= 1
+    return bytes(data)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("records", "error"),
+    [
+        pytest.param(bytes(batch(1)), ErrorCode.NONE, id="stored"),
+        pytest.param(corrupted(), ErrorCode.CORRUPT_MESSAGE, id="corrupt"),
+        pytest.param(bytes(batch(1)) + bytes(batch(1)), ErrorCode.INVALID_RECORD, id="two-batches"),
+        pytest.param(bytes(30), ErrorCode.INVALID_RECORD, id="no-batch"),
+        pytest.param(b"", ErrorCode.INVALID_RECORD, id="empty"),
+        pytest.param(None, ErrorCode.INVALID_RECORD, id="null"),
+    ],
+)
+def test_both_lanes_say_the_same(
+    lanes: Lanes, version: int, records: bytes | None, error: ErrorCode
+) -> None:
+    for _ in range(2):  # The second time offsets are not 0.
+        alone, beside = lanes.lone(records, version), lanes.general(records, version)
+        assert alone.error_code == error
+        message = alone.error_message and alone.error_message.replace("t-0", "t-1")
+        assert replace(alone, index=1, error_message=message) == beside
+    log = lanes.broker.replicas.partitions()[0].log
+    assert log is not None
+    assert log.log_end_offset == (2 if error is ErrorCode.NONE else 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_everyday_request_is_of_the_short_kind(version: int) -> None:
+    """Otherwise everything above would compare the general way with itself."""
+    request = BrokerFixture().request(
+        ApiKey.PRODUCE, message_of(version, -1, (0, bytes(batch(1)))), version
+    )
+    assert parse_lone_produce(request.payload, 0, version) is not None
+
+
+def test_who_may_not_write_is_asked_for_once_and_told(lanes: Lanes, rights: Rights) -> None:
+    rights.denied = (WRITE,)
+    assert lanes.lone(bytes(batch(1)), 9).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert rights.asked == [WRITE]
+
+
+def test_an_unknown_partition(lanes: Lanes) -> None:
+    row = lanes.lone(bytes(batch(1)), 9, partition=2)
+    assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("acks", [2, -2])
+def test_acks_that_do_not_exist(lanes: Lanes, acks: int) -> None:
+    assert lanes.lone(bytes(batch(1)), 9, acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_acks_0_is_not_answered(lanes: Lanes) -> None:
+    lanes.send(message_of(9, 0, (0, bytes(batch(1)))), 9)
+    assert isinstance(lanes.broker.sent.pop(), NoOpResponse)
+    lanes.send(message_of(9, 0, (0, corrupted())), 9)
+    assert isinstance(lanes.broker.sent.pop(), CloseConnectionResponse)
+
+
+def test_a_client_over_its_quota_is_told_and_not_read_from(lanes: Lanes) -> None:
+    lanes.broker.publish_quota(("client-id", "c1"), producer_byte_rate=1.0)
+    lanes.send(message_of(9, 1, (0, bytes(batch(1)))), 9)
+    answer = parsed(lanes.broker.sent.pop(), ProduceResponse)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    assert lanes.broker.throttled == [answer.throttle_time_ms]
+    assert answer.throttle_time_ms > 0
+
+
+def test_internal_topics_are_not_for_clients(lanes: Lanes) -> None:
+    lanes.broker.publish_topic("__consumer_offsets", number=2)
+    topic = TopicProduceData(
+        name="__consumer_offsets",
+        partition_data=[PartitionProduceData(index=0, records=bytes(batch(1)))],
+    )
+    lanes.send(
+        ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=[topic]), 9
+    )
+    [answered] = parsed(lanes.broker.sent.pop(), ProduceResponse).responses
+    assert answered.partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
