@@ -1,0 +1,220 @@
+"""The folder of one sink's checkpoint: whose it is, what it was made for, and who uses it now.
+
+Spark keeps its own files there (`metadata`, `offsets`, `commits`, `state`, `sources`); beside them
+lies `odradek.json` with
+
+1. the fingerprint of the part of the pipeline that the state in the folder depends on,
+2. the pipeline and sink it belongs to, and the versions that wrote it,
+3. the lock: host, process and heartbeat of the run that uses it.
+
+Two runs with one checkpoint would write everything twice. A lock is void when its process is gone
+(on this host) or when its heart has not beaten for a minute (on another).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import posixpath
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pyarrow.fs as fs
+
+from odradek import __version__
+from odradek.clock import Clock, SystemClock
+from odradek.errors import OdradekError
+
+__all__ = ["BEAT_SECONDS", "CheckpointFolder", "CheckpointHeldError", "Lock", "Notes"]
+
+BEAT_SECONDS = 10
+_VOID_AFTER_MS = 60_000
+_FILE = "odradek.json"
+
+
+class CheckpointHeldError(OdradekError):
+    """Another run uses the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """Who uses a checkpoint."""
+
+    host: str
+    pid: int
+    token: str
+    heartbeat_ms: int
+
+    def is_void(self, now_ms: int) -> bool:
+        """Whether its run is gone."""
+        if self.host == socket.gethostname():
+            return not _is_alive(self.pid)
+        return now_ms - self.heartbeat_ms > _VOID_AFTER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What `odradek.json` says.
+
+    Attributes:
+        start: where a query that has no state yet begins, if a reset said so: a position as the
+            command line takes it.
+    """
+
+    pipeline: str
+    sink: str
+    fingerprint: Mapping[str, Any]
+    start: str | None = None
+    odradek: str = __version__
+    spark: str = ""
+    lock: Lock | None = None
+
+
+class CheckpointFolder:
+    """One sink's checkpoint, on a local disk or behind a URI that Arrow can open."""
+
+    def __init__(self, path: str, clock: Clock | None = None) -> None:
+        self.path = path
+        self._clock = clock or SystemClock()
+        if "://" in path:
+            self._files, self._folder = fs.FileSystem.from_uri(path)
+        else:
+            self._files, self._folder = fs.LocalFileSystem(), os.path.abspath(path)
+        self._token = secrets.token_hex(8)
+
+    def read(self) -> Notes | None:
+        """What is noted there, or None for a folder that is new."""
+        name = posixpath.join(self._folder, _FILE)
+        if self._files.get_file_info(name).type == fs.FileType.NotFound:
+            return None
+        with self._files.open_input_file(name) as file:
+            text = bytes(file.read())
+        try:
+            fields = json.loads(text)
+            lock = fields.pop("lock", None)
+            return Notes(**fields, lock=Lock(**lock) if lock else None)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise OdradekError(
+                f"{self.path}/{_FILE} is not what a run of a pipeline writes ({error}): restore it,"
+                " or start anew with `odradek pipeline reset`"
+            ) from error
+
+    def holder(self) -> Lock | None:
+        """The run that uses the checkpoint now, or None."""
+        notes = self.read()
+        if notes is None or notes.lock is None or notes.lock.is_void(self._clock.now_ms()):
+            return None
+        return notes.lock
+
+    def take(self, notes: Notes) -> None:
+        """Takes the lock and notes what the checkpoint is for.
+
+        Raises:
+            CheckpointHeldError: another run has it.
+        """
+        with self._alone():
+            held = self.holder()
+            if held is not None and held.token != self._token:
+                raise CheckpointHeldError(
+                    f"the checkpoint {self.path} is used by process {held.pid} on {held.host}:"
+                    " stop that run first, or give this one a checkpoint of its own"
+                )
+            self._write(replace(notes, lock=self._lock()))
+
+    def beat(self) -> None:
+        """Says that the run is still there.
+
+        Raises:
+            CheckpointHeldError: another run has taken the lock meanwhile.
+        """
+        with self._alone():
+            self._write(replace(self._mine(), lock=self._lock()))
+
+    def release(self) -> None:
+        """Gives the lock back; what is noted stays."""
+        with self._alone(), contextlib.suppress(CheckpointHeldError):
+            self._write(replace(self._mine(), lock=None))
+
+    def forget(self) -> None:
+        """Removes everything: the next run begins anew.
+
+        Raises:
+            CheckpointHeldError: a run uses it.
+        """
+        with self._alone():
+            held = self.holder()
+            if held is not None:
+                raise CheckpointHeldError(
+                    f"the checkpoint {self.path} is used by process {held.pid} on {held.host}:"
+                    " stop that run first"
+                )
+            self._files.delete_dir_contents(self._folder, missing_dir_ok=True)
+
+    def newest(self, kind: str) -> tuple[int, str] | None:
+        """The newest of Spark's files in `offsets` or `commits`: its batch, and its text."""
+        folder = posixpath.join(self._folder, kind)
+        chosen = fs.FileSelector(folder, allow_not_found=True)
+        numbers = [
+            int(file.base_name)
+            for file in self._files.get_file_info(chosen)
+            if file.base_name.isdecimal()
+        ]
+        if not numbers:
+            return None
+        number = max(numbers)
+        with self._files.open_input_file(posixpath.join(folder, str(number))) as file:
+            return number, bytes(file.read()).decode()
+
+    def query_id(self) -> str | None:
+        """Spark's id of the query, or None before its first start."""
+        name = posixpath.join(self._folder, "metadata")
+        if self._files.get_file_info(name).type == fs.FileType.NotFound:
+            return None
+        with self._files.open_input_file(name) as file:
+            found: str | None = json.loads(bytes(file.read()) or b"{}").get("id")
+            return found
+
+    def _mine(self) -> Notes:
+        notes = self.read()
+        if notes is None or notes.lock is None or notes.lock.token != self._token:
+            raise CheckpointHeldError(
+                f"the checkpoint {self.path} was taken over by another run: this one must stop"
+            )
+        return notes
+
+    def _lock(self) -> Lock:
+        return Lock(socket.gethostname(), os.getpid(), self._token, self._clock.now_ms())
+
+    def _write(self, notes: Notes) -> None:
+        self._files.create_dir(self._folder, recursive=True)
+        name = posixpath.join(self._folder, _FILE)
+        with self._files.open_output_stream(f"{name}.{self._token}") as file:
+            file.write(json.dumps(asdict(notes), indent=1, sort_keys=True).encode())
+        self._files.move(f"{name}.{self._token}", name)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps other processes of this host from looking and taking at the same moment."""
+        if not isinstance(self._files, fs.LocalFileSystem):
+            yield
+            return
+        os.makedirs(self._folder, exist_ok=True)
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
