@@ -563,7 +563,10 @@ class Connection:
                 exc_info=error,
             )
         if request is not None and request.on_abandoned is not None:
-            request.on_abandoned()
+            try:
+                request.on_abandoned()
+            except Exception:  # noqa: BLE001 - the end of one request must not keep others
+                _log.exception("%s could not be let go", request)
 
     # Watching the socket.
 

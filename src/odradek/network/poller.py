@@ -129,16 +129,19 @@ class Poller:
         readers, writers = self._readers, self._writers
         self._left = len(events)
         self.is_running = True
-        for fd, mask in events:
-            self._left -= 1
-            # An error or the end of the stream wakes both. Whoever is gone by now is in no table.
-            if mask != EPOLLOUT and (reader := readers.get(fd)) is not None:
-                _call(reader)
-            if mask != EPOLLIN and (writer := writers.get(fd)) is not None:
-                _call(writer)
-        self._run_end()
-        self.is_running = False
-        self._run_end()  # What the end itself has left. From here on there is the loop's next turn.
+        try:
+            for fd, mask in events:
+                self._left -= 1
+                # An error or the end of the stream wakes both. Whoever is gone is in no table.
+                if mask != EPOLLOUT and (reader := readers.get(fd)) is not None:
+                    _call(reader)
+                if mask != EPOLLIN and (writer := writers.get(fd)) is not None:
+                    _call(writer)
+        finally:  # Also if the process is to end, which is no `Exception`: others were promised.
+            self._left = 0
+            self._run_end()
+            self.is_running = False
+            self._run_end()  # What the end has left. From here on there is the loop's next turn.
 
     def _run_end(self) -> None:
         waiting, self._at_end = self._at_end, []

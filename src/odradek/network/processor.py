@@ -157,7 +157,10 @@ class Processor:
         responses = self._responses
         for _ in range(len(responses)):
             response = responses.popleft()
-            response.request.connection.complete(response)
+            try:
+                response.request.connection.complete(response)
+            except Exception:  # noqa: BLE001 - the border between connections
+                _log.exception("The answer to %s could not be given", response.request)
         if self._connections and self._quotas.is_exceeded(self._endpoint.listener):
             self._close_least_recently_used()
 
@@ -174,7 +177,10 @@ class Processor:
         started_ns = self.now_ns()
         unflushed, self._unflushed = self._unflushed, []
         for connection in unflushed:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:  # noqa: BLE001 - the border between connections
+                _log.exception("Connection %s failed", connection.context.connection_id)
         self.busy.count += self.now_ns() - started_ns
 
     def forget(self, connection: Connection) -> None:

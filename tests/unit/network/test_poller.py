@@ -182,6 +182,25 @@ def test_a_callback_that_fails_does_not_end_the_others(
     assert "of a test" in caplog.text
 
 
+def test_the_end_comes_even_if_the_process_is_to_end(
+    loop: Loop, poller: Poller, pairs: list[tuple[socket, socket]]
+) -> None:
+    seen: list[str] = []
+
+    def interrupt() -> None:
+        poller.at_end(lambda: seen.append("end"))
+        raise KeyboardInterrupt
+
+    ours, theirs = pairs[0]
+    poller.add_reader(ours.fileno(), interrupt)
+    theirs.send(b"x")
+    with pytest.raises(KeyboardInterrupt):
+        loop.wake()
+    assert seen == ["end"]
+    assert not poller.is_running
+    assert not poller.has_more
+
+
 def test_closing_ends_it_and_a_later_socket_begins_anew(
     loop: Loop, poller: Poller, pairs: list[tuple[socket, socket]]
 ) -> None:

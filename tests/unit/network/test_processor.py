@@ -1,0 +1,128 @@
+"""The owner of connections: the failure of one is not that of its neighbours."""
+
+import contextlib
+import logging
+import random
+from collections.abc import Iterator
+from functools import partial
+from socket import create_connection, create_server
+
+import pytest
+
+from odradek.metrics import MetricRegistry
+from odradek.network.authentication import ListenerSecurity
+from odradek.network.config import NetworkConfig
+from odradek.network.connection_quotas import ConnectionQuotas
+from odradek.network.memory_pool import MemoryPool
+from odradek.network.poller import Poller
+from odradek.network.processor import Processor
+from odradek.network.request import NoOpResponse, Request, Response
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.headers import RequestHeader, encode_request_header
+from odradek.testing import ManualClock
+from tests.unit.network.network_fakes import Bench, FakeConnection, make_request
+from tests.unit.network.test_poller import Loop
+
+
+class Answered(FakeConnection):
+    """Notes its answers, or fails with them."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        self.fails = fails
+        self.answers: list[Response] = []
+
+    def complete(self, response: Response) -> None:
+        if self.fails:
+            raise RuntimeError("cannot be answered")
+        self.answers.append(response)
+
+
+class Surroundings:
+    """A processor, with a loop and a channel in the hands of the test."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.poller = Poller(self.loop)
+        self.parked: list[Request] = []
+        self.bench = Bench(self.parked.append)
+        clock = ManualClock()
+        config = NetworkConfig(listeners=("PLAINTEXT://127.0.0.1:0",))
+        self.quotas = ConnectionQuotas(clock)
+        self.quotas.add_listener("PLAINTEXT")
+        metrics = MetricRegistry(clock, random.Random(1))
+        self.processor = Processor(
+            0,
+            "processor-0",
+            endpoint=config.endpoints[0],
+            channel=self.bench.channel,
+            security=ListenerSecurity(),
+            quotas=self.quotas,
+            pool=MemoryPool(),
+            loop=self.poller,
+            timer=self.bench.timer,
+            clock=clock,
+            metrics=metrics,
+            request_turn=lambda: None,
+            max_frame_bytes=1 << 20,
+            max_idle_ms=-1,
+            failed_authentication_delay_ms=100,
+        )
+
+
+@pytest.fixture
+def around() -> Iterator[Surroundings]:
+    made = Surroundings()
+    yield made
+    made.processor.shut_down()
+    made.poller.close()
+
+
+def test_an_answer_that_fails_does_not_keep_the_next_ones(
+    around: Surroundings, caplog: pytest.LogCaptureFixture
+) -> None:
+    connections = [Answered(), Answered(fails=True), Answered()]
+    for connection in connections:
+        around.processor.enqueue_response(NoOpResponse(make_request(connection)))
+    with caplog.at_level(logging.ERROR):
+        around.processor.run_turn()
+
+    assert [len(connection.answers) for connection in connections] == [1, 0, 1]
+    assert around.processor.response_queue_size == 0
+    assert len(caplog.records) == 1
+    assert "could not be given" in caplog.text
+
+
+def test_a_parked_request_that_cannot_be_let_go_does_not_keep_others(
+    around: Surroundings, caplog: pytest.LogCaptureFixture
+) -> None:
+    let_go: list[int] = []
+
+    def fail(number: int) -> None:
+        let_go.append(number)
+        raise RuntimeError("of a test")
+
+    payload = encode_request_header(RequestHeader(ApiKey.HEARTBEAT, 0, 1, "test"))
+    with contextlib.ExitStack() as cleanup:
+        server = cleanup.enter_context(create_server(("127.0.0.1", 0)))
+        peers = []
+        for number in range(2):
+            peers.append(cleanup.enter_context(create_connection(server.getsockname())))
+            ours, _ = server.accept()
+            ours.setblocking(False)
+            around.quotas.increment("PLAINTEXT", "127.0.0.1")
+            assert around.processor.try_accept(ours, "127.0.0.1")
+            around.processor.run_turn()
+            peers[number].sendall(len(payload).to_bytes(4, "big") + payload)
+            while len(around.parked) == number:
+                around.loop.wake()
+            around.parked[number].on_abandoned = partial(fail, number)
+        with caplog.at_level(logging.ERROR):
+            around.processor.shut_down()
+
+        assert let_go == [0, 1]
+        assert around.processor.connection_count == 0
+        assert caplog.text.count("could not be let go") == 2
+        for peer in peers:
+            peer.settimeout(60)
+            assert peer.recv(1) == b""
