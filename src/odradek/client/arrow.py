@@ -8,13 +8,14 @@ sizes, any unit of time.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
 except ImportError as error:
     raise ImportError(
-        "columnar reading needs pyarrow: pip install 'odradek[arrow]'", name="pyarrow"
+        "columnar reading and sending needs pyarrow: pip install 'odradek[arrow]'", name="pyarrow"
     ) from error
 
 from odradek.records.batch import Buffer
@@ -143,6 +144,7 @@ def _repeated_number(number: int, count: int) -> Any:
 
 
 # Sending.
+
 
 class ColumnNames(NamedTuple):
     """Which columns of a table hold what; None for what no column holds."""
@@ -321,7 +323,9 @@ def _topics(column: Any, topic: str | None, name: str) -> list[tuple[str, Buffer
     column = _cast(column, pa.string(), name)
     if column.null_count:
         if topic is None:
-            raise ValueError(f"column {name!r} has {column.null_count} nulls, and no topic is given")
+            raise ValueError(
+                f"column {name!r} has {column.null_count} nulls, and no topic is given"
+            )
         column = column.fill_null(topic)
     encoded = column.dictionary_encode()
     found = encoded.dictionary.to_pylist()
@@ -332,7 +336,8 @@ def _topics(column: Any, topic: str | None, name: str) -> list[tuple[str, Buffer
     view = memoryview(numbers)
     starts = [0, *ends]
     return [
-        (one, view[4 * start : 4 * end]) for one, start, end in zip(found, starts, ends, strict=False)
+        (one, view[4 * start : 4 * end])
+        for one, start, end in zip(found, starts, ends, strict=False)
     ]
 
 

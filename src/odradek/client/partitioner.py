@@ -5,33 +5,10 @@ land in the same place from every producer. Without a key the partitions take tu
 """
 
 from itertools import count
-from struct import Struct
-from typing import Final
+
+from odradek.records.rows import murmur2
 
 __all__ = ["RoundRobin", "murmur2", "partition_of_key"]
-
-_SEED: Final = 0x9747B28C
-_MULTIPLIER: Final = 0x5BD1E995
-_MASK: Final = 0xFFFF_FFFF
-_WORD: Final = Struct("<I")
-
-
-def murmur2(data: bytes) -> int:
-    """The 32 bits of Kafka's murmur2, unsigned."""
-    length = len(data)
-    mixed = _SEED ^ length
-    whole = length & ~3
-    for (word,) in _WORD.iter_unpack(memoryview(data)[:whole]):
-        word = word * _MULTIPLIER & _MASK
-        word ^= word >> 24
-        word = word * _MULTIPLIER & _MASK
-        mixed = mixed * _MULTIPLIER & _MASK ^ word
-    if whole < length:
-        mixed ^= int.from_bytes(data[whole:], "little")
-        mixed = mixed * _MULTIPLIER & _MASK
-    mixed ^= mixed >> 13
-    mixed = mixed * _MULTIPLIER & _MASK
-    return mixed ^ mixed >> 15
 
 
 def partition_of_key(key: bytes, partition_count: int) -> int:

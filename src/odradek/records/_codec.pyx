@@ -17,6 +17,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 include "_varint.pxi"
+include "_varint_write.pxi"
 include "_record.pxi"
 
 from odradek.errors import InvalidRecordError
@@ -34,35 +35,6 @@ cdef enum:
 
 
 # Encoding.
-
-cdef inline int varint_size(uint32_t zigzag) noexcept nogil:
-    cdef int size = 1
-    while zigzag >= 0x80:
-        zigzag >>= 7
-        size += 1
-    return size
-
-
-cdef inline int varlong_size(uint64_t zigzag) noexcept nogil:
-    cdef int size = 1
-    while zigzag >= 0x80:
-        zigzag >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t* write_base128(uint8_t* cursor, uint64_t zigzag) noexcept nogil:
-    while zigzag >= 0x80:
-        cursor[0] = <uint8_t>(zigzag | 0x80)
-        cursor += 1
-        zigzag >>= 7
-    cursor[0] = <uint8_t>zigzag
-    return cursor + 1
-
-
-cdef inline uint64_t zigzag64(int64_t value) noexcept nogil:
-    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-
 
 cdef inline uint8_t* write_bytes(uint8_t* cursor, bytes field) noexcept:
     """A length and as many bytes; it has been measured before."""

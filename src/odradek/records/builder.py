@@ -38,6 +38,7 @@ __all__ = [
     "build_empty_batch",
     "encode_record",
     "rebuild_batch",
+    "seal_batch",
 ]
 
 _MIN_INT64: Final = -(1 << 63)
@@ -107,6 +108,44 @@ def build_batch(
     if codec:
         return _assemble(header, compress(codec, memoryview(batch)[HEADER_SIZE:], level))
     return _seal(header, batch)
+
+
+def seal_batch(
+    batch: bytearray,
+    *,
+    codec: Codec = Codec.NONE,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """Writes the header of a producer's batch into the room left in front of its records.
+
+    Args:
+        batch: `HEADER_SIZE` bytes and the records, compressed already if there is a codec.
+    """
+    HEADER.pack_into(
+        batch,
+        0,
+        0,
+        len(batch) - LOG_OVERHEAD,
+        -1,
+        CURRENT_MAGIC,
+        0,
+        int(codec),
+        record_count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    crc = crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
+    batch[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
+    return batch
 
 
 def rebuild_batch(

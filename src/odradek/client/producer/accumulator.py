@@ -20,6 +20,7 @@ from odradek.client.partitioner import partition_of_key
 from odradek.client.producer.batch import Batch, PartitionQueue
 from odradek.client.producer.config import ProducerOptions
 from odradek.client.producer.delivery import Delivery, OutcomeOwner
+from odradek.client.producer.encoded_rows import EncodedRows
 from odradek.client.producer.partitioning import Partitioner, choose_queue
 from odradek.errors import ApiError, ErrorCode, RecordTooLargeError
 from odradek.records.batch import HEADER_SIZE
@@ -78,7 +79,7 @@ class Accumulator:
         self._is_sticky_always = options.ignores_keys and partitioner is None
         self._batch_size = options.batch_size
         # A record above this is refused: it would not fit into a request, or never into the buffer.
-        self._max_record_bytes = min(options.max_request_size, options.buffer_memory)
+        self.max_record_bytes = min(options.max_request_size, options.buffer_memory)
         self._linger_s = options.linger_ms / 1000
         # Topics that may be sent to. Empty after close.
         self.topics: dict[str, TopicQueues] = {}
@@ -96,6 +97,11 @@ class Accumulator:
         self.wake: Callable[[], None] = lambda: None
         self.is_woken = False
         self.looks_at_s = float("inf")
+
+    @property
+    def has_partitioner(self) -> bool:
+        """Whether somebody else chooses partitions."""
+        return self._partitioner is not None
 
     # On the thread of the caller.
 
@@ -174,10 +180,10 @@ class Accumulator:
         if headers:
             checked, header_bytes = _checked_headers(headers)
             size += header_bytes
-        if HEADER_SIZE + size > self._max_record_bytes:
+        if HEADER_SIZE + size > self.max_record_bytes:
             raise RecordTooLargeError(
                 f"a record for topic {known.topic!r} has {HEADER_SIZE + size} bytes; at most "
-                f"{self._max_record_bytes} (max.request.size, buffer.memory) can be sent"
+                f"{self.max_record_bytes} (max.request.size, buffer.memory) can be sent"
             )
         queue: PartitionQueue | None = None
         if partition is not None or self._partitioner is not None:
@@ -202,6 +208,42 @@ class Accumulator:
             ),
         )
         return delivery
+
+    def append_rows(
+        self, topic: str, partition: int, rows: EncodedRows, ticket: list[int] | None = None
+    ) -> Batch | None:
+        """Put a batch that is encoded into the queue of its partition, behind what is there.
+
+        Args:
+            partition: -1: the one whose turn it is.
+
+        Returns:
+            None if the topic is not known, or there is no room.
+
+        Raises:
+            ApiError: INVALID_PARTITIONS, the topic has no such partition any more.
+        """
+        with self._lock:
+            known = self.topics.get(topic)
+            if known is None:
+                return None
+            if partition >= len(known.queues):
+                raise _no_such_partition("a row", partition, known)
+            memory_bytes = min(rows.memory_bytes, self._options.buffer_memory)
+            if not self._take_memory(memory_bytes, ticket):
+                return None
+            if partition >= 0:
+                queue = known.queues[partition]
+            else:
+                queue = self._sticky_queue(known, rows.size)
+            if queue.open is not None:
+                self.close_batch(queue)
+            batch = self._new_batch(known, queue, rows, memory_bytes)
+            batch.record_count = rows.close()
+            queue.taken_bytes += rows.size
+            queue.closed.append(batch)
+            self._ask_to_send()
+            return batch
 
     def take_ticket(self) -> list[int]:
         """Begin to wait for room."""
@@ -266,11 +308,7 @@ class Accumulator:
             partition = self._partitioner(known.topic, key, value, count)
             who = "the partitioner"
         if not isinstance(partition, int) or not 0 <= partition < count:
-            raise ApiError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"{who} chose partition {partition!r}, but topic {known.topic!r} has {count} "
-                "partitions, numbered from 0",
-            )
+            raise _no_such_partition(who, partition, known)
         return known.queues[partition]
 
     # With the lock held.
@@ -285,29 +323,44 @@ class Accumulator:
         if batch is not None and batch.records.size + size <= batch.records.limit:
             return batch
         memory_bytes = min(max(self._batch_size, HEADER_SIZE + size), self._options.buffer_memory)
+        if not self._take_memory(memory_bytes, ticket):
+            return None
+        if batch is not None:
+            self.close_batch(queue)
+        records = Gathering(HEADER_SIZE, max(self._batch_size, HEADER_SIZE + size))
+        batch = queue.open = self._new_batch(known, queue, records, memory_bytes)
+        # A loop that looks before this batch is due finds it by itself.
+        if queue.closed or known.used_s + self._linger_s < self.looks_at_s:
+            self._ask_to_send()
+        return batch
+
+    def _take_memory(self, memory_bytes: int, ticket: list[int] | None) -> bool:
         if ticket is not None:
             ticket[0] = memory_bytes
         is_turn = not self._tickets or self._tickets[0] is ticket
         if self.is_closed or not is_turn or memory_bytes > self.free_bytes:
-            return None
+            return False
         self.free_bytes -= memory_bytes
-        if batch is not None:
-            self.close_batch(queue)
+        return True
+
+    def _new_batch(
+        self,
+        known: TopicQueues,
+        queue: PartitionQueue,
+        records: Gathering | EncodedRows,
+        memory_bytes: int,
+    ) -> Batch:
         now_s = known.used_s = self._monotonic_s()
-        batch = queue.open = Batch(
+        batch = Batch(
             self._owner,
             queue,
             created_s=now_s,
             deadline_s=now_s + self._options.delivery_timeout_ms / 1000,
             memory_bytes=memory_bytes,
-            records=Gathering(HEADER_SIZE, max(self._batch_size, HEADER_SIZE + size)),
+            records=records,
         )
         self.active[queue] = None
         self.incomplete[batch] = None
-        # A loop that looks before this batch is due finds it by itself.
-        if not self.is_woken and (queue.closed or now_s + self._linger_s < self.looks_at_s):
-            self.is_woken = True
-            self.wake()
         return batch
 
     def _sticky_queue(self, known: TopicQueues, size: int) -> PartitionQueue:
@@ -363,6 +416,14 @@ class Accumulator:
         self._room.notify_all()
         while self._async_waiters:
             self._async_waiters.popleft()()
+
+
+def _no_such_partition(who: str, partition: object, known: TopicQueues) -> ApiError:
+    return ApiError(
+        ErrorCode.INVALID_PARTITIONS,
+        f"{who} chose partition {partition!r}, but topic {known.topic!r} has "
+        f"{len(known.queues)} partitions, numbered from 0",
+    )
 
 
 def _as_bytes(what: str, given: object) -> bytes:

@@ -21,6 +21,7 @@ from typing import Final
 from crc32c import crc32c
 
 from odradek.client.producer.delivery import Outcome, OutcomeOwner
+from odradek.client.producer.encoded_rows import EncodedRows
 from odradek.model import NO_LEADER
 from odradek.records.batch import (
     ATTRIBUTES_POSITION,
@@ -70,7 +71,7 @@ class Batch(Outcome):
         created_s: float,
         deadline_s: float,
         memory_bytes: int,
-        records: Gathering,
+        records: Gathering | EncodedRows,
     ) -> None:
         super().__init__(owner, queue.topic, queue.partition)
         self.queue = queue
@@ -91,8 +92,12 @@ class Batch(Outcome):
     def encode(self, codec: Codec, level: int | None) -> bytearray:
         """Its bytes, made once."""
         if self.encoded is None:
+            records = self.records
+            if isinstance(records, EncodedRows):
+                self.encoded = records.seal(self.producer_id, self.producer_epoch, self.sequence)
+                return self.encoded
             self.encoded = build_batch(
-                self.records.records,
+                records.records,
                 codec=codec,
                 level=level,
                 producer_id=self.producer_id,

@@ -2,7 +2,8 @@
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from odradek.client.blocking import Blocking, blocking
 from odradek.client.errors import ClosedError
@@ -10,10 +11,13 @@ from odradek.client.producer import producer as awaited
 from odradek.client.producer.accumulator import Headers
 from odradek.client.producer.delivery import Delivery
 from odradek.client.producer.partitioning import Partitioner
+from odradek.client.producer.rows_delivery import RowsDelivery
 from odradek.client.retry import Deadline
 from odradek.clock import SystemClock
 
 __all__ = ["Producer"]
+
+T = TypeVar("T")
 
 
 class Producer(Blocking[awaited.Producer]):
@@ -102,39 +106,58 @@ class Producer(Blocking[awaited.Producer]):
             )
         delivery = self._append(topic, value, key, headers, partition, timestamp)
         if delivery is None:
-            return self._send_late(topic, value, key, headers, partition, timestamp)
+            return self._put(
+                topic, partial(self._append, topic, value, key, headers, partition, timestamp)
+            )
         return delivery
 
-    def _send_late(
+    def send_arrow(
         self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Headers,
-        partition: int | None,
-        timestamp: int | None,
-    ) -> Delivery:
-        """Wait for the topic and for room."""
+        topic: str | None,
+        batch: Any,
+        *,
+        value: str = "value",
+        key: str | None = "key",
+        headers: str | None = "headers",
+        partition: str | None = "partition",
+        timestamp: str | None = "timestamp",
+        topic_column: str | None = None,
+    ) -> RowsDelivery:
+        """See `odradek.aio.Producer.send_arrow`."""
+        self._check_usable()
+        core = self._core
+        lot = core.lot_of(batch, topic, value, key, headers, partition, timestamp, topic_column)
+        for name in lot.topics:
+            if name not in core.accumulator.topics:
+                self._call(core.know_topic(name))
+        shares = [self._put(name, attempt) for name, attempt in lot.placements()]
+        return core.delivery_of(shares)
+
+    def _put(self, topic: str, attempt: Callable[[list[int] | None], T | None]) -> T:
+        """Put something into the buffer as soon as the topic is known and there is room."""
+        placed = attempt(None)
+        if placed is not None:
+            return placed
         self._check_usable()
         core = self._core
         deadline = Deadline(SystemClock(), core.max_block_ms)
         accumulator = core.accumulator
         if topic not in accumulator.topics:
             self._call(core.know_topic(topic))
-            delivery = accumulator.append(topic, value, key, headers, partition, timestamp)
-            if delivery is not None:
-                return delivery
+            placed = attempt(None)
+            if placed is not None:
+                return placed
         ticket = accumulator.take_ticket()
         try:
             while True:
-                delivery = accumulator.append(
-                    topic, value, key, headers, partition, timestamp, ticket
-                )
-                if delivery is not None:
-                    return delivery
+                placed = attempt(ticket)
+                if placed is not None:
+                    return placed
                 if accumulator.is_closed:
                     raise ClosedError(self._what)
                 self._refuse_own_thread()
+                if topic not in accumulator.topics:  # Nobody had used it for long.
+                    self._call(core.know_topic(topic))
                 if not accumulator.wait_for_room(ticket, deadline.left_ms() / 1000):
                     raise core.no_room()
         finally:

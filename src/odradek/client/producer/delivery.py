@@ -9,7 +9,7 @@ in the half that has it, however often that is split again.
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 from odradek.client.errors import CallTimeoutError
@@ -118,6 +118,18 @@ class Outcome:
             return first.find(index)
         return second.find(index - self._first_count)
 
+    def halves_of(self, first: int, count: int) -> "Iterator[tuple[Outcome, int, int]]":
+        """The outcomes that have some of the records, with the places of these in each."""
+        if self._halves is None:
+            yield self, first, count
+            return
+        left, right = self._halves
+        in_left = max(0, min(count, self._first_count - first))
+        if in_left:
+            yield from left.halves_of(first, in_left)
+        if count > in_left:
+            yield from right.halves_of(first + in_left - self._first_count, count - in_left)
+
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back on the loop's thread; at once if it is done."""
         with self.owner.lock:
@@ -147,9 +159,24 @@ class Outcome:
                 self._event = threading.Event()
             event = self._event
         if not event.wait(timeout):
-            raise CallTimeoutError(
-                f"no outcome of a record for {self.topic}-{self.partition} within {timeout} s"
-            )
+            raise CallTimeoutError(f"no outcome of {self.what} within {timeout} s")
+
+    def awaited(self) -> Generator[Any, None, None]:
+        """Wait on any loop until it is done."""
+        if self.is_done:
+            return
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        if loop is self.owner.loop:
+            self.when_done(lambda: _set_done(done))
+        else:
+            self.when_done(lambda: loop.call_soon_threadsafe(_set_done, done))
+        yield from done
+
+    @property
+    def what(self) -> str:
+        """Whose outcome it is, for messages."""
+        return f"a record for {self.topic}-{self.partition}"
 
 
 class Delivery(tuple[Outcome, int, int, int, int]):
@@ -196,15 +223,7 @@ class Delivery(tuple[Outcome, int, int, int, int]):
         self[0].when_done(lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        outcome = self[0]
-        if not outcome.is_done:
-            loop = asyncio.get_running_loop()
-            done = loop.create_future()
-            if loop is outcome.owner.loop:
-                outcome.when_done(lambda: _set_done(done))
-            else:
-                outcome.when_done(lambda: loop.call_soon_threadsafe(_set_done, done))
-            yield from done
+        yield from self[0].awaited()
         return self._metadata()
 
     def __repr__(self) -> str:

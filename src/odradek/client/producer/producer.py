@@ -7,9 +7,10 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 from odradek.client.client import Client
 from odradek.client.cluster import TopicView
@@ -21,12 +22,16 @@ from odradek.client.producer.config import ACKS_NONE, read_producer_settings
 from odradek.client.producer.delivery import Delivery, OutcomeOwner, RecordMetadata
 from odradek.client.producer.metrics import ProducerMetrics
 from odradek.client.producer.partitioning import Partitioner
+from odradek.client.producer.rows_delivery import RowsDelivery, Share
 from odradek.client.producer.sender import Sender
 from odradek.client.retry import Deadline
 from odradek.clock import Clock, SystemClock
 from odradek.errors import OdradekError
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from odradek.client.producer.lot import Lot
 
 __all__ = ["FailedRecords", "Interceptor", "Producer", "ProducerRecord", "Serializer"]
 
@@ -36,6 +41,7 @@ _log = logging.getLogger(__name__)
 _OTHER_REQUESTS: Final = 1
 
 Serializer = Callable[[Any], bytes | None]
+T = TypeVar("T")
 
 
 class ProducerRecord(NamedTuple):
@@ -243,7 +249,9 @@ class Producer:
         """
         prepared = self.prepare(topic, value, key, headers or (), partition, timestamp)
         delivery = self.accumulator.append(*prepared)
-        return delivery if delivery is not None else await self._send_late(prepared)
+        if delivery is None:
+            delivery = await self._put(prepared[0], partial(self.accumulator.append, *prepared))
+        return delivery
 
     def prepare(
         self,
@@ -256,43 +264,122 @@ class Producer:
     ) -> tuple[str, Any, Any, Headers, int | None, int | None]:
         """What `Accumulator.append` takes: after interceptors and serializers."""
         if self._interceptors:
-            record = ProducerRecord(topic, value, key, headers, partition, timestamp)
-            for interceptor in self._interceptors:
-                try:
-                    record = interceptor.on_send(record)
-                except Exception:  # noqa: BLE001 - whatever it raises is its own
-                    _log.exception("an interceptor failed on a record for %r", topic)
-            topic, value, key, headers, partition, timestamp = record
+            topic, value, key, headers, partition, timestamp = self._intercept(
+                topic, value, key, headers, partition, timestamp
+            )
         if self._key_serializer is not None:
             key = self._key_serializer(key)
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         return topic, value, key, headers, partition, timestamp
 
+    def _intercept(self, *fields: Any) -> ProducerRecord:
+        record = ProducerRecord(*fields)
+        for interceptor in self._interceptors:
+            try:
+                record = interceptor.on_send(record)
+            except Exception:  # noqa: BLE001 - whatever it raises is its own
+                _log.exception("an interceptor failed on a record for %r", record.topic)
+        return record
+
     @property
     def is_plain(self) -> bool:
         """Whether `prepare` changes nothing."""
         return not (self._interceptors or self._key_serializer or self._value_serializer)
 
-    async def _send_late(
-        self, prepared: tuple[str, Any, Any, Headers, int | None, int | None]
-    ) -> Delivery:
-        """Wait for the topic and for room."""
+    async def send_arrow(
+        self,
+        topic: str | None,
+        batch: Any,
+        *,
+        value: str = "value",
+        key: str | None = "key",
+        headers: str | None = "headers",
+        partition: str | None = "partition",
+        timestamp: str | None = "timestamp",
+        topic_column: str | None = None,
+    ) -> RowsDelivery:
+        """Put the rows of an Arrow table into the buffer, in batches of their own.
+
+        Rows are grouped by partition and keep their order there; no Python object is made per row.
+        Serializers are not asked. Nothing is sent unless every row can be. Waits for topics and,
+        as often as it has to, for room, each time up to `max.block.ms`: rows that found theirs
+        before are sent even if others do not.
+
+        Args:
+            topic: Where rows go that do not say themselves; None if all do.
+            batch: A `pyarrow.RecordBatch` or `pyarrow.Table`.
+            value: The column of values: binary, or string. Null is a record without a value.
+            key: The column of keys, the same. Missing or null: no key.
+            headers: The column of headers, list<struct<key: string, value: binary>>.
+            partition: The column of partitions, int32. Missing or null: chosen by the key, or by
+                the producer.
+            timestamp: The column of timestamps, or int64 in milliseconds. Missing or null: now.
+            topic_column: The column of topics, string. Not looked for unless it is named.
+
+        Returns:
+            One handle for all rows, which can be awaited for the `RowsMetadata`.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            TypeError: it is no table, or a column has another type.
+            ValueError: a column that was named is missing, or a row says something impossible.
+            RecordTooLargeError: a row can never be sent.
+            BufferExhaustedError: the cluster takes too little, the buffer stayed full.
+            ApiError: a topic or a partition is not there.
+            ClosedError: the producer is closed.
+        """
+        self._running()
+        lot = self.lot_of(batch, topic, value, key, headers, partition, timestamp, topic_column)
+        for name in lot.topics:
+            if name not in self.accumulator.topics:
+                await self.know_topic(name)
+        shares = []
+        for name, attempt in lot.placements():
+            shares.append(await self._put(name, attempt))
+            await asyncio.sleep(0)  # A table may be long: others have their turn, too.
+        return self.delivery_of(shares)
+
+    def delivery_of(self, shares: Sequence[Share]) -> RowsDelivery:
+        """The handle of rows that are in the buffer."""
+        return RowsDelivery(self._owner, shares)
+
+    def lot_of(self, table: Any, topic: str | None, *columns: str | None) -> "Lot":
+        """A table that is to be sent, its columns checked."""
+        # Only here, because pyarrow need not be there.
+        from odradek.client.producer.lot import Lot
+
+        return Lot(
+            table,
+            topic,
+            columns,
+            self.accumulator,
+            self._options,
+            now_ms=self._clock.now_ms(),
+            intercept=self._intercept if self._interceptors else None,
+        )
+
+    async def _put(self, topic: str, attempt: Callable[[list[int] | None], T | None]) -> T:
+        """Put something into the buffer as soon as the topic is known and there is room."""
+        placed = attempt(None)
+        if placed is not None:
+            return placed
         deadline = self._client.deadline(self._options.max_block_ms)
-        topic = prepared[0]
         accumulator = self.accumulator
         if topic not in accumulator.topics:
             await self.know_topic(topic, deadline)
-            delivery = accumulator.append(*prepared)
-            if delivery is not None:
-                return delivery
+            placed = attempt(None)
+            if placed is not None:
+                return placed
         ticket = accumulator.take_ticket()
         try:
             while True:
-                delivery = accumulator.append(*prepared, ticket)
-                if delivery is not None:
-                    return delivery
+                placed = attempt(ticket)
+                if placed is not None:
+                    return placed
                 self._running()
+                if topic not in accumulator.topics:  # Nobody had used it for long.
+                    await self.know_topic(topic, deadline)
                 await self._room(ticket, deadline)
         finally:
             accumulator.drop_ticket(ticket)

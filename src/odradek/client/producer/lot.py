@@ -1,0 +1,207 @@
+"""The rows of a table on their way into batches: `send_arrow`, but for the waiting.
+
+1. Everything is checked before the first row goes anywhere: types, sizes, partitions.
+2. Rows are grouped by partition, in their order. A row goes where its partition column says, or its
+   key, or, without either, where the producer's records without a key go: a batch here, the next
+   one there.
+3. Batches are encoded one by one, when the one before has found room in the buffer, partition by
+   partition in turn: a request takes one batch of each.
+
+Interceptors and partitioners of the user's own see single records. For them a table is taken apart,
+which costs what sending the records one by one does.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from odradek.client.arrow import ColumnNames, Piece, pieces_of
+from odradek.client.errors import ClosedError
+from odradek.client.producer.accumulator import Accumulator, Headers
+from odradek.client.producer.config import ProducerOptions
+from odradek.client.producer.encoded_rows import EncodedRows, encode_rows
+from odradek.client.producer.rows_delivery import Share
+from odradek.errors import RecordTooLargeError
+from odradek.records.batch import HEADER_SIZE, Buffer
+from odradek.records.rows import Rows, group_rows
+
+__all__ = ["Lot"]
+
+_NO_PARTITION: Final = -1
+_MAX_INT32: Final = 2**31 - 1
+# Rows that are taken apart at once.
+_RECORDS_AT_ONCE: Final = 1_000
+
+# Topic, value, key, headers, partition, timestamp: what `Accumulator.append` takes.
+Fields: TypeAlias = tuple[str, Any, Any, Headers, int | None, int | None]
+# Puts a batch or a record into the buffer, given a ticket if it has waited; None: not yet.
+Attempt: TypeAlias = Callable[[list[int] | None], Share | None]
+
+
+class _Group(NamedTuple):
+    """Rows of one partition."""
+
+    topic: str
+    partition: int
+    rows: Rows
+    numbers: memoryview
+    first: int  # A place in `numbers`.
+    end: int
+
+
+class Lot:
+    """A table that is to be sent.
+
+    Args:
+        table: A `pyarrow.RecordBatch` or `pyarrow.Table`.
+        topic: For rows that do not name one.
+        columns: The names of its columns, in the order of `ColumnNames`.
+        now_ms: For rows without a timestamp.
+        intercept: Sees every record, and may give another for it.
+
+    Raises:
+        TypeError, ValueError: it cannot be sent, see `client.arrow.pieces_of`.
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        topic: str | None,
+        columns: tuple[Any, ...],
+        accumulator: Accumulator,
+        options: ProducerOptions,
+        *,
+        now_ms: int,
+        intercept: Callable[..., Fields] | None,
+    ) -> None:
+        self._accumulator = accumulator
+        self._options = options
+        self._intercept = intercept
+        self._pieces: list[Piece] = pieces_of(table, topic, ColumnNames(*columns), now_ms)
+
+    @property
+    def topics(self) -> list[str]:
+        """Every topic that has rows, once. They have to be known before `placements`."""
+        return list(dict.fromkeys(name for piece in self._pieces for name, _ in piece.topics))
+
+    def placements(self) -> Iterator[tuple[str, Attempt]]:
+        """What is to be put into the buffer, in this order, and for which topic.
+
+        Raises:
+            RecordTooLargeError: a row can never be sent.
+            ValueError: a row is malformed, or has a header without a key.
+            ApiError: INVALID_PARTITIONS, a row is for one that is not there.
+            ClosedError: the producer is closed.
+        """
+        self._check_sizes()
+        if self._intercept is not None or self._accumulator.has_partitioner:
+            for fields in self._records():
+                if self._intercept is not None:
+                    fields = self._intercept(*fields)
+                yield fields[0], partial(self._place_record, fields)
+            return
+        for groups in [self._groups_of(piece) for piece in self._pieces]:
+            for group, rows in self._batches(groups):
+                yield group.topic, partial(self._place_rows, group, rows)
+
+    def _place_record(self, fields: Fields, ticket: list[int] | None) -> Share | None:
+        delivery = self._accumulator.append(*fields, ticket)
+        return None if delivery is None else Share(delivery[0], delivery[1], 1)
+
+    def _place_rows(
+        self, group: "_Group", rows: EncodedRows, ticket: list[int] | None
+    ) -> Share | None:
+        batch = self._accumulator.append_rows(group.topic, group.partition, rows, ticket)
+        return None if batch is None else Share(batch, 0, rows.record_count)
+
+    def _check_sizes(self) -> None:
+        max_bytes = self._accumulator.max_record_bytes
+        for piece in self._pieces:
+            row, size = piece.rows.largest()
+            if HEADER_SIZE + size > max_bytes:
+                raise RecordTooLargeError(
+                    f"row {row} has {HEADER_SIZE + size} bytes as a record; at most {max_bytes} "
+                    "(max.request.size, buffer.memory) can be sent"
+                )
+
+    def _groups_of(self, piece: Piece) -> "list[_Group]":
+        groups: list[_Group] = []
+        for topic, numbers in piece.topics:
+            known = self._accumulator.topics.get(topic)
+            if known is None:
+                raise ClosedError("producer")
+            count = len(known.queues)
+            groups += _groups(piece, topic, numbers, count, ignores_keys=self._options.ignores_keys)
+        return groups
+
+    def _batches(self, groups: "list[_Group]") -> "Iterator[tuple[_Group, EncodedRows]]":
+        options = self._options
+        waiting = deque(groups)
+        while waiting:
+            group = waiting.popleft()
+            encoded = encode_rows(
+                group.rows,
+                group.numbers,
+                group.first,
+                group.end,
+                max_bytes=options.batch_size,
+                codec=options.codec,
+                level=options.level,
+            )
+            yield group, encoded
+            first = group.first + encoded.record_count
+            if first < group.end:
+                waiting.append(group._replace(first=first))
+
+    def _records(self) -> Iterator[Fields]:
+        for piece in self._pieces:
+            for topic, numbers in piece.topics:
+                yield from _records(piece, topic, numbers)
+
+
+def _groups(
+    piece: Piece, topic: str, numbers: Buffer | None, partition_count: int, *, ignores_keys: bool
+) -> Iterator[_Group]:
+    partitions = piece.rows.choose_partitions(
+        partition_count,
+        numbers=numbers,
+        partitions=piece.partitions,
+        ignores_keys=ignores_keys,
+    )
+    ordered, ends = group_rows(partitions, partition_count + 1, numbers)
+    view = memoryview(ordered)
+    first = 0
+    for number, end in enumerate(ends):
+        if end > first:
+            partition = number if number < partition_count else _NO_PARTITION
+            yield _Group(topic, partition, piece.rows, view, first, end)
+        first = end
+
+
+def _records(piece: Piece, topic: str, numbers: Buffer | None) -> Iterator[Fields]:
+    count = piece.rows.count if numbers is None else len(numbers) // 4
+    view = None if numbers is None else memoryview(numbers)
+    partitions = None
+    if piece.partitions is not None:
+        # As many as a number can tell: what is there for real is checked when a record is sent.
+        chosen = piece.rows.choose_partitions(
+            _MAX_INT32, numbers=numbers, partitions=piece.partitions, ignores_keys=True
+        )
+        partitions = memoryview(chosen).cast("i")
+    for first in range(0, count, _RECORDS_AT_ONCE):
+        end = min(first + _RECORDS_AT_ONCE, count)
+        place = first
+        while place < end:
+            some = encode_rows(piece.rows, view, place, end, max_bytes=_MAX_INT32)
+            for timestamp, key, value, headers in some.records:
+                partition = _NO_PARTITION if partitions is None else partitions[place]
+                yield (
+                    topic,
+                    value,
+                    key,
+                    headers,
+                    None if partition == _NO_PARTITION else partition,
+                    timestamp,
+                )
+                place += 1
