@@ -26,7 +26,7 @@ import pyarrow.fs as fs
 
 from odradek import __version__
 from odradek.clock import Clock, SystemClock
-from odradek.errors import OdradekError
+from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
 
 __all__ = ["BEAT_SECONDS", "CheckpointFolder", "CheckpointHeldError", "Lock", "Notes"]
 
@@ -35,7 +35,7 @@ _VOID_AFTER_MS = 60_000
 _FILE = "odradek.json"
 
 
-class CheckpointHeldError(OdradekError):
+class CheckpointHeldError(RefusedError):
     """Another run uses the checkpoint."""
 
 
@@ -97,7 +97,7 @@ class CheckpointFolder:
             lock = fields.pop("lock", None)
             return Notes(**fields, lock=Lock(**lock) if lock else None)
         except (ValueError, TypeError, AttributeError) as error:
-            raise OdradekError(
+            raise PipelineError(
                 f"{self.path}/{_FILE} is not what a run of a pipeline writes ({error}): restore it,"
                 " or start anew with `odradek pipeline reset`"
             ) from error

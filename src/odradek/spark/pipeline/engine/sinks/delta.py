@@ -28,7 +28,7 @@ from pyspark.sql import functions
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from odradek.clock import SystemClock
-from odradek.errors import OdradekError
+from odradek.spark.pipeline.engine.problems import PipelineError
 from odradek.spark.pipeline.graph.model import DeltaTarget
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _STAGES = "_odradek_stage"  # Delta ignores folders that begin with an underscor
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
-class TableMismatchError(OdradekError):
+class TableMismatchError(PipelineError):
     """The table is there and has other columns, or other partitions, than the rows."""
 
 
@@ -265,7 +265,19 @@ def _safe(text: str | None) -> str:
 
 
 def _columns(frame: "DataFrame") -> pa.Schema:
-    return to_arrow_schema(frame.schema, timezone="UTC")
+    """The columns, each of which may be null: a query that is changed later may have nulls."""
+    fields = to_arrow_schema(frame.schema, timezone="UTC")
+    return pa.schema([pa.field(field.name, _nullable(field.type)) for field in fields])
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _nullable(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _nullable(kind.item_type))
+    return kind
 
 
 def _plain(kind: pa.DataType) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from psycopg import sql
 from pyspark.sql import functions, types
 
-from odradek.errors import OdradekError
+from odradek.spark.pipeline.engine.problems import PipelineError
 from odradek.spark.pipeline.graph.model import JdbcTarget
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _TYPES: dict[type[types.DataType], LiteralString] = {
 }
 
 
-class JdbcTableError(OdradekError):
+class JdbcTableError(PipelineError):
     """The table cannot take the rows."""
 
 
