@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from odradek.records.batch import Buffer
 
 def hash_key(key: Buffer, secret: bytes) -> bytes: ...
@@ -21,3 +23,12 @@ class KeyTable:
         latest_offset: int,
         drop_tombstones: bool,
     ) -> tuple[int, bytes | None, int, bool, int]: ...
+    def put_run(self, data: Buffer, position: int, first_offset: int) -> tuple[int, int]: ...
+    def filter_run(
+        self,
+        data: Buffer,
+        position: int,
+        latest_offset: int,
+        now_ms: int,
+        spared: Sequence[int],
+    ) -> tuple[int, bytes, list[tuple[int, int, int]], int, int, int]: ...

@@ -7,13 +7,14 @@ computed by a multiplication whose result is below the number of slots for any h
 through at most all of them, and one slot is always free. Reads of records are checked by
 `_record.pxi`; what is written is counted beforehand, at its largest.
 
-Regions from a few kilobytes on are worked on without the GIL: one thread at a time may use a table.
+Regions from a few kilobytes on, and runs of batches, are worked on without the GIL: one thread at a
+time may use a table.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
 
 from odradek.errors import InvalidRecordError
@@ -21,8 +22,25 @@ from odradek.records.malformed import malformed_record, malformed_region
 
 include "_varint.pxi"
 include "_record.pxi"
+include "_crc32c.pxi"
 
 cdef enum:
+    # Places of a batch's fields, from the table in batch.py.
+    LENGTH = 8
+    MAGIC = 16
+    CRC = 17
+    ATTRIBUTES = 21
+    LAST_OFFSET_DELTA = 23
+    BASE_TIMESTAMP = 27
+    MAX_TIMESTAMP = 35
+    RECORD_COUNT = 57
+    HEADER_SIZE = 61
+    LOG_OVERHEAD = 12
+    CURRENT_MAGIC = 2
+    # Compressed, transactional, control.
+    NOT_PLAIN_MASK = 0x37
+    LOG_APPEND_TIME_MASK = 0x08
+    DELETE_HORIZON_MASK = 0x40
     # Bytes from which work takes longer than handing over the GIL is worth.
     NOGIL_SIZE = 4096
     # What a record may grow by: nine bytes of its time, four of its length.
@@ -40,6 +58,72 @@ cdef struct Kept:
     Py_ssize_t unkeyed
     int64_t max_timestamp
     bint has_tombstone
+
+cdef struct RunBatch:
+    int64_t last_offset
+    int64_t max_timestamp
+    Py_ssize_t size
+
+cdef struct Run:
+    Py_ssize_t position  # Behind the last batch that was taken.
+    Py_ssize_t size  # Of what is kept.
+    Py_ssize_t batch_count
+    int64_t records_read
+    int64_t records_kept
+    int64_t unkeyed
+
+
+cdef inline uint32_t read_uint32(const uint8_t* at) noexcept nogil:
+    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+
+cdef inline int64_t read_int64(const uint8_t* at) noexcept nogil:
+    return <int64_t>(<uint64_t>read_uint32(at) << 32 | read_uint32(at + 4))
+
+
+cdef inline void write_uint32(uint8_t* at, uint32_t value) noexcept nogil:
+    at[0] = <uint8_t>(value >> 24)
+    at[1] = <uint8_t>(value >> 16)
+    at[2] = <uint8_t>(value >> 8)
+    at[3] = <uint8_t>value
+
+
+cdef inline Py_ssize_t plain_batch_size(const uint8_t* batch, Py_ssize_t available) noexcept nogil:
+    """The size of a plain batch by its header; 0 if it is not one, or not whole."""
+    cdef int64_t size
+    if available < HEADER_SIZE or batch[MAGIC] != CURRENT_MAGIC:
+        return 0
+    size = <int64_t><int32_t>read_uint32(batch + LENGTH) + LOG_OVERHEAD
+    if (
+        size < HEADER_SIZE
+        or size > available
+        # Sums of offsets stay far from the largest int64, and negative ones are nobody's.
+        or <uint64_t>read_int64(batch) >> 62
+        or batch[ATTRIBUTES + 1] & NOT_PLAIN_MASK
+        or <int32_t>read_uint32(batch + LAST_OFFSET_DELTA) < 0
+        or <int32_t>read_uint32(batch + RECORD_COUNT) < 0
+    ):
+        return 0
+    return size
+
+
+cdef inline bint has_valid_crc(const uint8_t* batch, Py_ssize_t size) noexcept nogil:
+    return compute_crc32c(batch + ATTRIBUTES, size - ATTRIBUTES) == read_uint32(batch + CRC)
+
+
+cdef inline bint holds(const int64_t* numbers, Py_ssize_t count, int64_t wanted) noexcept nogil:
+    """Whether ascending numbers hold another."""
+    cdef Py_ssize_t low = 0
+    cdef Py_ssize_t middle
+    while low < count:
+        middle = (low + count) >> 1
+        if numbers[middle] < wanted:
+            low = middle + 1
+        elif numbers[middle] > wanted:
+            count = middle
+        else:
+            return True
+    return False
 
 
 cdef inline uint64_t rotate(uint64_t word, int bits) noexcept nogil:
@@ -144,6 +228,10 @@ cdef class KeyTable:
     cdef uint64_t most
     cdef uint64_t k0
     cdef uint64_t k1
+    # What a run keeps, and what there is to say of each batch of it.
+    cdef uint8_t* kept_bytes
+    cdef RunBatch* kept_batches
+    cdef Py_ssize_t run_room
 
     def __cinit__(self, Py_ssize_t slot_count, double load_factor, secret):
         cdef const uint8_t[::1] words = secret
@@ -159,12 +247,17 @@ cdef class KeyTable:
         # At least one key fits, and at least one slot stays free: it is what ends a search.
         self.most = min(max(<uint64_t>(slot_count * load_factor), 1), <uint64_t>slot_count - 1)
         self.used = 0
+        self.kept_bytes = NULL
+        self.kept_batches = NULL
+        self.run_room = 0
         self.slots = <Slot*>calloc(slot_count, sizeof(Slot))
         if self.slots == NULL:
             raise MemoryError(f"no room for {slot_count} slots of {sizeof(Slot)} bytes")
 
     def __dealloc__(self):
         free(self.slots)
+        free(self.kept_bytes)
+        free(self.kept_batches)
 
     def __len__(self):
         return self.used
@@ -364,6 +457,176 @@ cdef class KeyTable:
         finally:
             free(output)
             PyBuffer_Release(&view)
+
+    # Runs of plain batches
+
+    cdef Py_ssize_t put_batches(
+        self, const uint8_t* data, Py_ssize_t position, Py_ssize_t end, int64_t first_offset,
+        int64_t* last_offset,
+    ) noexcept nogil:
+        cdef const uint8_t* batch
+        cdef const uint8_t* cursor
+        cdef Py_ssize_t size, walked
+        cdef int64_t base_offset, batch_last_offset
+        while True:
+            batch = data + position
+            size = plain_batch_size(batch, end - position)
+            if size == 0 or not has_valid_crc(batch, size):
+                return position
+            base_offset = read_int64(batch)
+            batch_last_offset = base_offset + <int32_t>read_uint32(batch + LAST_OFFSET_DELTA)
+            if batch_last_offset >= first_offset:
+                cursor = batch + HEADER_SIZE
+                if self.put_region(
+                    &cursor, batch + size, <int32_t>read_uint32(batch + RECORD_COUNT),
+                    base_offset, first_offset, &walked,
+                ) <= 0 or cursor != batch + size:
+                    return position
+                last_offset[0] = batch_last_offset
+            position += size
+
+    def put_run(self, data, Py_ssize_t position, int64_t first_offset):
+        """See `PureKeyTable.put_run`."""
+        cdef Py_buffer view
+        cdef int64_t last_offset = -1
+        cdef const uint8_t* start
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= position <= view.len:
+                raise ValueError(f"position {position} is not within {view.len} bytes")
+            start = <const uint8_t*>view.buf
+            if plain_batch_size(start + position, view.len - position) > 0:
+                with nogil:
+                    position = self.put_batches(
+                        start, position, view.len, first_offset, &last_offset
+                    )
+            return position, last_offset
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef void filter_batches(
+        self, const uint8_t* data, Py_ssize_t end, int64_t latest_offset, int64_t now_ms,
+        const int64_t* spared, Py_ssize_t spared_count, Run* run,
+    ) noexcept nogil:
+        cdef const uint8_t* batch
+        cdef const uint8_t* behind
+        cdef uint8_t* output
+        cdef Kept kept
+        cdef Py_ssize_t size, record_count, walked
+        cdef int64_t base_timestamp, last_offset, max_timestamp
+        cdef uint8_t attributes
+        while True:
+            batch = data + run.position
+            size = plain_batch_size(batch, end - run.position)
+            if size == 0 or not has_valid_crc(batch, size):
+                return
+            attributes = batch[ATTRIBUTES + 1]
+            record_count = <int32_t>read_uint32(batch + RECORD_COUNT)
+            base_timestamp = read_int64(batch + BASE_TIMESTAMP)
+            last_offset = read_int64(batch) + <int32_t>read_uint32(batch + LAST_OFFSET_DELTA)
+            # There is room for as much as was read, and what is kept is never more.
+            output = self.kept_bytes + run.size
+            kept.count = kept.size = kept.unkeyed = 0
+            kept.max_timestamp = -1
+            kept.has_tombstone = False
+            walked = 0
+            behind = self.filter_region(
+                batch + HEADER_SIZE, batch + size, record_count, read_int64(batch),
+                base_timestamp, latest_offset,
+                attributes & DELETE_HORIZON_MASK and base_timestamp <= now_ms,
+                output + HEADER_SIZE, &kept, &walked,
+            )
+            if walked < record_count or behind != batch + size:
+                return  # Malformed: whoever looks next will say how.
+            if kept.count == 0:
+                if holds(spared, spared_count, last_offset):
+                    return
+            elif kept.has_tombstone and not attributes & DELETE_HORIZON_MASK:
+                return
+            else:
+                max_timestamp = read_int64(batch + MAX_TIMESTAMP)
+                memcpy(output, batch, HEADER_SIZE)
+                if kept.count < record_count:
+                    size = HEADER_SIZE + kept.size
+                    if not attributes & LOG_APPEND_TIME_MASK:
+                        max_timestamp = kept.max_timestamp
+                    if max_timestamp < -1:
+                        max_timestamp = -1
+                    write_uint32(output + LENGTH, <uint32_t>(size - LOG_OVERHEAD))
+                    write_uint32(output + MAX_TIMESTAMP, <uint32_t>(<uint64_t>max_timestamp >> 32))
+                    write_uint32(output + MAX_TIMESTAMP + 4, <uint32_t>max_timestamp)
+                    write_uint32(output + RECORD_COUNT, <uint32_t>kept.count)
+                    write_uint32(
+                        output + CRC, compute_crc32c(output + ATTRIBUTES, size - ATTRIBUTES)
+                    )
+                self.kept_batches[run.batch_count].last_offset = last_offset
+                self.kept_batches[run.batch_count].max_timestamp = max_timestamp
+                self.kept_batches[run.batch_count].size = size
+                run.batch_count += 1
+                run.size += size
+            run.records_read += record_count
+            run.records_kept += kept.count
+            run.unkeyed += kept.unkeyed
+            run.position = behind - data
+
+    def filter_run(
+        self, data, Py_ssize_t position, int64_t latest_offset, int64_t now_ms, spared,
+    ):
+        """See `PureKeyTable.filter_run`."""
+        cdef Py_buffer view
+        cdef const int64_t[::1] numbers = spared
+        cdef const int64_t* first = &numbers[0] if numbers.shape[0] else NULL
+        cdef Py_ssize_t count = numbers.shape[0]
+        cdef Py_ssize_t room, index
+        cdef const uint8_t* start
+        cdef Run run
+        run.position = position
+        run.size = run.batch_count = 0
+        run.records_read = run.records_kept = run.unkeyed = 0
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= position <= view.len:
+                raise ValueError(f"position {position} is not within {view.len} bytes")
+            start = <const uint8_t*>view.buf
+            if plain_batch_size(start + position, view.len - position) == 0:
+                return position, b"", [], 0, 0, 0
+            room = view.len - position
+            if room > self.run_room:
+                self.make_room(room)
+            with nogil:
+                self.filter_batches(start, view.len, latest_offset, now_ms, first, count, &run)
+            return (
+                run.position,
+                PyBytes_FromStringAndSize(<char*>self.kept_bytes, run.size),
+                [
+                    (
+                        self.kept_batches[index].last_offset,
+                        self.kept_batches[index].max_timestamp,
+                        self.kept_batches[index].size,
+                    )
+                    for index in range(run.batch_count)
+                ],
+                run.records_read,
+                run.records_kept,
+                run.unkeyed,
+            )
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int make_room(self, Py_ssize_t size) except -1:
+        """Room for a run over that many bytes."""
+        cdef void* room
+        self.run_room = 0
+        room = realloc(self.kept_bytes, size)
+        if room == NULL:
+            raise MemoryError(f"no room for {size} bytes of kept batches")
+        self.kept_bytes = <uint8_t*>room
+        room = realloc(self.kept_batches, (size // HEADER_SIZE + 1) * sizeof(RunBatch))
+        if room == NULL:
+            raise MemoryError(f"no room for what there is to say of {size // HEADER_SIZE} batches")
+        self.kept_batches = <RunBatch*>room
+        self.run_room = size
+        return 0
 
 
 cdef const uint8_t* shift_region(

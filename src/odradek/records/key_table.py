@@ -14,15 +14,21 @@ The number of keys is bounded, because the memory is: 24 bytes for each slot, an
 the load factor times the slots. `put` says when the next key does not fit; the pass then ends
 before its batch, and the next one goes on from there.
 
-Both loops run once per record of a log, so they have compiled twins in `_key_table.pyx`, used where
-they were built. The twins have other hashes and the same answers, down to the errors.
+Looking at each batch costs far more than looking at a record, and an offsets topic has batches of a
+record or two. So `put_run` and `filter_run` do the same for all *plain* batches that follow one
+another (`key_runs`); whatever is not plain ends a run and is judged by the caller.
+
+These loops run once per record of a log, so they have compiled twins in `_key_table.pyx`, used
+where they were built. The twins have other hashes and the same answers, down to the errors.
 """
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
 from odradek.errors import InvalidRecordError
-from odradek.records.batch import Buffer
+from odradek.records.batch import HEADER_SIZE, Buffer
+from odradek.records.key_runs import plain_batches, shrink_batch
 from odradek.records.malformed import malformed_record, malformed_region
 from odradek.records.varint import (
     decode_varint,
@@ -38,6 +44,7 @@ __all__ = [
     "SECRET_SIZE",
     "SLOT_SIZE",
     "Filtered",
+    "FilteredRun",
     "KeyTable",
     "PureKeyTable",
     "shift_timestamps",
@@ -51,6 +58,10 @@ MAX_SLOTS: Final = 0x7FFF_FFFF
 # Records kept; their bytes, None if that is all of them; their largest timestamp, -1 if there are
 # none; whether a tombstone is among them; how many were dropped for want of a key.
 Filtered: TypeAlias = tuple[int, bytes | None, int, bool, int]
+
+# Position behind the run; the bytes that stay; last offset, largest timestamp and size of each of
+# their batches; records read, kept, and dropped for want of a key.
+FilteredRun: TypeAlias = tuple[int, bytes, list[tuple[int, int, int]], int, int, int]
 
 # End of a record; timestamp delta; offset delta; key; whether it is a tombstone.
 _Fields: TypeAlias = tuple[int, int, int, bytes | None, bool]
@@ -166,6 +177,79 @@ class PureKeyTable:
         _check_end(data, end, record_count)
         kept = None if len(parts) == record_count else b"".join(parts)
         return len(parts), kept, max_timestamp, has_tombstone, unkeyed
+
+    def put_run(self, data: Buffer, position: int, first_offset: int) -> tuple[int, int]:
+        """`put` for the plain batches from `position` on, as far as they fit.
+
+        Returns:
+            The position behind them, and the last offset of the last one that ends at or above
+            `first_offset`, -1 if none does. Keys of the batch behind may be in.
+
+        Raises:
+            ValueError: `position` does not lie within `data`.
+        """
+        last_offset = -1
+        for header, end in plain_batches(data, position):
+            if header.last_offset >= first_offset:
+                region = memoryview(data)[position + HEADER_SIZE : end]
+                try:
+                    if not self.put(region, header.record_count, header.base_offset, first_offset):
+                        break
+                except InvalidRecordError:
+                    break
+                last_offset = header.last_offset
+            position = end
+        return position, last_offset
+
+    def filter_run(
+        self, data: Buffer, position: int, latest_offset: int, now_ms: int, spared: Sequence[int]
+    ) -> FilteredRun:
+        """`filter` for the plain batches from `position` on; what is left of them as batches.
+
+        A run also ends before a batch that is to get a delete horizon, and before one that may have
+        to stay though none of its records does.
+
+        Args:
+            data: Batches.
+            position: Where the first one begins.
+            latest_offset: As for `filter`.
+            now_ms: A batch whose delete horizon is not later loses its tombstones.
+            spared: Last offsets of the batches that may have to stay, ascending; an array of int64.
+
+        Raises:
+            ValueError: `position` does not lie within `data`.
+        """
+        parts: list[Buffer] = []
+        batches: list[tuple[int, int, int]] = []
+        records_read = records_kept = all_unkeyed = 0
+        for header, end in plain_batches(data, position):
+            batch = memoryview(data)[position:end]
+            horizon = header.delete_horizon_ms
+            try:
+                count, kept, max_timestamp, has_tombstone, unkeyed = self.filter(
+                    batch[HEADER_SIZE:],
+                    header.record_count,
+                    header.base_offset,
+                    header.base_timestamp,
+                    latest_offset,
+                    horizon is not None and horizon <= now_ms,
+                )
+            except InvalidRecordError:
+                break
+            if count == 0 and header.last_offset in spared:
+                break
+            if has_tombstone and horizon is None:
+                break
+            records_read += header.record_count
+            if count:
+                if kept is not None:
+                    header, batch = shrink_batch(header, kept, count, max_timestamp)
+                parts.append(batch)
+                batches.append((header.last_offset, header.max_timestamp, len(batch)))
+            records_kept += count
+            all_unkeyed += unkeyed
+            position = end
+        return position, b"".join(parts), batches, records_read, records_kept, all_unkeyed
 
 
 def shift_timestamps_pure(region: Buffer, record_count: int, shift: int) -> bytes:

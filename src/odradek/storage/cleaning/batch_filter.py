@@ -20,6 +20,7 @@ A batch without records keeps the producer's epoch and sequence, or the end of t
 (KAFKA-5490, KAFKA-17076). Offsets never change; a batch of which everything stays keeps its bytes.
 """
 
+from array import array
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -90,6 +91,7 @@ class BatchFilter:
         "_last_records",
         "_latest_offset",
         "_now_ms",
+        "_spared",
         "_table",
         "invalid_records",
         "records_kept",
@@ -115,6 +117,11 @@ class BatchFilter:
         self._first_uncleanable = first_uncleanable_offset
         self._now_ms = now_ms
         self._config = config
+        # Last offsets of the batches that may stay without records: `_retain_empty` decides.
+        spared = {r.last_data_offset for r in last_records.values()} | {
+            first_uncleanable_offset - 1
+        }
+        self._spared = array("q", sorted(offset for offset in spared if offset is not None))
         self.records_read = 0
         self.records_kept = 0
         self.invalid_records = 0
@@ -134,6 +141,23 @@ class BatchFilter:
         if attributes & TRANSACTIONAL_MASK and self.transactions.is_aborted(header):
             return self._retain_empty(header)
         return self._retain_data(header, batch)
+
+    def retain_run(
+        self, data: Buffer, position: int
+    ) -> tuple[int, bytes, list[tuple[int, int, int]]]:
+        """What is left of the plain batches from `position` on; others are for `retain`.
+
+        Returns:
+            The position behind them, their bytes, and of each that is left its last offset, largest
+            timestamp and size.
+        """
+        end, kept, batches, records_read, records_kept, unkeyed = self._table.filter_run(
+            data, position, self._latest_offset, self._now_ms, self._spared
+        )
+        self.records_read += records_read
+        self.records_kept += records_kept
+        self.invalid_records += unkeyed
+        return end, kept, batches
 
     def _retain_control(self, header: BatchHeader, batch: memoryview) -> Retained | None:
         is_empty = self.transactions.is_marker_of_nothing(header, batch)

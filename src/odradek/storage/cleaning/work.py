@@ -14,7 +14,7 @@ A batch with a bad checksum ends the pass: rewriting it would give it a good one
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from odradek.errors import CorruptRecordError, OdradekError
@@ -24,20 +24,20 @@ from odradek.records.batch import (
     CONTROL_MASK,
     CURRENT_MAGIC,
     HEADER_SIZE,
-    NO_TIMESTAMP,
     TRANSACTIONAL_MASK,
     BatchHeader,
+    Buffer,
 )
 from odradek.records.key_table import MAX_SLOTS, SLOT_SIZE, KeyTable
 from odradek.records.record import read_region
 from odradek.storage.cleaner_config import CleanerConfig
-from odradek.storage.cleaning.batch_filter import BatchFilter, LastRecord, Retained
+from odradek.storage.cleaning.batch_filter import BatchFilter, LastRecord
 from odradek.storage.cleaning.plan import Source, group_sources
 from odradek.storage.cleaning.throttle import Throttle
 from odradek.storage.cleaning.transactions import CleanedTransactions
 from odradek.storage.config import LogConfig
 from odradek.storage.paths import CLEANED_SUFFIX
-from odradek.storage.scan import Scan
+from odradek.storage.scan import Scan, Skim
 from odradek.storage.segment import LogSegment
 from odradek.storage.transaction_index import AbortedTransaction
 
@@ -176,10 +176,16 @@ class CleaningPass:
         """Last offset of the last batch whose keys all fit, and whether that was the last batch."""
         first_dirty = self.plan.first_dirty_offset
         latest_offset = -1
-        for header, batch in self._batches(source):
-            self._owed_bytes += len(batch)
-            if self._owed_bytes >= _STRIDE_BYTES:
-                self._pace()
+
+        def skim(chunk: memoryview, position: int, _chunk_start: int) -> int:
+            nonlocal latest_offset
+            end, last_offset = table.put_run(chunk, position, first_dirty)
+            latest_offset = max(latest_offset, last_offset)
+            self._owe(end - position)
+            return end
+
+        for header, batch in self._batches(source, skim):
+            self._owe(len(batch))
             last_offset = header.base_offset + header.last_offset_delta
             if header.magic < CURRENT_MAGIC or last_offset < first_dirty:
                 continue
@@ -246,27 +252,27 @@ class CleaningPass:
     def _copy(self, group: Sequence[Source], segment: LogSegment, batch_filter: BatchFilter) -> int:
         """Copies a group; returns when the last of its segments was written to."""
         mtime_ns = 0
-        pending: list[Retained] = []
-        pending_bytes = 0
-        buffer_bytes = self._buffer_bytes
+        writer = _Writer(segment, self._buffer_bytes)
+
+        def skim(chunk: memoryview, position: int, _chunk_start: int) -> int:
+            end, data, batches = batch_filter.retain_run(chunk, position)
+            if batches:
+                writer.add(data, batches)
+            self._owe(end - position + len(data))
+            return end
+
         for source in group:
-            for header, batch in self._batches(source):
+            for header, batch in self._batches(source, skim):
                 retained = batch_filter.retain(header, batch)
-                self._owed_bytes += len(batch)
+                size = len(batch)
                 if retained is not None:
-                    size = len(retained.data)
-                    pending.append(retained)
-                    pending_bytes += size
-                    self._owed_bytes += size
-                    if pending_bytes >= buffer_bytes:
-                        _write(segment, pending)
-                        pending, pending_bytes = [], 0
-                if self._owed_bytes >= _STRIDE_BYTES:
-                    self._pace()
+                    data, last_offset, max_timestamp = retained
+                    writer.add(data, ((last_offset, max_timestamp, len(data)),))
+                    size += len(data)
+                self._owe(size)
             self.stats.bytes_read += source.size
             mtime_ns = os.stat(source.path).st_mtime_ns
-        if pending:
-            _write(segment, pending)
+        writer.flush()
         return mtime_ns
 
     # Reading, waiting
@@ -275,13 +281,19 @@ class CleaningPass:
     def _buffer_bytes(self) -> int:
         return max(self.config.io_buffer_bytes // self.config.threads, HEADER_SIZE)
 
-    def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a segment; a damaged one is an error."""
+    def _batches(self, source: Source, skim: Skim) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The batches of a segment but for those that were skimmed; a damaged one is an error."""
         self._check_cancelled()
         fd = self.disk.open(source.path, os.O_RDONLY)
         try:
             scan = Scan(
-                self.disk, fd, 0, source.size, check_crc=True, chunk_bytes=self._buffer_bytes
+                self.disk,
+                fd,
+                0,
+                source.size,
+                check_crc=True,
+                chunk_bytes=self._buffer_bytes,
+                skim=skim,
             )
             for position, header, view, is_crc_valid in scan:
                 if not is_crc_valid:
@@ -297,6 +309,12 @@ class CleaningPass:
         finally:
             self.disk.close(fd)
 
+    def _owe(self, byte_count: int) -> None:
+        """Counts bytes read or written; waits when there are enough of them."""
+        self._owed_bytes += byte_count
+        if self._owed_bytes >= _STRIDE_BYTES:
+            self._pace()
+
     def _pace(self) -> None:
         """Waits as long as the bytes read and written since the last time demand."""
         wait_ms = self.throttle.spend(self._owed_bytes)
@@ -310,11 +328,34 @@ class CleaningPass:
             raise CleaningCancelledError(f"{self.plan.name}: the pass was cancelled")
 
 
-def _write(segment: LogSegment, retained: Iterable[Retained]) -> None:
-    batches = [(r.last_offset, r.max_timestamp, len(r.data)) for r in retained]
-    segment.append(
-        b"".join(r.data for r in retained),
-        batches,
-        largest_offset=batches[-1][0],
-        largest_timestamp=max((b[1] for b in batches), default=NO_TIMESTAMP),
-    )
+class _Writer:
+    """Gathers batches, so that they are written in large pieces."""
+
+    __slots__ = ("_batches", "_buffer_bytes", "_data", "_segment", "_size")
+
+    def __init__(self, segment: LogSegment, buffer_bytes: int) -> None:
+        self._segment = segment
+        self._buffer_bytes = buffer_bytes
+        self._data: list[Buffer] = []
+        self._batches: list[tuple[int, int, int]] = []
+        self._size = 0
+
+    def add(self, data: Buffer, batches: Sequence[tuple[int, int, int]]) -> None:
+        """Takes whole batches: (last offset, max timestamp, size) of each."""
+        self._data.append(data)
+        self._batches += batches
+        self._size += len(data)
+        if self._size >= self._buffer_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what it has."""
+        if not self._batches:
+            return
+        self._segment.append(
+            b"".join(self._data),
+            self._batches,
+            largest_offset=self._batches[-1][0],
+            largest_timestamp=max(batch[1] for batch in self._batches),
+        )
+        self._data, self._batches, self._size = [], [], 0
