@@ -3,6 +3,7 @@
 import pytest
 
 pytest.register_assert_rewrite(
+    "tests.conformance.interop.admin_checks",
     "tests.conformance.interop.consumer_checks",
     "tests.conformance.interop.raw_checks",
     "tests.conformance.interop.transaction_checks",

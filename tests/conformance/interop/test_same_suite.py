@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.testing import EmbeddedBroker
+from tests.conformance.interop.admin_checks import ADMIN_CHECKS
 from tests.conformance.interop.consumer_checks import CONSUMER_CHECKS
 from tests.conformance.interop.raw_checks import RAW_CHECKS
 from tests.conformance.interop.suite import Check, name_of, run_all
@@ -14,7 +15,7 @@ from tests.support.apache_kafka import KAFKA_VERSIONS, find_kafka, running_broke
 
 pytestmark = pytest.mark.slow
 
-CHECKS = (*CONSUMER_CHECKS, *RAW_CHECKS)
+CHECKS = (*CONSUMER_CHECKS, *RAW_CHECKS, *ADMIN_CHECKS)
 
 
 @pytest.fixture(scope="module")

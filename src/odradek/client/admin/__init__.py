@@ -23,6 +23,7 @@ from odradek.client.admin.quotas import ANY_NAME, QuotaEntity
 from odradek.client.admin.records import HIGH_WATERMARK, delete_records
 from odradek.client.admin.topics import (
     CreatedTopic,
+    NewPartitions,
     NewTopic,
     create_partitions,
     create_topics,
@@ -44,6 +45,7 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "LogDir",
+    "NewPartitions",
     "NewTopic",
     "ProducerState",
     "QuotaEntity",

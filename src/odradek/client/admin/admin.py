@@ -21,7 +21,7 @@ from odradek.client.admin.configs import (
 from odradek.client.admin.groups import GroupDescription, GroupListing
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import QuotaEntity
-from odradek.client.admin.topics import CreatedTopic, NewTopic
+from odradek.client.admin.topics import CreatedTopic, NewPartitions, NewTopic
 from odradek.client.client import Client
 from odradek.client.cluster import TopicView
 from odradek.client.config import ClientConfig, client_options, read_settings
@@ -113,11 +113,15 @@ class Admin:
         return await topic_calls.delete_topics(self._client, names, deadline=self._until(timeout))
 
     async def create_partitions(
-        self, totals: Mapping[str, int], *, timeout: float | None = None
+        self,
+        totals: Mapping[str, int | NewPartitions],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
     ) -> dict[str, int | ApiError]:
         """Grow topics to new totals of partitions; the result is the total."""
         return await topic_calls.create_partitions(
-            self._client, totals, deadline=self._until(timeout)
+            self._client, totals, validate_only=validate_only, deadline=self._until(timeout)
         )
 
     async def list_topics(
@@ -187,6 +191,21 @@ class Admin:
         """Change single settings, all of a resource or none; None for each that was changed."""
         return await configs.alter_configs(
             self._client, changes, validate_only=validate_only, deadline=self._until(timeout)
+        )
+
+    async def alter_configs(
+        self,
+        settings: Mapping[ConfigResource, Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> dict[ConfigResource, ApiError | None]:
+        """Replace all dynamic settings of each resource: what is not named is its default again.
+
+        Older than `incremental_alter_configs`, and easily undoes what somebody else has set.
+        """
+        return await configs.replace_configs(
+            self._client, settings, validate_only=validate_only, deadline=self._until(timeout)
         )
 
     async def list_config_resources(
@@ -284,6 +303,25 @@ class Admin:
     ) -> dict[str, ApiError | None]:
         """Delete groups without members; None for each that is gone."""
         return await groups.delete_groups(self._client, group_ids, deadline=self._until(timeout))
+
+    async def remove_group_members(
+        self,
+        group_id: str,
+        instance_ids: Iterable[str] | None = None,
+        *,
+        reason: str = "removed by an administrator",
+        timeout: float | None = None,
+    ) -> dict[str, ApiError | None]:
+        """Remove static members by their instance id, or all members; None for each that is out.
+
+        Members without an instance id are told by their member id. One that lives joins again.
+
+        Raises:
+            ApiError: there is no such group.
+        """
+        return await groups.remove_group_members(
+            self._client, group_id, instance_ids, reason=reason, deadline=self._until(timeout)
+        )
 
     async def list_group_offsets(
         self, group_ids: Iterable[str], *, timeout: float | None = None

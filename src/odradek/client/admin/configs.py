@@ -9,6 +9,7 @@ from odradek.client.leaders import api_error
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages import alter_configs as replacing
 from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -39,6 +40,7 @@ __all__ = [
     "alter_configs",
     "describe_configs",
     "list_config_resources",
+    "replace_configs",
 ]
 
 
@@ -182,6 +184,46 @@ async def alter_configs(
     return await _per_broker(list(changes), ask)
 
 
+async def replace_configs(
+    client: Client,
+    settings: Mapping[ConfigResource, Mapping[str, str | None]],
+    *,
+    validate_only: bool = False,
+    deadline: Deadline | None = None,
+) -> dict[ConfigResource, ApiError | None]:
+    """Set all dynamic settings of each resource; what is not named goes back to its default."""
+    deadline = deadline or client.deadline()
+
+    async def ask(
+        node_id: int | None, asked: Sequence[ConfigResource]
+    ) -> Iterator[tuple[_Outcome, None]]:
+        request = replacing.AlterConfigsRequest(
+            resources=[
+                replacing.AlterConfigsResource(
+                    resource_type=one.type,
+                    resource_name=one.name,
+                    configs=[
+                        replacing.AlterableConfig(name=name, value=value)
+                        for name, value in settings[one].items()
+                    ],
+                )
+                for one in asked
+            ],
+            validate_only=validate_only,
+        )
+        response = await _ask(
+            client,
+            node_id,
+            ApiKey.ALTER_CONFIGS,
+            request,
+            replacing.AlterConfigsResponse,
+            deadline,
+        )
+        return ((result, None) for result in response.responses)
+
+    return await _per_broker(list(settings), ask)
+
+
 async def list_config_resources(
     client: Client, types: Sequence[ResourceType] = (), *, deadline: Deadline | None = None
 ) -> list[ConfigResource]:
@@ -211,8 +253,10 @@ async def list_config_resources(
     )
 
 
-# What the answers to both requests have in common.
-_Outcome: TypeAlias = DescribeConfigsResult | AlterConfigsResourceResponse
+# What the answers to these requests have in common.
+_Outcome: TypeAlias = (
+    DescribeConfigsResult | AlterConfigsResourceResponse | replacing.AlterConfigsResourceResponse
+)
 
 
 async def _per_broker(

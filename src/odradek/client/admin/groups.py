@@ -17,6 +17,11 @@ from odradek.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from odradek.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
 from odradek.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -35,6 +40,7 @@ __all__ = [
     "describe_groups",
     "list_group_offsets",
     "list_groups",
+    "remove_group_members",
 ]
 
 R = TypeVar("R")
@@ -162,6 +168,59 @@ async def delete_groups(
         coordinator.check(told.error_code, "DELETE_GROUPS")
 
     return await _per_group(client, group_ids, delete, deadline)
+
+
+async def remove_group_members(
+    client: Client,
+    group_id: str,
+    instance_ids: Iterable[str] | None,
+    *,
+    reason: str,
+    deadline: Deadline,
+) -> dict[str, ApiError | None]:
+    """Remove static members by instance id, or every member there is; None for each that is out.
+
+    Members that have no instance id are told by their member id.
+
+    Raises:
+        ApiError: the group cannot be asked.
+    """
+    if instance_ids is not None:
+        wanted = {
+            one: MemberIdentity(member_id="", group_instance_id=one, reason=reason)
+            for one in instance_ids
+        }
+    else:
+        told = (await describe_groups(client, [group_id], deadline=deadline))[group_id]
+        if isinstance(told, ApiError):
+            raise told
+        wanted = {
+            one.group_instance_id or one.member_id: MemberIdentity(
+                member_id="" if one.group_instance_id else one.member_id,
+                group_instance_id=one.group_instance_id,
+                reason=reason,
+            )
+            for one in told.members
+        }
+    if not wanted:
+        return {}
+
+    async def remove(coordinator: Coordinator) -> dict[str, ApiError | None]:
+        request = LeaveGroupRequest(group_id=group_id, members=tuple(wanted.values()))
+        response = await coordinator.ask(ApiKey.LEAVE_GROUP, request, LeaveGroupResponse, deadline)
+        coordinator.check(response.error_code, "LEAVE_GROUP")
+        return {
+            (name := one.group_instance_id or one.member_id): None
+            if one.error_code == ErrorCode.NONE
+            else api_error(one.error_code, None, f"member {name!r}")
+            for one in response.members
+        }
+
+    results = (await _per_group(client, [group_id], remove, deadline))[group_id]
+    if isinstance(results, ApiError):
+        raise results
+    missing = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left it out of its answer")
+    return {name: results.get(name, missing) for name in wanted}
 
 
 async def list_group_offsets(

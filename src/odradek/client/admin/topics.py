@@ -14,11 +14,13 @@ from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
 from odradek.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -30,19 +32,48 @@ from odradek.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 
-__all__ = ["CreatedTopic", "NewTopic", "create_partitions", "create_topics", "delete_topics"]
+__all__ = [
+    "CreatedTopic",
+    "NewPartitions",
+    "NewTopic",
+    "create_partitions",
+    "create_topics",
+    "delete_topics",
+]
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to create; -1 is the broker's default."""
+    """A topic to create; -1 is the broker's default.
+
+    Raises:
+        ValueError: counts are given besides assignments, which tell them.
+    """
 
     name: str
     partition_count: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
+    # Brokers by partition, the preferred leader first; instead of the two counts.
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.assignments and (self.partition_count, self.replication_factor) != (-1, -1):
+            raise ValueError(
+                f"topic {self.name!r}: give assignments, or partition_count and "
+                "replication_factor, not both"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """A new total of partitions, and the brokers of those that are added, if they matter."""
+
+    total: int
+    # One list for each new partition, the preferred leader first.
+    assignments: Sequence[Sequence[int]] | None = None
 
 
 class CreatedTopic(NamedTuple):
@@ -86,18 +117,23 @@ async def create_topics(
 
 
 async def create_partitions(
-    client: Client, totals: Mapping[str, int], *, deadline: Deadline | None = None
+    client: Client,
+    totals: Mapping[str, int | NewPartitions],
+    *,
+    validate_only: bool = False,
+    deadline: Deadline | None = None,
 ) -> dict[str, int | ApiError]:
     """Grow topics to new totals of partitions; the result is the total."""
     deadline = deadline or client.deadline()
+    wanted = {
+        name: NewPartitions(one) if isinstance(one, int) else one for name, one in totals.items()
+    }
 
     async def attempt(names: Iterable[str]) -> dict[str, int | ApiError]:
         request = CreatePartitionsRequest(
-            topics=[
-                CreatePartitionsTopic(name=name, count=totals[name], assignments=None)
-                for name in names
-            ],
+            topics=[_grown(name, wanted[name]) for name in names],
             timeout_ms=deadline.left_ms(),
+            validate_only=validate_only,
         )
         response = await client.ask_controller(
             ApiKey.CREATE_PARTITIONS, request, CreatePartitionsResponse, deadline
@@ -105,7 +141,7 @@ async def create_partitions(
         return {
             result.name: api_error(result.error_code, result.error_message, _topic(result.name))
             if result.error_code != ErrorCode.NONE
-            else totals[result.name]
+            else wanted[result.name].total
             for result in response.results
         }
 
@@ -113,7 +149,7 @@ async def create_partitions(
 
 
 async def delete_topics(
-    client: Client, names: Sequence[str], *, deadline: Deadline | None = None
+    client: Client, names: Iterable[str], *, deadline: Deadline | None = None
 ) -> dict[str, ApiError | None]:
     """Delete topics; None for each that is gone."""
     deadline = deadline or client.deadline()
@@ -162,10 +198,23 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
         name=topic.name,
         num_partitions=topic.partition_count,
         replication_factor=topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+            for index, brokers in topic.assignments.items()
+        ],
         configs=[
             CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
         ],
     )
+
+
+def _grown(name: str, new: NewPartitions) -> CreatePartitionsTopic:
+    assignments = None
+    if new.assignments is not None:
+        assignments = [
+            CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in new.assignments
+        ]
+    return CreatePartitionsTopic(name=name, count=new.total, assignments=assignments)
 
 
 def _topic(name: str | None) -> str:

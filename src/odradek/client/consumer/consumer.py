@@ -753,7 +753,8 @@ class Consumer:
             for state in self._partitions
             if (lag := self.lag(state.tp)) is not None
         }
-        return self._metrics.snapshot(assigned_count=len(self._partitions), lags=lags)
+        replicas = {str(state.tp): state.preferred_replica for state in self._partitions}
+        return self._metrics.snapshot(lags=lags, replicas=replicas)
 
     async def enforce_rebalance(self) -> None:
         """Have the group rebalance at the next poll."""

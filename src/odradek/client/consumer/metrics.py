@@ -70,11 +70,12 @@ class ConsumerMetrics:
         """Joining failed for good."""
         self._failed_rebalances.value += 1
 
-    def snapshot(self, *, assigned_count: int, lags: dict[str, float]) -> dict[str, float]:
+    def snapshot(self, *, lags: dict[str, float], replicas: dict[str, int]) -> dict[str, float]:
         """Every figure by its name.
 
         Args:
             lags: Records behind the end, by partition.
+            replicas: The broker each assigned partition is read from, -1 for its leader.
         """
         now_ms = self._now_ms()
         now_s = now_ms / 1000
@@ -102,12 +103,14 @@ class ConsumerMetrics:
             told[f"{name}-avg"] = samples.average(now_s)
             told[f"{name}-max"] = samples.largest(now_s)
         told["heartbeat-response-time-max"] = self._heartbeat_latency_ms.largest(now_s)
-        told["assigned-partitions"] = float(assigned_count)
+        told["assigned-partitions"] = float(len(replicas))
         told["records-lag-max"] = max(lags.values(), default=float("nan"))
         told["last-heartbeat-seconds-ago"] = _seconds_ago(self._heartbeat_at_ms, now_ms)
         told["last-poll-seconds-ago"] = _seconds_ago(self._poll_at_ms, now_ms)
         for partition, lag in lags.items():
             told[f"{partition}.records-lag"] = lag
+        for partition, replica in replicas.items():
+            told[f"{partition}.preferred-read-replica"] = float(replica)
         return told
 
 

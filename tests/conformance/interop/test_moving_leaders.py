@@ -1,0 +1,226 @@
+"""Our clients on a cluster of Apache Kafka whose leaders move: a broker dies and comes back.
+
+Records are written all the time, and read by two consumers: one by hand, which may miss nothing
+and see nothing twice, one in a group whose coordinator dies with the broker.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import pytest
+
+from odradek import Admin, Consumer, Producer, SimpleConsumer
+from odradek.client.admin import ElectionType, NewTopic
+from odradek.client.cluster import TopicView
+from odradek.errors import ApiError
+from odradek.model import TopicPartition
+from tests.support.apache_kafka import KAFKA_VERSIONS, find_kafka, why_missing
+from tests.support.group_readers import DEADLINE_S, SESSION_MS, new_name
+from tests.support.kafka_cluster import KafkaCluster, running_cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(900)]
+
+# The first of each is the preferred leader.
+REPLICAS = {0: [2, 3, 1], 1: [3, 1, 2], 2: [1, 2, 3]}
+VICTIM = 2
+WAIT_S = 60
+
+
+def test_leaders_move_and_readers_stay_in_their_rack(tmp_path: Path) -> None:
+    """One test, because three brokers are dear, and would be started by every worker."""
+    version = KAFKA_VERSIONS[0]
+    install = find_kafka(version)
+    if install is None:
+        pytest.skip(why_missing(version))
+    with running_cluster(install, tmp_path) as cluster:
+        check_readers_are_served_by_the_replica_in_their_rack(cluster)
+        check_a_broker_dies_and_comes_back_and_leads_again(cluster)
+
+
+def until(condition: Callable[[], bool], what: str, *work: Callable[[], object]) -> None:
+    """Work on until something holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        for step in work:
+            step()
+        if not work:
+            time.sleep(0.1)
+
+
+def new_topic(admin: Admin) -> str:
+    """Three partitions, one led by each broker, with all replicas in sync."""
+    topic = new_name("t")
+    until(lambda: len(admin.describe_cluster().nodes) == 3, "all brokers are known")
+    created = admin.create_topics([NewTopic(name=topic, assignments=REPLICAS)])[topic]
+    assert not isinstance(created, ApiError), created
+    until(lambda: are_leaders_preferred(admin, topic), "everybody leads one")
+    return topic
+
+
+def leaders_of(admin: Admin, topic: str) -> dict[int, int]:
+    told = admin.describe_topics([topic], timeout=WAIT_S)[topic]
+    return {one.partition: one.leader for one in told.partitions} if is_told(told) else {}
+
+
+def is_told(told: TopicView | ApiError) -> TypeGuard[TopicView]:
+    return isinstance(told, TopicView)
+
+
+def are_all_in_sync(admin: Admin, topic: str) -> bool:
+    told = admin.describe_topics([topic], timeout=WAIT_S)[topic]
+    return is_told(told) and all(len(one.isr) == len(REPLICAS) for one in told.partitions)
+
+
+def are_leaders_preferred(admin: Admin, topic: str) -> bool:
+    """Whether they are; if not, elect them."""
+    preferred = {number: replicas[0] for number, replicas in REPLICAS.items()}
+    if leaders_of(admin, topic) == preferred:
+        return True
+    partitions = [TopicPartition(topic, number) for number in REPLICAS]
+    admin.elect_leaders(ElectionType.PREFERRED, partitions, timeout=WAIT_S)
+    return False
+
+
+def group_of(bootstrap: str, node_id: int) -> str:
+    """A group that this broker looks after."""
+    with SimpleConsumer(bootstrap_servers=bootstrap) as simple:
+        for _ in range(500):
+            group = new_name("g")
+            if simple.coordinator(group, WAIT_S) == node_id:
+                return group
+    raise AssertionError(f"broker {node_id} looks after no group")
+
+
+class Sender:
+    """Writes numbers in turn to the partitions until it is told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        self._producer = Producer(bootstrap_servers=bootstrap, batch_size=500)
+        self.deliveries: list[Any] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self._thread.start()
+
+    def _send(self) -> None:
+        while not self._stopping.wait(0.002):
+            number = len(self.deliveries)
+            self.deliveries.append(
+                self._producer.send(self._topic, b"%d" % number, partition=number % 3)
+            )
+
+    def finish(self) -> None:
+        """Stop, and wait until everything has arrived."""
+        self._stopping.set()
+        self._thread.join(DEADLINE_S)
+        self._producer.flush(DEADLINE_S)
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join(DEADLINE_S)
+        self._producer.close(10)
+
+
+class Reader:
+    """Notes the numbers it reads, by partition."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.numbers: dict[int, list[int]] = {0: [], 1: [], 2: []}
+
+    def poll(self) -> None:
+        for record in self.consumer.poll(0.1):
+            self.numbers[record.partition].append(int(record.value or b"-1"))
+
+    def has_all_up_to(self, number: int) -> bool:
+        return all(max(numbers, default=-1) >= number for numbers in self.numbers.values())
+
+
+def replica_of(consumer: Consumer, topic: str, partition: int) -> int:
+    """The broker that a partition is read from, -1 for its leader."""
+    return int(consumer.metrics()[f"{topic}-{partition}.preferred-read-replica"])
+
+
+def check_a_broker_dies_and_comes_back_and_leads_again(cluster: KafkaCluster) -> None:
+    """09:CL-4, 09:CL-14, 09:CL-24, 09:CL-26: nothing is lost, doubled or reordered."""
+    bootstrap = cluster.bootstrap
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        topic = new_topic(admin)
+        settings: dict[str, Any] = {
+            "auto_offset_reset": "earliest",
+            "client_rack": f"rack-{VICTIM}",  # Reads everything from the broker that will die.
+        }
+        group = group_of(bootstrap, VICTIM)
+        with (
+            Consumer(bootstrap_servers=bootstrap, **settings) as by_hand,
+            Consumer(
+                bootstrap_servers=bootstrap,
+                group_id=group,
+                session_timeout_ms=SESSION_MS,
+                **settings,
+            ) as in_group,
+        ):
+            by_hand.assign([(topic, number) for number in range(3)])
+            in_group.subscribe([topic])
+            readers = [Reader(by_hand), Reader(in_group)]
+            polls = [reader.poll for reader in readers]
+            sender = Sender(bootstrap, topic)
+
+            def read_on(what: str) -> None:
+                """Read what is sent from now on, in every partition."""
+                number = len(sender.deliveries) + 30
+                until(lambda: all(reader.has_all_up_to(number) for reader in readers), what, *polls)
+
+            try:
+                read_on("reading with all brokers")
+                until(lambda: replica_of(by_hand, topic, 1) == VICTIM, "it reads there", *polls)
+                in_group.commit_sync(timeout=WAIT_S)
+                cluster.kill(VICTIM)
+                read_on("reading with a dead broker")
+                assert leaders_of(admin, topic)[0] != VICTIM
+                in_group.commit_sync(timeout=WAIT_S)
+                cluster.start(VICTIM)
+                until(lambda: are_all_in_sync(admin, topic), "it is back in sync", *polls)
+                until(lambda: are_leaders_preferred(admin, topic), "it leads again", *polls)
+                read_on("reading when it leads again")
+                sender.finish()
+                count = len(sender.deliveries)
+                until(
+                    lambda: all(reader.has_all_up_to(count - 3) for reader in readers),
+                    "the rest",
+                    *polls,
+                )
+            finally:
+                sender.close()
+    assert [one.exception(WAIT_S) for one in sender.deliveries] == [None] * count
+    wanted = {number: list(range(number, count, 3)) for number in range(3)}
+    exactly, at_least = readers
+    assert exactly.numbers == wanted
+    for number, numbers in at_least.numbers.items():
+        assert list(dict.fromkeys(numbers)) == wanted[number]
+
+
+def check_readers_are_served_by_the_replica_in_their_rack(cluster: KafkaCluster) -> None:
+    """09:CL-19, 09:CL-26."""
+    bootstrap = cluster.bootstrap
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        topic = new_topic(admin)
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(30):
+            producer.send(topic, b"%d" % number, partition=0)  # Broker 2 leads it.
+    for rack, replica in (("rack-3", 3), ("rack-2", -1), ("", -1), ("nowhere", -1)):
+        settings: dict[str, Any] = {"client_rack": rack, "auto_offset_reset": "earliest"}
+        with Consumer(bootstrap_servers=bootstrap, **settings) as consumer:
+            consumer.assign([(topic, 0)])
+            reader = Reader(consumer)
+            until(lambda: len(reader.numbers[0]) >= 30, "all is read", reader.poll)  # noqa: B023 - this one's
+            assert reader.numbers[0] == list(range(30))
+            until(
+                lambda: replica_of(consumer, topic, 0) == replica,  # noqa: B023 - this one's
+                f"{rack or 'nobody'} reads from {replica}",
+                reader.poll,
+            )
