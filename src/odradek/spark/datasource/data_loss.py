@@ -1,0 +1,141 @@
+"""What counts as lost data, and what is then done: fail, or say so and go on.
+
+Lost are (and a query with `failOnDataLoss=true` fails, naming each partition, what was expected and
+what was found):
+
+* records between the position and the log's start, deleted before they were read;
+* records between the log's end and the position, when the log ends before it;
+* a topic that is gone, or one that was deleted and made again under its name.
+
+With `false` each is logged as a warning and counted, and reading goes on: from the log's start; at
+the position, once the log has grown past it; without the topic; from the new topic's offset 0.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from odradek.errors import OdradekError
+from odradek.model import TopicPartition
+from odradek.spark.datasource.offsets import NO_ID, Position
+
+__all__ = ["DataLossError", "DataLossPolicy", "Loss", "find_losses"]
+
+_log = logging.getLogger(__name__)
+
+
+class DataLossError(OdradekError):
+    """Records that should have been read are gone."""
+
+    def __init__(self, losses: Iterable["Loss"]) -> None:
+        super().__init__(
+            "data was lost before it was read: "
+            + "; ".join(str(loss) for loss in losses)
+            + ". Set failOnDataLoss=false to go on without it."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """One gap."""
+
+    what: str  # A partition or a topic.
+    why: str
+    # Offsets that are missing, as far as can be told.
+    count: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
+
+    @classmethod
+    def below_log_start(cls, tp: TopicPartition, *, expected: int, found: int) -> "Loss":
+        """Retention, or somebody who deletes records, was faster."""
+        return cls(
+            what=str(tp),
+            why=f"expected offset {expected}, the log starts at {found}",
+            count=max(found - expected, 0),
+        )
+
+    @classmethod
+    def beyond_log_end(cls, tp: TopicPartition, *, expected: int, found: int) -> "Loss":
+        """The log is shorter than it was, or than somebody believes."""
+        return cls(
+            what=str(tp),
+            why=f"expected offset {expected}, the log ends at {found}",
+            count=max(expected - found, 0),
+        )
+
+    @classmethod
+    def gone(cls, topic: str) -> "Loss":
+        """There is no such topic any more."""
+        return cls(what=f"topic {topic!r}", why="it does not exist any more")
+
+    @classmethod
+    def partition_gone(cls, tp: TopicPartition, *, expected: int) -> "Loss":
+        """The topic has fewer partitions than it had."""
+        return cls(what=str(tp), why=f"expected offset {expected}, there is no such partition")
+
+    @classmethod
+    def recreated(cls, topic: str, *, expected: str, found: str) -> "Loss":
+        """Another topic has the name."""
+        return cls(
+            what=f"topic {topic!r}",
+            why=f"it was deleted and made again: expected id {expected}, found {found}",
+        )
+
+
+@dataclass(slots=True)
+class DataLossPolicy:
+    """`failOnDataLoss`, and what it let pass so far."""
+
+    is_failing: bool
+    gap_count: int = field(default=0, init=False)
+    lost_offset_count: int = field(default=0, init=False)
+
+    def report(self, losses: Iterable[Loss]) -> None:
+        """Fail, or say that reading goes on.
+
+        Raises:
+            DataLossError: there are any, and the policy is to fail.
+        """
+        found = list(losses)
+        if not found:
+            return
+        if self.is_failing:
+            raise DataLossError(found)
+        for loss in found:
+            self.gap_count += 1
+            self.lost_offset_count += loss.count
+            _log.warning(
+                "data was lost, going on without it: %s (gaps so far: %d, offsets: %d)",
+                loss,
+                self.gap_count,
+                self.lost_offset_count,
+            )
+
+
+def find_losses(
+    start: Position, topic_ids: Mapping[str, str], latest: Mapping[TopicPartition, int]
+) -> list[Loss]:
+    """What is missing between a position and what the cluster tells now.
+
+    Args:
+        topic_ids: Of the topics that exist, `NO_ID` where the broker tells none.
+        latest: The end of each partition that exists.
+    """
+    losses = []
+    for name, topic in start.topics.items():
+        found = topic_ids.get(name)
+        if found is None:
+            losses.append(Loss.gone(name))
+        elif NO_ID not in (found, topic.topic_id) and found != topic.topic_id:
+            losses.append(Loss.recreated(name, expected=topic.topic_id, found=found))
+        else:
+            for number, offset in topic.offsets.items():
+                tp = TopicPartition(name, number)
+                end = latest.get(tp)
+                if end is None:
+                    losses.append(Loss.partition_gone(tp, expected=offset))
+                elif end < offset:
+                    losses.append(Loss.beyond_log_end(tp, expected=offset, found=end))
+    return losses

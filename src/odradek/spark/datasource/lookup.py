@@ -1,0 +1,175 @@
+"""What planning asks of a cluster: topics and their ids, offsets, sizes on disk."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from odradek.client.admin.cluster import LogDir, describe_log_dirs
+from odradek.client.cluster import TopicView
+from odradek.client.offsets import LATEST, list_offsets
+from odradek.errors import ApiError
+from odradek.model import TopicPartition
+from odradek.spark.datasource.bounds import Bound
+from odradek.spark.datasource.connections import Connection
+from odradek.spark.datasource.fetching import topic_id_text
+from odradek.spark.datasource.options import Selection
+
+__all__ = ["ClusterLookup", "Lookup", "Selected", "resolve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """The partitions that a selection means now."""
+
+    partitions: tuple[TopicPartition, ...]
+    # By topic; of topics that exist.
+    topic_ids: Mapping[str, str]
+    # Named, and not there.
+    missing: tuple[TopicPartition | str, ...] = ()
+
+
+class Lookup(Protocol):
+    """What planning asks; the fake of tests answers from memory."""
+
+    def select(self, selection: Selection) -> Selected:
+        """What a selection means now."""
+        ...
+
+    def offsets(self, queries: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The first offset at or after a time in ms, -1 if there is none; -2 asks for the log's
+        start, -1 for its end."""
+        ...
+
+    def sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Bytes on the leaders' disks."""
+        ...
+
+
+class ClusterLookup:
+    """A `Lookup` that asks brokers."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._isolation_level = int(connection.config.is_read_committed)
+
+    def select(self, selection: Selection) -> Selected:
+        """What a selection means now.
+
+        Raises:
+            ApiError: brokers do not answer, or refuse.
+        """
+        if selection.pattern is not None:
+            return self._matching(re.compile(selection.pattern, re.ASCII))
+        if selection.partitions is not None:
+            return self._assigned(selection.partitions)
+        return self._subscribed(selection.topics or ())
+
+    def _matching(self, pattern: re.Pattern[str]) -> Selected:
+        found = {
+            name: topic
+            for name, topic in self._topics(None).items()
+            if not topic.is_internal and pattern.fullmatch(name)
+        }
+        return _selected(found)
+
+    def _subscribed(self, names: Collection[str]) -> Selected:
+        found = self._topics(names)
+        return _selected(found, missing=tuple(name for name in names if name not in found))
+
+    def _assigned(self, partitions: Collection[TopicPartition]) -> Selected:
+        found = self._topics(sorted({tp.topic for tp in partitions}))
+        there = set(_selected(found).partitions)
+        return Selected(
+            partitions=tuple(tp for tp in partitions if tp in there),
+            topic_ids=_selected(found).topic_ids,
+            missing=tuple(tp for tp in partitions if tp not in there),
+        )
+
+    def _topics(self, names: Collection[str] | None) -> dict[str, TopicView]:
+        found: dict[str, TopicView] = {}
+        for name, topic in self._connection.run(self._connection.client.topics(names)).items():
+            if isinstance(topic, TopicView):
+                found[name] = topic
+            elif names is not None and not topic.code.retriable:
+                raise topic
+        return found
+
+    def offsets(self, queries: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """See `Lookup`.
+
+        Raises:
+            ApiError: brokers do not answer, or refuse.
+        """
+        if not queries:
+            return {}
+        answers = self._connection.run(
+            list_offsets(self._connection.client, queries, isolation_level=self._isolation_level)
+        )
+        found = {}
+        for tp, answer in answers.items():
+            if isinstance(answer, ApiError):
+                raise answer
+            found[tp] = answer.offset
+        return found
+
+    def sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `Lookup`.
+
+        Raises:
+            ApiError: brokers do not answer, or refuse.
+        """
+        client = self._connection.client
+        leaders = {
+            tp: leader.id for tp in partitions if (leader := client.cluster.leader(tp)) is not None
+        }
+        told = self._connection.run(
+            describe_log_dirs(client, sorted(set(leaders.values())), deadline=client.deadline())
+        )
+        found: dict[TopicPartition, int] = {}
+        for node_id, log_dirs in told.items():
+            if isinstance(log_dirs, ApiError):
+                raise log_dirs
+            for log_dir in log_dirs.values():
+                if not isinstance(log_dir, LogDir):
+                    raise log_dir
+                for tp, replica in log_dir.replicas.items():
+                    if leaders.get(tp) == node_id and not replica.is_future:
+                        found[tp] = replica.size
+        return found
+
+
+def _selected(topics: Mapping[str, TopicView], missing: tuple[str, ...] = ()) -> Selected:
+    return Selected(
+        partitions=tuple(
+            TopicPartition(name, one.partition)
+            for name, topic in sorted(topics.items())
+            for one in topic.partitions
+        ),
+        topic_ids={name: topic_id_text(topic.topic_id) for name, topic in sorted(topics.items())},
+        missing=missing,
+    )
+
+
+def resolve(
+    lookup: Lookup, bound: Bound, partitions: Iterable[TopicPartition], *, on_no_match: str
+) -> dict[TopicPartition, int]:
+    """The offsets that a bound means now.
+
+    Args:
+        on_no_match: Where no record is as late as a time: `latest`, or `error`.
+
+    Raises:
+        ValueError: the bound does not fit the partitions, or there is no match.
+    """
+    wanted = list(partitions)
+    found = lookup.offsets(bound.queries(wanted)) | bound.fixed(wanted)
+    unmatched = [tp for tp in wanted if found[tp] < 0]
+    if unmatched and on_no_match == "error":
+        raise ValueError(
+            f"{bound.option}: no record is as late as that in "
+            f"{', '.join(map(str, unmatched[:20]))}; choose an earlier time, or set "
+            "startingOffsetsByTimestampStrategy=latest"
+        )
+    found |= lookup.offsets(dict.fromkeys(unmatched, LATEST))
+    return {tp: found[tp] for tp in wanted}

@@ -1,0 +1,80 @@
+"""Values of options, which all come as text. Pure."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["parse_boolean", "parse_choice", "parse_duration_ms", "parse_size", "parse_whole_number"]
+
+_NUMBER: Final = re.compile(r"\s*(\d{1,19})\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE)
+_SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_DURATIONS_MS: Final = {
+    "": 1,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
+def parse_boolean(text: str) -> bool:
+    """
+    Raises:
+        ValueError: it is neither true nor false.
+    """
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"expected true or false, came {text!r}")
+    return word == "true"
+
+
+def parse_whole_number(lowest: int) -> Callable[[str], int]:
+    """A parser of numbers from `lowest` on, which raises ValueError for anything else."""
+
+    def parse(text: str) -> int:
+        match = _NUMBER.fullmatch(text)
+        if match is None or match[2] or int(match[1]) < lowest:
+            raise ValueError(f"expected a whole number of at least {lowest}, came {text!r}")
+        return int(match[1])
+
+    return parse
+
+
+def parse_size(text: str) -> int:
+    """Bytes, or with a unit as in `2mb`, in powers of 1024.
+
+    Raises:
+        ValueError: it is no size, or none at all.
+    """
+    match = _NUMBER.fullmatch(text)
+    unit = match[2].lower() if match else ""
+    unit = unit[:-1] if len(unit) > 1 and unit.endswith("b") else unit
+    if match is None or unit not in _SIZES or not int(match[1]):
+        raise ValueError(f"expected bytes such as 1048576, 512kb or 2mb, came {text!r}")
+    return int(match[1]) * _SIZES[unit]
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds, or with a unit as in `15m`.
+
+    Raises:
+        ValueError: it is no duration.
+    """
+    match = _NUMBER.fullmatch(text)
+    if match is None or match[2].lower() not in _DURATIONS_MS:
+        raise ValueError(f"expected a duration such as 500ms, 30s, 15m or 2h, came {text!r}")
+    return int(match[1]) * _DURATIONS_MS[match[2].lower()]
+
+
+def parse_choice(*choices: str) -> Callable[[str], str]:
+    """A parser of one of these words, which raises ValueError for anything else."""
+
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in choices:
+            raise ValueError(f"expected {' or '.join(choices)}, came {text!r}")
+        return word
+
+    return parse

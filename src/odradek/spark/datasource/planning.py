@@ -1,0 +1,200 @@
+"""Decides what a query reads: where a batch starts and ends, and what counts as lost on the way.
+
+The two planners ask a `Lookup` and hold what a stream must remember between its batches; they know
+nothing of Spark. Where a stream goes on is Spark's to remember: every call is told.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.client.offsets import EARLIEST, LATEST
+from odradek.clock import Clock
+from odradek.errors import ApiError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.spark.datasource.bounds import BoundKind
+from odradek.spark.datasource.data_loss import DataLossPolicy, Loss, find_losses
+from odradek.spark.datasource.limits import Limits, PartitionSize, decide_end, is_held_back
+from odradek.spark.datasource.lookup import Lookup, Selected, resolve
+from odradek.spark.datasource.offsets import NO_ID, Position
+from odradek.spark.datasource.options import SourceOptions
+from odradek.spark.datasource.splits import Split
+
+__all__ = ["StreamPlanner", "plan_batch"]
+
+Offsets = Mapping[TopicPartition, int]
+
+_NO_LIMITS: Final = Limits()
+
+
+def plan_batch(lookup: Lookup, options: SourceOptions) -> list[Split]:
+    """The ranges that a batch query reads, one per partition.
+
+    Raises:
+        ApiError: a topic does not exist, or brokers do not answer.
+        ValueError: an option does not fit the topics.
+        DataLossError: offsets that were asked for are not there, and the policy is to fail.
+    """
+    selected = lookup.select(options.selection)
+    _refuse_missing(selected)
+    partitions = selected.partitions
+    start = resolve(lookup, options.starting, partitions, on_no_match=options.on_no_match)
+    end = resolve(lookup, options.ending, partitions, on_no_match="latest")
+    losses: list[Loss] = []
+    if BoundKind.OFFSETS in (options.starting.kind, options.ending.kind):
+        earliest = lookup.offsets(dict.fromkeys(partitions, EARLIEST))
+        latest = lookup.offsets(dict.fromkeys(partitions, LATEST))
+        start, end, losses = _within_logs(start, end, earliest, latest)
+    DataLossPolicy(options.is_failing_on_data_loss).report(losses)
+    return [
+        Split(
+            topic=tp.topic,
+            topic_id=selected.topic_ids.get(tp.topic, NO_ID),
+            partition=tp.partition,
+            start=start[tp],
+            end=end[tp],
+        )
+        for tp in partitions
+        if start[tp] < end[tp]
+    ]
+
+
+def _within_logs(
+    start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], list[Loss]]:
+    """Offsets that somebody named, brought to where there is a log, and what was not there."""
+    losses = []
+    for tp in start:
+        if start[tp] < earliest[tp]:
+            losses.append(Loss.below_log_start(tp, expected=start[tp], found=earliest[tp]))
+        furthest = max(start[tp], end[tp])
+        if furthest > latest[tp]:
+            losses.append(Loss.beyond_log_end(tp, expected=furthest, found=latest[tp]))
+        elif end[tp] < start[tp]:
+            losses.append(
+                Loss(what=str(tp), why=f"starts at {start[tp]} and ends at {end[tp]}, before it")
+            )
+    return (
+        {tp: min(max(at, earliest[tp]), latest[tp]) for tp, at in start.items()},
+        {tp: min(at, latest[tp]) for tp, at in end.items()},
+        losses,
+    )
+
+
+def _refuse_missing(selected: Selected) -> None:
+    if selected.missing:
+        names = ", ".join(sorted(str(one) for one in selected.missing))
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"there is no {names}; make the topic first, or subscribe to others",
+        )
+
+
+class StreamPlanner:
+    """Plans the batches of one stream. Duties of who drives it: calls come one at a time."""
+
+    def __init__(self, options: SourceOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._policy = DataLossPolicy(options.is_failing_on_data_loss)
+        # Under AvailableNow: what there was when the run began.
+        self._frozen: tuple[Selected, dict[TopicPartition, int]] | None = None
+        self._initial: Position | None = None
+        # The end of all partitions as it was last told, without limits.
+        self.latest: Position | None = None
+        # For maxTriggerDelay: when a batch was last let go.
+        self._last_batch_ms = clock.monotonic_ms()
+
+    def freeze(self, lookup: Lookup) -> None:
+        """From now on the stream ends where it ends now, with the partitions of now."""
+        selected = lookup.select(self._options.selection)
+        self._frozen = (selected, self._ends(lookup, selected))
+
+    def initial(self, lookup: Lookup) -> Position:
+        """Where a new query begins. Told twice, it is the same.
+
+        Raises:
+            ApiError, ValueError, DataLossError: as `plan_batch`.
+        """
+        if self._initial is None:
+            options = self._options
+            selected = (
+                self._frozen[0] if self._frozen is not None else lookup.select(options.selection)
+            )
+            _refuse_missing(selected)
+            partitions = selected.partitions
+            start = resolve(lookup, options.starting, partitions, on_no_match=options.on_no_match)
+            if options.starting.kind is BoundKind.OFFSETS:
+                earliest = lookup.offsets(dict.fromkeys(partitions, EARLIEST))
+                latest = lookup.offsets(dict.fromkeys(partitions, LATEST))
+                start, _, losses = _within_logs(start, latest, earliest, latest)
+                self._policy.report(losses)
+            self._initial = Position.of(start, selected.topic_ids, options.split)
+        return self._initial
+
+    def end(self, lookup: Lookup, start: Position, limits: Limits = _NO_LIMITS) -> Position:
+        """Where the batch ends that begins at `start`; `start` itself if there is nothing to read.
+
+        Raises:
+            ApiError: a topic does not exist, or brokers do not answer.
+            DataLossError: records are gone, and the policy is to fail.
+        """
+        if self._frozen is not None:
+            selected, latest = self._frozen
+        else:
+            selected = lookup.select(self._options.selection)
+            latest = self._ends(lookup, selected)
+        topic_ids = dict(selected.topic_ids)
+        self._policy.report(find_losses(start, topic_ids, latest))
+        named = {str(one) for one in selected.missing} - _names_in(start)
+        if named:
+            _refuse_missing(selected)
+        self.latest = Position.of(latest, topic_ids, self._options.split)
+        begin = self._begin(lookup, start, topic_ids, latest)
+        now_ms = self._clock.monotonic_ms()
+        if self._frozen is None and is_held_back(
+            begin, latest, limits, last_batch_ms=self._last_batch_ms, now_ms=now_ms
+        ):
+            return start
+        sizes = self._sizes(lookup, latest) if limits.max_bytes is not None else None
+        end = decide_end(begin, latest, limits, sizes)
+        if end == start.offsets() and not _is_other(start.topic_ids(), topic_ids):
+            return start
+        self._last_batch_ms = now_ms
+        return Position.of(end, topic_ids, self._options.split)
+
+    def _ends(self, lookup: Lookup, selected: Selected) -> dict[TopicPartition, int]:
+        return lookup.offsets(dict.fromkeys(selected.partitions, LATEST))
+
+    def _begin(
+        self, lookup: Lookup, start: Position, topic_ids: Mapping[str, str], latest: Offsets
+    ) -> dict[TopicPartition, int]:
+        """Where each partition is read from: those that are new, from their first record."""
+        before = start.topic_ids()
+        begin: dict[TopicPartition, int] = {}
+        for tp in latest:
+            offset = start.offset(tp)
+            old_id, new_id = before.get(tp.topic, NO_ID), topic_ids[tp.topic]
+            if offset is not None and (NO_ID in (old_id, new_id) or old_id == new_id):
+                begin[tp] = offset
+        new = [tp for tp in latest if tp not in begin]
+        return begin | lookup.offsets(dict.fromkeys(new, EARLIEST))
+
+    def _sizes(self, lookup: Lookup, latest: Offsets) -> dict[TopicPartition, PartitionSize]:
+        earliest = lookup.offsets(dict.fromkeys(latest, EARLIEST))
+        return {
+            tp: PartitionSize(size_bytes=size, offset_count=latest[tp] - earliest[tp])
+            for tp, size in lookup.sizes(list(latest)).items()
+        }
+
+
+def _names_in(position: Position) -> set[str]:
+    """Topics and partitions that a position knows, as `Selected.missing` names them."""
+    return {str(tp) for tp in position.offsets()} | set(position.topics)
+
+
+def _is_other(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether a topic was made anew."""
+    return any(
+        NO_ID not in (topic_id, now.get(name, NO_ID)) and topic_id != now[name]
+        for name, topic_id in before.items()
+    )

@@ -1,0 +1,151 @@
+"""What Spark asks of a source: plan a batch or a stream, and read its parts.
+
+Spark makes several of these objects, in different processes, and sends them about: they hold
+nothing but options and, in the process that drives a stream, the planner.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from odradek.clock import SystemClock
+from odradek.spark.datasource.connections import CONNECTIONS
+from odradek.spark.datasource.limits import Limits
+from odradek.spark.datasource.lookup import ClusterLookup
+from odradek.spark.datasource.offsets import Position
+from odradek.spark.datasource.options import SourceOptions
+from odradek.spark.datasource.planning import StreamPlanner, plan_batch
+from odradek.spark.datasource.pushdown import Pushed, push_filters
+from odradek.spark.datasource.reading import read_split
+from odradek.spark.datasource.splits import Split, cut, splits_between
+
+__all__ = ["BatchReader", "FilteringReader", "StreamReader"]
+
+_NO_LIMITS: Final = Limits()
+
+
+class BatchReader(DataSourceReader):
+    """Reads topics once."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._pushed = Pushed()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One task per partition of a topic, or more as options ask for."""
+        options = self._options
+        with CONNECTIONS.lease(options.kafka) as connection:
+            lookup = ClusterLookup(connection)
+            ranges = self._pushed.narrowed(plan_batch(lookup, options), lookup)
+        return [InputPartition(split) for split in cut(ranges, options.split)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The records of one task as Arrow batches."""
+        # Spark makes a partition without a value of an empty list.
+        if partition.value is None:
+            return iter(())
+        assert isinstance(partition.value, Split)
+        return read_split(self._options, partition.value)
+
+
+class FilteringReader(BatchReader):
+    """The same, with `pushFilters=true`: Spark tells which records a query wants.
+
+    A class of its own, because Spark refuses a reader that could be told, unless
+    `spark.sql.python.filterPushdown.enabled` is set.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what narrows ranges of offsets; return what Spark still has to check."""
+        self._pushed, rest = push_filters(filters)
+        return rest
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics as they grow."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._planner: StreamPlanner | None = None
+
+    def __getstate__(self) -> SourceOptions:
+        # The planner stays in the process that plans.
+        return self._options
+
+    def __setstate__(self, options: SourceOptions) -> None:
+        self.__init__(options)  # type: ignore[misc]  # as a new one with the same options
+
+    def _plan(self) -> StreamPlanner:
+        if self._planner is None:
+            self._planner = StreamPlanner(self._options, SystemClock())
+        return self._planner
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Freeze where the stream ends."""
+        with CONNECTIONS.lease(self._options.kafka) as connection:
+            self._plan().freeze(ClusterLookup(connection))
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query begins."""
+        with CONNECTIONS.lease(self._options.kafka) as connection:
+            return self._plan().initial(ClusterLookup(connection)).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """What Spark hands to `latestOffset`, unless the trigger is to read everything."""
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next batch ends."""
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        position = Position.parse(start)
+        with CONNECTIONS.lease(self._options.kafka) as connection:
+            end = self._plan().end(
+                ClusterLookup(connection),
+                position,
+                self._options.limits if is_limited else _NO_LIMITS,
+            )
+        # As it came: Spark compares the text.
+        return start if end is position else end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """The end of the topics as it was last told; Spark shows it in the progress."""
+        latest = self._plan().latest
+        return None if latest is None else latest.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch; nobody is asked."""
+        splits = splits_between(Position.parse(start), Position.parse(end))
+        return [InputPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The records of one task as Arrow batches."""
+        assert isinstance(partition.value, Split)
+        return read_split(self._options, partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the position is in Spark's checkpoint."""
+
+    def stop(self) -> None:
+        """Close the connections of the process that planned."""
+        CONNECTIONS.close_unused()

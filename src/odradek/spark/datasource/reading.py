@@ -1,0 +1,135 @@
+"""A task: reads one split and yields Arrow batches. Runs in Spark's Python workers."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Final
+
+from odradek.client.consumer.fetched import FetchedData
+from odradek.client.consumer.partition_state import PartitionState
+from odradek.client.errors import CallTimeoutError
+from odradek.client.offsets import EARLIEST, LATEST
+from odradek.errors import OffsetOutOfRangeError
+from odradek.records.columns import ColumnBuilder, Columns
+from odradek.spark.datasource.batches import batches_of
+from odradek.spark.datasource.connections import CONNECTIONS, Connection, ConnectionCache
+from odradek.spark.datasource.data_loss import DataLossPolicy, Loss
+from odradek.spark.datasource.fetching import Fetched, RecreatedTopicError, fetch_split
+from odradek.spark.datasource.lookup import ClusterLookup
+from odradek.spark.datasource.options import Selection, SourceOptions
+from odradek.spark.datasource.splits import Split
+
+__all__ = ["read_split"]
+
+_log = logging.getLogger(__name__)
+
+# An offset that is refused and then turns out to be there: a leader that was elected this moment.
+_MAX_REFUSALS: Final = 5
+
+
+def read_split(
+    options: SourceOptions, split: Split, connections: ConnectionCache = CONNECTIONS
+) -> Iterator[Any]:
+    """The records of a split as `pyarrow.RecordBatch`es.
+
+    Raises:
+        DataLossError: records are gone, and the policy is to fail.
+        ApiError: what brokers say, or that they do not answer.
+    """
+    with connections.lease(options.kafka) as connection:
+        yield from _Task(connection, options, split).read()
+
+
+class _Task:
+    def __init__(self, connection: Connection, options: SourceOptions, split: Split) -> None:
+        self._connection = connection
+        self._options = options
+        self._split = split
+        self._position = split.start
+        self._policy = DataLossPolicy(options.is_failing_on_data_loss)
+        self._refusal_count = 0
+
+    def read(self) -> Iterator[Any]:
+        while self._position < self._split.end:
+            try:
+                yield from self._read_on()
+            except OffsetOutOfRangeError:
+                self._refusal_count += 1
+                if not self._find_place() and self._refusal_count >= _MAX_REFUSALS:
+                    raise
+            except RecreatedTopicError as error:
+                self._lose(Loss.recreated(error.topic, expected=error.expected, found=error.found))
+            except CallTimeoutError:
+                if not self._find_reason():
+                    raise
+
+    def _read_on(self) -> Iterator[Any]:
+        options, split = self._options, self._split
+        fetching = fetch_split(
+            self._connection.client,
+            self._connection.config,
+            split,
+            offset=self._position,
+            max_bytes=options.fetch_bytes,
+            timeout_ms=options.poll_timeout_ms,
+        )
+
+        async def next_fetched() -> Fetched | None:
+            return await anext(fetching, None)
+
+        try:
+            while (fetched := self._connection.run(next_fetched())) is not None:
+                yield from batches_of(self._decode(fetched), split, options.columns)
+                self._position = fetched.next_offset
+        finally:
+            self._connection.run(fetching.aclose())
+        # What is left holds no records.
+        self._position = split.end
+
+    def _decode(self, fetched: Fetched) -> Columns:
+        data = FetchedData(
+            PartitionState(self._split.tp),
+            fetched.records,
+            fetched.offset,
+            aborted=fetched.aborted if self._options.is_read_committed else None,
+            check_crcs=self._connection.config.check_crcs,
+        )
+        builder = ColumnBuilder(len(fetched.records))
+        data.take_columns(builder, len(fetched.records))
+        assert data.is_drained, "an answer is smaller than a builder"
+        return builder.finish()
+
+    # When records are not there.
+
+    def _find_place(self) -> bool:
+        """Go on where there are records, if that is elsewhere; say what is lost."""
+        tp, expected = self._split.tp, self._position
+        lookup = ClusterLookup(self._connection)
+        log_start = lookup.offsets({tp: EARLIEST})[tp]
+        if expected < log_start:
+            if not self._split.is_from_earliest:
+                self._policy.report([Loss.below_log_start(tp, expected=expected, found=log_start)])
+            self._position = log_start
+            return True
+        log_end = lookup.offsets({tp: LATEST})[tp]
+        if expected > log_end:
+            self._lose(Loss.beyond_log_end(tp, expected=expected, found=log_end))
+            return True
+        return False
+
+    def _find_reason(self) -> bool:
+        """Whether nothing came because there is nothing to come."""
+        tp = self._split.tp
+        lookup = ClusterLookup(self._connection)
+        if not lookup.select(Selection(partitions=(tp,))).partitions:
+            self._lose(Loss.gone(tp.topic))
+            return True
+        log_end = lookup.offsets({tp: LATEST})[tp]
+        if log_end < self._split.end:
+            self._lose(Loss.beyond_log_end(tp, expected=self._split.end, found=log_end))
+            return True
+        return False
+
+    def _lose(self, loss: Loss) -> None:
+        """Nothing more can be read here."""
+        self._policy.report([loss])
+        self._position = self._split.end

@@ -1,0 +1,100 @@
+"""`format("odradek")`: the class that Spark finds, see `pyspark_odradek`."""
+
+import importlib
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from odradek.spark.datasource.options import parse_columns, parse_options
+from odradek.spark.datasource.readers import BatchReader, FilteringReader, StreamReader
+from odradek.spark.datasource.schema import HEADERS
+
+__all__ = ["DefaultSource", "schema_of"]
+
+# Every column may be null, as in Spark's own source.
+_TYPES: Final[dict[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    HEADERS: ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
+
+
+def schema_of(columns: tuple[str, ...]) -> StructType:
+    """The schema of some columns."""
+    return StructType([StructField(name, _TYPES[name]) for name in columns])
+
+
+class DefaultSource(DataSource):
+    """Topics of Odradek or Apache Kafka as a source and a sink, batch and streaming."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "odradek"
+
+    def schema(self) -> StructType:
+        """The columns of Spark's own Kafka source, or those that `columns` names."""
+        return schema_of(parse_columns(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads once."""
+        options = parse_options(self.options, is_streaming=False)
+        self._refuse_other(schema)
+        return FilteringReader(options) if options.is_pushing_filters else BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Reads what comes."""
+        options = parse_options(self.options, is_streaming=True)
+        self._refuse_other(schema)
+        return StreamReader(options)
+
+    # The parameters' names are Spark's: it passes them by name, too.
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes once."""
+        made: DataSourceWriter = _writing().batch_writer(self.options, schema, overwrite)
+        return made
+
+    def streamWriter(  # noqa: N802 - Spark's
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Writes what comes."""
+        made: DataSourceStreamWriter = _writing().stream_writer(self.options, schema, overwrite)
+        return made
+
+    def _refuse_other(self, schema: StructType) -> None:
+        expected = self.schema()
+        if schema != expected:
+            raise ValueError(
+                f"the schema of format odradek is {expected.simpleString()}; leave the schema out, "
+                f"or choose columns with the option columns; came {schema.simpleString()}"
+            )
+
+
+def _writing() -> Any:
+    # Readers need none of it.
+    return importlib.import_module("odradek.spark.datasource.writer")
