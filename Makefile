@@ -29,8 +29,11 @@ demo: $(READY) ## a broker, a million messages in and out, a kill and the recove
 
 test: $(READY) ## all checks and all tests; what CI runs
 	@scripts/kafka || echo "test: no Apache Kafka here, the tests that need it will be skipped"
+	@scripts/spark-connector || echo "test: no Kafka connector of Spark here, the tests that need it will be skipped"
+	@scripts/debian-packages postgresql || echo "test: no PostgreSQL here, the tests that need it will be skipped"
 	@$(MAKE) lint types imports
-	@$(BIN)/pytest -n 2 -q --randomly-seed=$(SEED)
+	@$(BIN)/pytest -n 2 -q --randomly-seed=$(SEED) -m "not spark"
+	@$(BIN)/pytest -q --randomly-seed=$(SEED) -m spark  # One Spark is enough for two cores.
 
 check: test ## the same as test
 
