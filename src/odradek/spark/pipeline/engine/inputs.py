@@ -1,0 +1,117 @@
+"""Where the frames of sources come from: topics, tables, rows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from odradek.spark.pipeline.engine.ddl import struct_of
+from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.reading import reading_options
+from odradek.spark.pipeline.graph.model import (
+    Pipeline,
+    RowsInput,
+    Source,
+    TableInput,
+    TopicInput,
+)
+from odradek.values import dataclass
+
+__all__ = ["Inputs", "Records", "Rows", "StreamInputs", "rows_frame", "table_frame"]
+
+FORMAT = "odradek"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records that are yet to be decoded."""
+
+    frame: DataFrame
+    topics: TopicInput
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as the pipeline sees them."""
+
+    frame: DataFrame
+
+
+class Inputs(Protocol):
+    """Gives the frame of a source."""
+
+    def frame(self, source: Source, *, with_headers: bool) -> Records | Rows:
+        """The frame; `with_headers` asks for the records' headers whatever the source says."""
+        ...
+
+
+class StreamInputs:
+    """Topics as streams, tables as they are now."""
+
+    def __init__(self, session: SparkSession, pipeline: Pipeline) -> None:
+        self._session = session
+        self._pipeline = pipeline
+
+    def frame(self, source: Source, *, with_headers: bool) -> Records | Rows:
+        match source.input:
+            case TopicInput() as topics:
+                options = reading_options(
+                    topics,
+                    self._pipeline.bootstrap or "",
+                    with_headers=with_headers or topics.headers,
+                    is_streaming=True,
+                )
+                reader = self._session.readStream.format(FORMAT).options(**options)
+                return Records(reader.load(), topics)
+            case TableInput() as table:
+                return Rows(table_frame(self._session, source.name, table))
+            case RowsInput() as rows:
+                return Rows(rows_frame(self._session, source.name, rows.rows))
+
+
+def table_frame(session: SparkSession, name: str, table: TableInput) -> DataFrame:
+    """A table as it is now.
+
+    Raises:
+        PipelineError: it cannot be read.
+    """
+    try:
+        if table.format == "delta":
+            return _delta_frame(session, table)
+        reader = session.read.format(table.format)
+        if table.ddl is not None:
+            reader = reader.schema(table.ddl)
+        if table.format == "csv":
+            reader = reader.option("header", "true").option("inferSchema", str(table.ddl is None))
+        return reader.load(table.path)
+    except Exception as error:
+        raise PipelineError(
+            f"source {name!r}: the {table.format} table {table.path} cannot be read: {error}"
+        ) from error
+
+
+def rows_frame(session: SparkSession, name: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Rows of the file; the types are those that the values have.
+
+    Raises:
+        PipelineError: values of one column do not go together.
+    """
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    try:
+        held = {column: pa.array([row.get(column) for row in rows]) for column in columns}
+        return session.createDataFrame(pa.table(held))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise PipelineError(
+            f"source {name!r}: the values of its rows do not make a table: {error}"
+        ) from error
+
+
+def _delta_frame(session: SparkSession, table: TableInput) -> DataFrame:
+    """Through the driver's memory: the small side of a join, and no jar is needed."""
+    from deltalake import DeltaTable
+
+    frame = session.createDataFrame(DeltaTable(table.path).to_pyarrow_table())
+    if table.ddl is None:
+        return frame
+    return frame.to(struct_of(table.ddl))

@@ -1,0 +1,30 @@
+"""What can go wrong while a pipeline is built or run, by whose fault it is.
+
+::
+
+    OdradekError
+    └── PipelineError              the file, the data or the surroundings: told to the user as it is
+        ├── RegistryError          the registry of schemas does not answer, or not usably
+        │   └── UnknownSchemaError it answers that it has no such schema
+        └── RefusedError           going on would break a promise: exit code 3
+"""
+
+from odradek.errors import OdradekError
+
+__all__ = ["PipelineError", "RefusedError", "RegistryError", "UnknownSchemaError"]
+
+
+class PipelineError(OdradekError):
+    """The pipeline cannot be built or run as it is; the message says what to change."""
+
+
+class RegistryError(PipelineError):
+    """The registry of schemas cannot be reached, or answers what nobody can use."""
+
+
+class UnknownSchemaError(RegistryError):
+    """The registry is there and has no such schema."""
+
+
+class RefusedError(PipelineError):
+    """Going on would break a promise: the lock or the checkpoint is another's."""

@@ -1,0 +1,176 @@
+"""What Spark tells of a batch, as the numbers a pipeline shows. Pure.
+
+Spark's progress is JSON; of it are taken the batch, its rows and times, the offsets of every source
+and the observed metrics. The engine observes, under the name of each stage, how many rows broke
+which rule, and in front of every sink how many rows came.
+
+Lag is the sum over all partitions of the broker's end minus the batch's end. It is unknown while
+Spark has not asked the source for its end, as after a restart within a batch.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from odradek.values import dataclass
+
+__all__ = [
+    "DECODE",
+    "EXPECT_PREFIX",
+    "SINK_METRIC",
+    "SINK_ROWS",
+    "BatchRow",
+    "RuleCount",
+    "SourceLag",
+    "parse_progress",
+    "stage_metric",
+]
+
+DECODE: Final = "decode"
+EXPECT_PREFIX: Final = "expect:"
+SINK_METRIC: Final = "odradek.sink"
+SINK_ROWS: Final = "rows"
+_STAGE_PREFIX: Final = "odradek.stage."
+
+
+def stage_metric(stage: str) -> str:
+    """The name under which a stage's counts are observed."""
+    return _STAGE_PREFIX + stage
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag:
+    """How far a query is behind in one source's topics; None while nobody knows."""
+
+    topics: tuple[str, ...]
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCount:
+    """How many rows of a stage broke a rule; `rule` is `decode` for what could not be read."""
+
+    stage: str
+    rule: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One batch of one query.
+
+    Attributes:
+        input_rate: rows a second that came since the batch before.
+        processed_rate: rows a second that were worked through.
+        state_rows: rows in the state of aggregates, joins and dedups.
+    """
+
+    sink: str
+    batch: int
+    timestamp: str
+    input_rows: int
+    input_rate: float
+    processed_rate: float
+    duration_ms: int
+    sink_rows: int
+    state_rows: int
+    lags: tuple[SourceLag, ...]
+    rules: tuple[RuleCount, ...]
+
+    @property
+    def lag(self) -> int | None:
+        """Over all sources; None if it is not known of any of them."""
+        known = [lag.records for lag in self.lags]
+        return None if None in known else sum(one for one in known if one is not None)
+
+    def as_json(self) -> dict[str, Any]:
+        """The batch for a line of JSON."""
+        return {
+            "sink": self.sink,
+            "batch": self.batch,
+            "timestamp": self.timestamp,
+            "input_rows": self.input_rows,
+            "input_rows_per_second": round(self.input_rate, 1),
+            "processed_rows_per_second": round(self.processed_rate, 1),
+            "duration_ms": self.duration_ms,
+            "lag": [{"topics": list(lag.topics), "records": lag.records} for lag in self.lags],
+            "sink_rows": self.sink_rows,
+            "state_rows": self.state_rows,
+            "failed": [
+                {"stage": one.stage, "rule": one.rule, "rows": one.rows}
+                for one in self.rules
+                if one.rows
+            ],
+        }
+
+
+def parse_progress(sink: str, text: str) -> BatchRow:
+    """The numbers of one progress report of Spark, in JSON."""
+    told: dict[str, Any] = json.loads(text)
+    observed: dict[str, dict[str, Any]] = told.get("observedMetrics") or {}
+    durations: dict[str, int] = told.get("durationMs") or {}
+    sources: list[dict[str, Any]] = told.get("sources") or []
+    operators: list[dict[str, Any]] = told.get("stateOperators") or []
+    return BatchRow(
+        sink=sink,
+        batch=int(told["batchId"]),
+        timestamp=str(told.get("timestamp", "")),
+        input_rows=sum(int(one.get("numInputRows") or 0) for one in sources),
+        input_rate=_rate(told.get("inputRowsPerSecond")),
+        processed_rate=_rate(told.get("processedRowsPerSecond")),
+        duration_ms=int(durations.get("triggerExecution", 0)),
+        sink_rows=int((observed.get(SINK_METRIC) or {}).get(SINK_ROWS) or 0),
+        state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
+        lags=tuple(lag for one in sources if (lag := _lag(one)) is not None),
+        rules=_rules(observed),
+    )
+
+
+def _rules(observed: Mapping[str, Mapping[str, Any]]) -> tuple[RuleCount, ...]:
+    found = []
+    for name, counts in sorted(observed.items()):
+        if not name.startswith(_STAGE_PREFIX):
+            continue
+        for rule, rows in counts.items():
+            if rule == DECODE:
+                found.append(RuleCount(name[len(_STAGE_PREFIX) :], DECODE, int(rows or 0)))
+            elif rule.startswith(EXPECT_PREFIX):
+                plain = rule[len(EXPECT_PREFIX) :]
+                found.append(RuleCount(name[len(_STAGE_PREFIX) :], plain, int(rows or 0)))
+    return tuple(found)
+
+
+def _rate(value: Any) -> float:
+    """Spark has no rate for the first batch, and NaN or Infinity for one that took no time."""
+    number = float(value or 0.0)
+    return number if 0.0 <= number < float("inf") else 0.0
+
+
+def _lag(source: Mapping[str, Any]) -> SourceLag | None:
+    """The lag of one source of Spark; None for one that has no offsets of topics."""
+    end = _positions(source.get("endOffset"))
+    if end is None:
+        return None
+    topics = tuple(sorted({topic for topic, _ in end}))
+    latest = _positions(source.get("latestOffset"))
+    if latest is None:
+        return SourceLag(topics, None)
+    behind = sum(max(0, offset - end.get(place, offset)) for place, offset in latest.items())
+    return SourceLag(topics, behind)
+
+
+def _positions(offset: Any) -> dict[tuple[str, str], int] | None:
+    """Offsets by topic and partition; the source's own form comes as text or as an object."""
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            return None
+    topics = offset.get("topics") if isinstance(offset, dict) else None
+    if not isinstance(topics, dict):
+        return None
+    return {
+        (topic, partition): int(position)
+        for topic, held in topics.items()
+        for partition, position in held["p"].items()
+    }

@@ -1,0 +1,71 @@
+"""How the data source is asked for a pipeline's topics. Pure."""
+
+import json
+from collections.abc import Mapping
+
+from odradek.spark.pipeline.graph.model import OnDataLoss, Position, TopicInput
+
+__all__ = ["reading_options", "starting_options"]
+
+
+def reading_options(
+    topics: TopicInput, bootstrap: str, *, with_headers: bool, is_streaming: bool
+) -> dict[str, str]:
+    """The options of `format("odradek")` for a source; those of the file itself win."""
+    options = {"kafka.bootstrap.servers": bootstrap}
+    options |= {f"kafka.{key}": value for key, value in topics.kafka.items()}
+    options["kafka.isolation.level"] = topics.isolation
+    options |= _selection(topics)
+    options["failOnDataLoss"] = _flag(topics.on_data_loss is OnDataLoss.FAIL)
+    if with_headers:
+        options["includeHeaders"] = "true"
+    if is_streaming:
+        options |= starting_options(topics.start)
+        options |= _limits(topics)
+    return options | dict(topics.options)
+
+
+def starting_options(start: Position) -> dict[str, str]:
+    """Where a new query begins to read."""
+    if start.edge is not None:
+        return {"startingOffsets": start.edge}
+    if start.timestamp_ms is not None:
+        return {
+            "startingTimestamp": str(start.timestamp_ms),
+            # A partition without a record that young has nothing to give yet.
+            "startingOffsetsByTimestampStrategy": "latest",
+        }
+    return {"startingOffsets": _offsets_text(start.offsets or {})}
+
+
+def _selection(topics: TopicInput) -> dict[str, str]:
+    if topics.pattern is not None:
+        return {"subscribePattern": topics.pattern}
+    if topics.assign is not None:
+        wanted = {topic: sorted(partitions) for topic, partitions in topics.assign.items()}
+        return {"assign": json.dumps(wanted, sort_keys=True)}
+    return {"subscribe": ",".join(topics.topics)}
+
+
+def _limits(topics: TopicInput) -> dict[str, str]:
+    limits = {
+        "maxOffsetsPerTrigger": topics.max_records,
+        "maxBytesPerTrigger": topics.max_bytes,
+        "minOffsetsPerTrigger": topics.min_records,
+    }
+    options = {name: str(limit) for name, limit in limits.items() if limit is not None}
+    if topics.min_records is not None:
+        options["maxTriggerDelay"] = f"{topics.max_delay_ms}ms"
+    return options
+
+
+def _offsets_text(offsets: Mapping[str, Mapping[int, int]]) -> str:
+    plain = {
+        topic: {str(partition): offset for partition, offset in sorted(positions.items())}
+        for topic, positions in sorted(offsets.items())
+    }
+    return json.dumps(plain)
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

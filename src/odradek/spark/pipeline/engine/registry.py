@@ -1,0 +1,164 @@
+"""Reads schemas from a registry, and the five bytes in front of a record that name one.
+
+A record of the registry's wire format is::
+
+    0       0, the magic byte
+    1 .. 4  the schema's id, big-endian int32
+    5 ..    the encoded value
+
+A schema's id never changes its meaning, so schemas are kept for as long as the process lives, one
+cache for each registry. A registry that does not answer is asked again, a few times and ever later;
+then the caller fails: a registry that is down must never make good records look bad. One that
+answers "I have no such schema" is another matter: then it is the record that is bad.
+"""
+
+import base64
+import http.client
+import json
+import struct
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Any, Final
+
+from odradek.spark.pipeline.engine.problems import RegistryError, UnknownSchemaError
+from odradek.spark.pipeline.graph.model import Registry
+from odradek.values import dataclass
+
+__all__ = ["PREFIX_BYTES", "RegisteredSchema", "RegistryClient", "frame_prefix", "split_frame"]
+
+PREFIX_BYTES: Final = 5
+_PREFIX: Final = struct.Struct(">bi")
+_MAGIC: Final = 0
+
+_ATTEMPTS: Final = 5
+_FIRST_WAIT_SECONDS: Final = 0.2  # Doubled each time: 0.2 + 0.4 + 0.8 + 1.6 = 3 s of waiting.
+_TIMEOUT_SECONDS: Final = 10.0
+# A registry has thousands of schemas, a topic a handful: this only keeps a flood of garbage ids,
+# each of which is remembered as unknown, from growing without end.
+_MAX_CACHED: Final = 10_000
+_NOT_FOUND: Final = 404
+_SERVER_ERROR: Final = 500
+_TOO_MANY: Final = 429
+
+
+def split_frame(record: bytes) -> tuple[int, memoryview]:
+    """The schema's id and the encoded value.
+
+    Raises:
+        ValueError: that is not the registry's wire format.
+    """
+    if len(record) < PREFIX_BYTES:
+        raise ValueError(f"expected a prefix of {PREFIX_BYTES} bytes, came {len(record)} in all")
+    magic, schema_id = _PREFIX.unpack_from(record)
+    if magic != _MAGIC:
+        raise ValueError(f"expected the magic byte 0, came {magic & 0xFF}")
+    return schema_id, memoryview(record)[PREFIX_BYTES:]
+
+
+def frame_prefix(schema_id: int) -> bytes:
+    """The five bytes in front of a value of that schema."""
+    return _PREFIX.pack(_MAGIC, schema_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema and the id by which records name it."""
+
+    id: int
+    text: str
+
+
+class RegistryClient:
+    """Asks one registry. Not for several threads at once."""
+
+    def __init__(self, registry: Registry, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        url = urllib.parse.urlsplit(registry.url)
+        if url.scheme not in ("http", "https") or not url.netloc:
+            raise RegistryError(
+                f"expected the registry's address as http://host:port, came {registry.url!r}"
+            )
+        self._url = registry.url.rstrip("/")
+        self._sleep = sleep
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if registry.user is not None:
+            secret = f"{registry.user}:{registry.password or ''}".encode()
+            self._headers["Authorization"] = "Basic " + base64.b64encode(secret).decode()
+        self._by_id: dict[int, str | UnknownSchemaError] = {}
+
+    def schema_of_id(self, schema_id: int) -> str:
+        """The text of a schema.
+
+        Raises:
+            UnknownSchemaError: there is none with that id.
+            RegistryError: the registry does not answer.
+        """
+        known = self._by_id.get(schema_id)
+        if known is None:
+            known = self._ask_for_id(schema_id)
+            if len(self._by_id) >= _MAX_CACHED:
+                self._by_id.clear()
+            self._by_id[schema_id] = known
+        if isinstance(known, UnknownSchemaError):
+            raise known
+        return known
+
+    def newest(self, subject: str) -> RegisteredSchema:
+        """The newest version of a subject.
+
+        Raises:
+            UnknownSchemaError: there is no such subject.
+            RegistryError: the registry does not answer.
+        """
+        path = f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest"
+        answer = self._get(path, f"subject {subject!r}")
+        return RegisteredSchema(int(answer["id"]), _schema_of(answer, f"subject {subject!r}"))
+
+    def _ask_for_id(self, schema_id: int) -> str | UnknownSchemaError:
+        what = f"schema {schema_id}"
+        try:
+            return _schema_of(self._get(f"/schemas/ids/{schema_id}", what), what)
+        except UnknownSchemaError as error:
+            return error
+
+    def _get(self, path: str, what: str) -> dict[str, Any]:
+        request = urllib.request.Request(self._url + path, headers=self._headers)  # noqa: S310 - checked
+        failure: Exception | None = None
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                self._sleep(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
+            try:
+                with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as reply:  # noqa: S310
+                    answer = json.load(reply)
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code == _NOT_FOUND:
+                        raise UnknownSchemaError(f"{self._url} has no {what}") from None
+                    if error.code < _SERVER_ERROR and error.code != _TOO_MANY:
+                        raise RegistryError(
+                            f"{self._url} refuses {what}: {error.code} {error.reason}"
+                        ) from None
+                    failure = error
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                failure = error
+            else:
+                if not isinstance(answer, dict):
+                    raise RegistryError(f"{self._url} answers {what} with no JSON object")
+                return answer
+        raise RegistryError(
+            f"{self._url} gives no {what} after {_ATTEMPTS} attempts: {failure}"
+        ) from failure
+
+
+def _schema_of(answer: dict[str, Any], what: str) -> str:
+    kind = answer.get("schemaType", "AVRO")
+    if kind != "AVRO":
+        raise RegistryError(f"expected {what} to be AVRO, came {kind}")
+    if answer.get("references"):
+        raise RegistryError(f"{what} refers to other schemas, which is not supported")
+    text = answer.get("schema")
+    if not isinstance(text, str):
+        raise RegistryError(f"the answer for {what} has no schema")
+    return text
