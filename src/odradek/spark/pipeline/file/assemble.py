@@ -1,0 +1,108 @@
+"""Puts the parts of a file together: names are looked up, steps ordered, the rest checked."""
+
+from collections.abc import Iterable, Mapping
+
+from odradek.spark.pipeline.file.draft import Draft
+from odradek.spark.pipeline.file.problems import suggestion
+from odradek.spark.pipeline.file.section import Context
+from odradek.spark.pipeline.file.transforms import DraftTransform
+from odradek.spark.pipeline.graph.model import (
+    OutputMode,
+    Pipeline,
+    Place,
+    Select,
+    Sink,
+    Transform,
+)
+from odradek.spark.pipeline.graph.order import find_cycle, in_order
+
+__all__ = ["assemble"]
+
+
+def assemble(context: Context, draft: Draft, path: str) -> Pipeline:
+    """The pipeline; complete only if no errors were told."""
+    names = {name.casefold(): name for name in _names(draft)}
+    inputs = {one.name: _inputs(context, one, names) for one in draft.transforms}
+    cycle = find_cycle(inputs)
+    if cycle is not None:
+        place = next(one.model.place for one in draft.transforms if one.name == cycle[0])
+        chain = " -> ".join(cycle)
+        context.error(place, "P12", f"transforms read each other in a circle: {chain}")
+    drafts = {one.name: one for one in draft.transforms}
+    transforms = {name: _transform(drafts[name], inputs[name]) for name in in_order(inputs)}
+    sinks = {
+        one.name: Sink(
+            name=one.name,
+            input=_look_up(context, one.input, one.input_place, f"sink '{one.name}'", names),
+            target=one.target,
+            output_mode=one.output_mode or OutputMode.APPEND,
+            trigger=one.trigger,
+            place=one.place,
+        )
+        for one in draft.sinks
+    }
+    return Pipeline(
+        name=draft.name,
+        file=path,
+        bootstrap=draft.bootstrap,
+        kafka=draft.kafka,
+        registry=draft.registry,
+        checkpoint=draft.checkpoint,
+        trigger=draft.trigger,
+        spark=draft.spark,
+        restart=draft.restart,
+        sources={one.name: one for one in draft.sources},
+        transforms=transforms,
+        sinks=sinks,
+        dead_letters=draft.dead_letters,
+        tests=tuple(one.fixture for one in draft.tests),
+        secrets=frozenset(context.environment.secrets),
+    )
+
+
+def _names(draft: Draft) -> list[str]:
+    return [*(one.name for one in draft.sources), *(one.name for one in draft.transforms)]
+
+
+def _inputs(context: Context, draft: DraftTransform, names: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of what a transform reads, as they are declared."""
+    what = f"transform '{draft.name}'"
+    found = dict.fromkeys(
+        _look_up(context, name, place, what, names) for name, place in draft.inputs
+    )
+    found.pop("", None)
+    if draft.declared_inputs is None:
+        return tuple(found)
+    declared = dict.fromkeys(
+        _look_up(context, name, place, what, names) for name, place in draft.declared_inputs
+    )
+    if draft.query is not None and set(declared) != set(found):
+        message = f"'inputs' of {what} has to be what its SQL reads: {', '.join(found)}"
+        context.error(draft.declared_inputs[0][1], "P03", message)
+    return tuple(name for name in declared if name)
+
+
+def _look_up(context: Context, name: str, place: Place, what: str, names: Mapping[str, str]) -> str:
+    """The name as it is declared; an empty one, with the problem told, if it is not."""
+    if not name:
+        return ""
+    found = names.get(name.casefold())
+    if found is None:
+        hint = suggestion(name, names.values())
+        context.error(place, "P07", f"unknown source '{name}' in {what}{hint}")
+        return ""
+    return found
+
+
+def _transform(draft: DraftTransform, inputs: Iterable[str]) -> Transform:
+    step = draft.step
+    if isinstance(step, Select) and draft.query is not None:
+        step = Select(draft.query.sql, step.file, step.first_line)
+    return Transform(
+        name=draft.name,
+        step=step,
+        inputs=tuple(inputs),
+        watermark=draft.model.watermark,
+        expect=draft.model.expect,
+        place=draft.model.place,
+    )

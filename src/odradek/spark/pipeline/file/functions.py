@@ -1,0 +1,61 @@
+"""`module:function` of a pipeline file: found without importing it.
+
+A module of transforms imports Spark, which takes a second and may not be there; so the file is
+found the way an import would find it, the pipeline's folder first, and read.
+"""
+
+import ast
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+
+from odradek.spark.pipeline.file.problems import suggestion
+
+__all__ = ["missing_function"]
+
+
+def missing_function(module: str, function: str, folder: str) -> str | None:
+    """Why a function is not there, or None if it is, or nobody can tell."""
+    spec = _find(module, folder)
+    if spec is None:
+        return f"there is no module '{module}' in the pipeline's folder or on Python's path"
+    if not spec.origin or not spec.origin.endswith(".py"):
+        return None  # Compiled, or built in.
+    try:
+        with open(spec.origin, encoding="utf-8") as stream:
+            tree = ast.parse(stream.read())
+    except (OSError, SyntaxError, ValueError) as error:
+        return f"module '{module}' cannot be read: {error}"
+    names, is_open = _names(tree)
+    if function in names or is_open:
+        return None
+    hint = suggestion(function, names)
+    return f"module '{module}' has no function '{function}'{hint}"
+
+
+def _find(module: str, folder: str) -> ModuleSpec | None:
+    path: list[str] | None = [folder, *sys.path]
+    spec: ModuleSpec | None = None
+    parts = module.split(".")
+    for index in range(len(parts)):
+        spec = PathFinder.find_spec(".".join(parts[: index + 1]), path)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or [])
+    return spec
+
+
+def _names(tree: ast.Module) -> tuple[set[str], bool]:
+    """The names that a module binds, and whether it may bind others (`from x import *`)."""
+    names: set[str] = set()
+    is_open = False
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Import() | ast.ImportFrom():
+                bound = [alias.asname or alias.name for alias in node.names]
+                names.update(bound)
+                is_open = is_open or "*" in bound
+            case ast.Name(ctx=ast.Store()):
+                names.add(node.id)
+    return names, is_open

@@ -1,0 +1,106 @@
+"""The tree that every way of writing a pipeline is first turned into: values with their places.
+
+A text knows where each of its characters was written, so that an error inside of SQL points into
+the file, also behind folded lines, escapes and replaced environment names.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from odradek.spark.pipeline.graph.model import Place
+from odradek.values import dataclass
+
+__all__ = ["Field", "Fields", "Items", "Node", "Origins", "Scalar", "plain_value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Where the characters of a text are from.
+
+    Attributes:
+        starts: (offset in the text, line, column), ascending by offset; from each on, characters
+            stand side by side. Never empty, the first offset is 0.
+    """
+
+    file: str
+    starts: tuple[tuple[int, int, int], ...]
+
+    def place_at(self, offset: int) -> Place:
+        """Where the character at `offset` was written."""
+        index = bisect_right(self.starts, (max(offset, 0), 1 << 60, 0)) - 1
+        start, line, column = self.starts[max(index, 0)]
+        return Place(self.file, line, column + max(offset - start, 0))
+
+    def cut(self, begin: int, end: int, *, at: int) -> Iterator[tuple[int, int, int]]:
+        """The starts of the part from `begin` to `end`, which is moved to offset `at`."""
+        place = self.place_at(begin)
+        yield at, place.line, place.column
+        for offset, line, column in self.starts:
+            if begin < offset < end:
+                yield at + offset - begin, line, column
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A single value.
+
+    Attributes:
+        value: by the core schema of YAML: a string, a number, a truth value or None; in a tree
+            built from Python also a function.
+        text: the value as it is written, without quotes.
+        is_plain: it has no quotes, so that its type follows from its text.
+        was_replaced: part of it came out of `${...}`.
+        is_secret: part of it came out of the environment.
+    """
+
+    value: Any
+    text: str
+    place: Place
+    origins: Origins
+    is_plain: bool = True
+    was_replaced: bool = False
+    is_secret: bool = False
+
+    def place_at(self, offset: int) -> Place:
+        """Where the character at `offset` of the text was written."""
+        return self.origins.place_at(offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    items: tuple["Node", ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """An entry of a map."""
+
+    key: str
+    key_place: Place
+    node: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A map, in the order of the file."""
+
+    fields: Mapping[str, Field]
+    place: Place
+
+
+Node = Scalar | Items | Fields
+
+
+def plain_value(node: Node, scalar: Callable[[Scalar], Any] = lambda node: node.value) -> Any:
+    """The tree as lists, dicts and values."""
+    match node:
+        case Scalar():
+            return scalar(node)
+        case Items():
+            return [plain_value(item, scalar) for item in node.items]
+        case Fields():
+            return {name: plain_value(one.node, scalar) for name, one in node.fields.items()}

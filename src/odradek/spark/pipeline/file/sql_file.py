@@ -1,0 +1,81 @@
+"""`.sql` files: transforms only, each behind a line with its name.
+
+    -- name: per_country
+    -- watermark: ts 30s
+    -- expect positive drop: total > 0
+    select country, sum(amount) as total from named group by country;
+
+A transform ends at `;` or before the next name. The tree built here is the one that the same
+transform in YAML would have.
+"""
+
+import re
+
+from odradek.spark.pipeline.file.nodes import Field, Fields, Items, Node, Origins, Scalar
+from odradek.spark.pipeline.file.section import Context
+from odradek.spark.pipeline.file.transforms import text_scalar
+from odradek.spark.pipeline.graph.model import Place
+
+__all__ = ["parse_sql_file"]
+
+_NAME = re.compile(r"\s*--\s*name:\s*(?P<name>.*?)\s*")
+_WATERMARK = re.compile(r"\s*--\s*watermark:\s*(?P<column>\S+)\s+(?P<delay>\S+)\s*")
+_EXPECT = re.compile(r"\s*--\s*expect\s+(?P<name>\S+)\s+(?P<action>\S+?)\s*:\s*(?P<where>.*?)\s*")
+_DIRECTIVE = re.compile(r"\s*--\s*(?P<word>watermark:|expect\s)")
+_SHAPES = {
+    "watermark:": "'-- watermark: COLUMN DELAY'",
+    "expect": "'-- expect NAME ACTION: predicate'",
+}
+
+
+def parse_sql_file(text: str, shown: str, context: Context) -> list[Field]:
+    """The transforms of a file, as fields of `transforms`."""
+    lines = text.split("\n")
+    starts = [index for index, line in enumerate(lines) if _NAME.fullmatch(line)]
+    for index, line in enumerate(lines[: starts[0] if starts else len(lines)]):
+        if line.strip() and not line.lstrip().startswith("--"):
+            place = Place(shown, index + 1, 1)
+            context.error(place, "P08", "expected '-- name: NAME' before the first SELECT")
+            break
+    found: list[Field] = []
+    for number, start in enumerate(starts):
+        end = starts[number + 1] if number + 1 < len(starts) else len(lines)
+        found.append(_transform(lines, start, end, shown, context))
+    return found
+
+
+def _transform(lines: list[str], start: int, end: int, shown: str, context: Context) -> Field:
+    name_match = _NAME.fullmatch(lines[start])
+    assert name_match is not None
+    name_place = Place(shown, start + 1, name_match.start("name") + 1)
+    fields: dict[str, Field] = {}
+    rules: list[Node] = []
+    body = start + 1
+    while body < end and (not lines[body].strip() or lines[body].lstrip().startswith("--")):
+        place = Place(shown, body + 1, 1)
+        watermark = _WATERMARK.fullmatch(lines[body])
+        rule = _EXPECT.fullmatch(lines[body])
+        directive = _DIRECTIVE.match(lines[body])
+        if watermark is not None:
+            fields["watermark"] = Field("watermark", place, _fields(watermark, place, context))
+        elif rule is not None:
+            rules.append(_fields(rule, place, context))
+        elif directive is not None:
+            shape = _SHAPES[directive["word"].strip()]
+            context.error(place, "P03", f"expected {shape}")
+        body += 1
+    if rules:
+        fields["expect"] = Field("expect", rules[0].place, Items(tuple(rules), rules[0].place))
+    sql = "\n".join(lines[body:end])
+    fields["sql"] = Field("sql", name_place, text_scalar(sql, shown, body + 1, context))
+    return Field(name_match["name"], name_place, Fields(fields, name_place))
+
+
+def _fields(match: re.Match[str], place: Place, context: Context) -> Fields:
+    found: dict[str, Field] = {}
+    for key, text in match.groupdict().items():
+        at = Place(place.file, place.line, match.start(key) + 1)
+        origins = Origins(at.file, ((0, at.line, at.column),))
+        scalar = Scalar(text, text, at, origins, is_plain=False)
+        found[key] = Field(key, at, context.environment.replace(scalar))
+    return Fields(found, place)

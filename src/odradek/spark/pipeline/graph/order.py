@@ -1,0 +1,51 @@
+"""The order of steps: each behind its inputs, and what is upstream of what."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+__all__ = ["find_cycle", "in_order", "upstream_of"]
+
+
+def find_cycle(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
+    """Steps that wait for each other, the first one again at the end; None if there are none."""
+    try:
+        TopologicalSorter(inputs).prepare()
+    except CycleError as error:
+        cycle = list(error.args[1])[:-1]
+        cycle.reverse()  # From a step to the one that it reads.
+        first = min(range(len(cycle)), key=lambda index: cycle[index])
+        turned = cycle[first:] + cycle[:first]
+        return (*turned, turned[0])
+    return None
+
+
+def in_order(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The keys of `inputs`, each behind those it reads, else in the order they came in."""
+    done: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name in done or name not in inputs:
+            return
+        for other in inputs[name]:
+            visit(other)
+        done[name] = None
+
+    for name in inputs:
+        visit(name)
+    return tuple(done)
+
+
+def upstream_of(start: Iterable[str], inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """`start` and all that it reads, directly or not, in the order it is come upon."""
+    found: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name in found:
+            return
+        found[name] = None
+        for other in inputs.get(name, ()):
+            visit(other)
+
+    for name in start:
+        visit(name)
+    return tuple(found)
