@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from odradek.client.config import read_settings
 from odradek.client.consumer.config import CONSUMER_DEFINITION
 from odradek.client.offsets import EARLIEST, LATEST
+from odradek.client.options import parse_addresses
 from odradek.errors import ConfigError
 from odradek.model import TopicPartition
 from odradek.spark.datasource.bounds import (
@@ -91,6 +92,8 @@ _REJECTED: Final = {
     "check.crcs": "use checkCrcs",
 }
 
+# Where one is needed to check the rest.
+_ANY_SERVER: Final = "localhost:9092"
 _DEFAULT_FETCH_BYTES: Final = 2 << 20
 _MAX_FETCH_BYTES: Final = 1 << 30
 _DEFAULT_POLL_TIMEOUT_MS: Final = 120_000
@@ -258,14 +261,13 @@ def _read_kafka(given: _Given) -> dict[str, str]:
         for name, value in sorted(given.values.items())
         if name.startswith(KAFKA_PREFIX)
     }
-    servers = settings.get("bootstrap.servers", "")
-    if not servers.strip(" ,"):
+    if not settings.get("bootstrap.servers", "").strip(" ,"):
         given.problems.append("kafka.bootstrap.servers: required, expected HOST:PORT,…")
-        servers = "localhost:9092"
+        settings["bootstrap.servers"] = _ANY_SERVER
     for name, value in settings.items():
         if name in _REJECTED:
             given.problems.append(f"{KAFKA_PREFIX}{name}: not supported: {_REJECTED[name]}")
-        elif problem := _problem_of(name, value, servers):
+        elif problem := _problem_of(name, value):
             given.problems.append(f"{KAFKA_PREFIX}{name}: {problem}")
     settings.setdefault("isolation.level", "read_committed")
     is_checked = given.read("checkCrcs", parse_boolean, True)
@@ -273,11 +275,13 @@ def _read_kafka(given: _Given) -> dict[str, str]:
     return settings
 
 
-def _problem_of(name: str, value: str, servers: str) -> str | None:
+def _problem_of(name: str, value: str) -> str | None:
     """What is wrong with one setting of the client, by itself."""
     try:
+        if name == "bootstrap.servers":
+            parse_addresses(value)
         settings = read_settings(
-            CONSUMER_DEFINITION, {"bootstrap.servers": servers, name: value}, {}
+            CONSUMER_DEFINITION, {"bootstrap.servers": _ANY_SERVER, name: value}, {}
         )
         for kind in CONSUMER_DEFINITION.classes:
             settings.build(kind)
