@@ -19,6 +19,7 @@ import benchmarks.clients
 import benchmarks.codec
 import benchmarks.groups
 import benchmarks.opening
+import benchmarks.spark
 import benchmarks.starting
 import benchmarks.storage  # noqa: F401 - importing a module registers its benchmarks
 from benchmarks.servers import KAFKA, ODRADEK, Run, Start, start_odradek, with_kafka

@@ -256,7 +256,7 @@ def test_columns_come_in_the_order_of_the_schema() -> None:
     assert parse_columns({"columns": "headers,timestamptype"}) == ("timestampType", "headers")
 
 
-@pytest.mark.parametrize("value", ["", "valu", "value,value"])
+@pytest.mark.parametrize("value", ["", "values", "value,value"])
 def test_columns_that_are_not_there(value: str) -> None:
     """12:SP-30."""
     (found,) = problems({**BASE, "columns": value})
