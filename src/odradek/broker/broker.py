@@ -32,12 +32,12 @@ from odradek.broker.dispatch import StartGate, dispatch
 from odradek.broker.edge import MetadataEdge
 from odradek.broker.identity import check_directories
 from odradek.broker.internal_partitions import InternalPartitions, led_high_watermark
+from odradek.broker.live_settings import apply_network_settings, listener_security
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.observability import ObservabilityServer
 from odradek.broker.producer_ids import ProducerIdAllocator
 from odradek.broker.publisher import Publisher
 from odradek.broker.quotas import ClientQuotas
-from odradek.broker.tls import server_context
 from odradek.broker.topic_creation import AutoTopicCreator
 from odradek.clock import SystemClock
 from odradek.config import Source
@@ -57,7 +57,7 @@ from odradek.metadata.image import Broker as BrokerImage
 from odradek.metadata.image import ClusterImage, ConfigResourceType
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint, TopicPartition, uuid_text
-from odradek.network.authentication import ListenerSecurity
+from odradek.network.config import NetworkConfig
 from odradek.network.endpoint import EndPoint, published_endpoints
 from odradek.network.request import Request, Response
 from odradek.network.request_channel import RequestChannel
@@ -109,6 +109,10 @@ class Broker:
         self._running: set[asyncio.Task[None]] = set()
         # The controller's ear for topics that permit unclean elections, once there is one.
         self._on_unclean_enabled: Callable[[str], None] = lambda _topic: None
+        # The server's ear for settings of this broker, once there is one.
+        self._on_broker_settings: Callable[[BrokerSettings, BrokerSettings], None] = (
+            lambda _before, _after: None
+        )
         self._unhealthy: str | None = "the broker has not started yet"
         # Set when the broker cannot go on, with the reason.
         self.failed: asyncio.Future[str] | None = None
@@ -216,8 +220,11 @@ class Broker:
             check_configs=self._check_topic_configs,
             unclean_default=lambda: self._topic_configs.default.unclean_leader_election,
         )
+        started_with = self._settings
         server = await self._start_server(loop, cluster_id)
         await port.register(self._registration())
+        self._on_broker_settings = partial(self._apply_network_settings, server)
+        self._on_broker_settings(started_with, self._settings)  # Changed meanwhile.
         await self._controller.start()
         self._on_unclean_enabled = self._controller.enable_unclean_election
         self._stack.push_async_callback(self._controller.stop)
@@ -380,11 +387,8 @@ class Broker:
             clock=self._clock,
             metrics=self.metrics,
             security={
-                endpoint.listener: ListenerSecurity(
-                    tls=server_context(settings.tls(endpoint.listener))
-                )
+                endpoint.listener: listener_security(settings, endpoint)
                 for endpoint in network.endpoints
-                if endpoint.protocol.uses_tls
             },
             limits={
                 endpoint.listener: settings.listener_limits(endpoint.listener)
@@ -395,11 +399,7 @@ class Broker:
         self._server = server
         self._groups.service.commit_lane.wake_ups = server.poller
         server.bind()
-        self.endpoints = published_endpoints(
-            network.advertised_endpoints,
-            {name: listener.bound_port for name, listener in server.listeners.items()},
-            socket.getfqdn(),
-        )
+        self.endpoints = _published(server, network)
         server.start_processing()
         self._stack.push_async_callback(server.shut_down, _STOP_GRACE_MS)
         return server
@@ -544,17 +544,29 @@ class Broker:
         if name not in ("", str(self.broker_id)):
             return
         source = Source.DYNAMIC_BROKER if name else Source.DYNAMIC_DEFAULT
+        before = self._settings
         try:
-            self._settings = self._settings.with_dynamic(source, overrides)
+            self._settings = before.with_dynamic(source, overrides, is_stored=True)
         except ConfigError as error:
             logger.error("dynamic configuration is not applied: %s", error)  # noqa: TRY400
             return
+        self._on_broker_settings(before, self._settings)
         self._topic_configs.use_broker(self._settings)
+        self._log_manager.use_recovery_threads(self._settings.log.recovery_threads)
         self._log_manager.cleaner.config = self._settings.cleaner
         for log in self._log_manager.all_logs():
             topic = log.topic_partition.topic
             self._log_manager.update_config(topic, self._topic_configs.log_config(topic))
             self._replicas.update_topic_settings(topic)
+
+    def _apply_network_settings(
+        self, server: SocketServer, before: BrokerSettings, after: BrokerSettings
+    ) -> None:
+        apply_network_settings(server, before, after)
+        endpoints = _published(server, after.network)
+        if endpoints != self.endpoints:
+            self.endpoints = endpoints
+            self._spawn(self._port.update_registration(self._registration()))
 
     def _check_topic_configs(
         self, _topic: str, configs: Mapping[str, str | None]
@@ -591,6 +603,13 @@ class Broker:
         with contextlib.suppress(StorageError):
             self._replicas.checkpoint_high_watermarks()
         self._log_manager.shutdown(self._port.broker_epoch)
+
+
+def _published(server: SocketServer, network: NetworkConfig) -> tuple[EndPoint, ...]:
+    """What clients are told to connect to."""
+    ports = {name: listener.bound_port for name, listener in server.listeners.items()}
+    open_ones = [each for each in network.advertised_endpoints if each.listener in ports]
+    return published_endpoints(open_ones, ports, socket.getfqdn())
 
 
 def _make_directory(path: str) -> None:

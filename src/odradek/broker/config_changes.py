@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 from odradek.broker.config import ConfigRow
 from odradek.broker.config_admin import NamedResource, find_resource, rows_of
 from odradek.broker.context import BrokerContext
+from odradek.broker.live_settings import check_certificates
 from odradek.config import Kind, Source
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.metadata.changes import ConfigSet
@@ -200,8 +201,9 @@ def _check(resource: ConfigResource, overrides: Mapping[str, str], context: Brok
         context.topic_configs.check(overrides)
         return
     source = Source.DYNAMIC_BROKER if resource.name else Source.DYNAMIC_DEFAULT
+    current = context.broker_settings()
     try:
-        context.broker_settings().with_dynamic(source, overrides)
+        check_certificates(current, current.with_dynamic(source, overrides))
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
 

@@ -24,7 +24,7 @@ from odradek.coordination.paths import (
     broker_path,
     partition_state_path,
 )
-from odradek.coordination.store import CoordinationStore, WatchEvent
+from odradek.coordination.store import ANY_VERSION, CoordinationStore, WatchEvent
 from odradek.errors import (
     ApiError,
     BadVersion,
@@ -102,10 +102,7 @@ class StoreControllerPort:
         """
         assert broker.id == self._broker_id
         self._broker = broker
-        node = BrokerNode(
-            endpoints=broker.endpoints, timestamp_ms=self._clock.now_ms(), rack=broker.rack
-        )
-        path, data = broker_path(self._broker_id), node.encode()
+        path, data = broker_path(self._broker_id), self._node_of(broker)
         try:
             async with asyncio.timeout(self._registration_timeout_s):
                 while (epoch := await self._try_register(path, data)) is None:
@@ -124,6 +121,22 @@ class StoreControllerPort:
         Before the first registration there is nothing to announce.
         """
         return -1 if self._broker is None else await self.register(self._broker)
+
+    async def update_registration(self, broker: Broker) -> None:
+        """Announces other endpoints of a broker that is registered; its epoch stays."""
+        assert broker.id == self._broker_id
+        self._broker = broker
+        path, data = broker_path(self._broker_id), self._node_of(broker)
+        try:
+            await self._store.set(path, data, ANY_VERSION)
+        except StoreError as error:
+            # Without a session there is no node: the next registration has the new endpoints.
+            _logger.warning("%s: not written anew: %s", path, error)
+
+    def _node_of(self, broker: Broker) -> bytes:
+        return BrokerNode(
+            endpoints=broker.endpoints, timestamp_ms=self._clock.now_ms(), rack=broker.rack
+        ).encode()
 
     async def _try_register(self, path: str, data: bytes) -> int | None:
         """The epoch, or None while somebody else's node is there."""

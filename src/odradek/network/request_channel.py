@@ -131,6 +131,11 @@ class RequestChannel:
         return len(self._queue)
 
     @property
+    def slot_count(self) -> int:
+        """How many handlers may be suspended at a time."""
+        return self._slots
+
+    @property
     def suspended_count(self) -> int:
         return self._suspended
 

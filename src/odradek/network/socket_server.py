@@ -243,12 +243,14 @@ class SocketServer:
         self._io_threads = count
         self.data_channel.resize(count)
 
-    def add_listener(self, endpoint: EndPoint) -> None:
-        """Open another listener of the data plane while running.
+    def add_listener(self, endpoint: EndPoint, security: ListenerSecurity | None = None) -> None:
+        """Open another listener of the data plane while running; a plain one unless told otherwise.
 
         Raises:
             ConfigError: the address cannot be had.
         """
+        if security is not None:
+            self._security[endpoint.listener] = security
         listener = self._make_listener(self._planes[-1], endpoint)
         try:
             listener.bind()

@@ -19,6 +19,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
@@ -159,6 +160,10 @@ class LogManager:
     def stop_cleaning(self) -> None:
         """Cancels compaction, so that the caller need not wait long for background work."""
         self.cleaner.stop()
+
+    def use_recovery_threads(self, count: int) -> None:
+        """How many logs of a directory are opened, or closed, at once from now on."""
+        self._config = replace(self._config, recovery_threads_per_data_dir=count)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Closes the logs in order and lets the directories go; also after a failed `startup`.

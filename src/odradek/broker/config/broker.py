@@ -155,17 +155,21 @@ class BrokerSettings:
             )
         return self.internal_topics.lowered(tuple(unset.values()), broker_count)
 
-    def with_dynamic(self, source: Source, raw: Mapping[str, object]) -> "BrokerSettings":
+    def with_dynamic(
+        self, source: Source, raw: Mapping[str, object], *, is_stored: bool = False
+    ) -> "BrokerSettings":
         """With all values of one dynamic source replaced.
 
         Args:
             source: DYNAMIC_DEFAULT for the cluster's, DYNAMIC_BROKER for this broker's.
+            is_stored: Whether they count already. Then it does not matter how far they are from
+                what counted before, which may be the file of a broker that was down.
 
         Raises:
             ConfigError: a key is unknown or fixed, or a value or combination does not work.
         """
         changed = self.settings.with_dynamic(source, raw)
-        for name in _RESIZABLE:
+        for name in () if is_stored else _RESIZABLE:
             old, new = self.settings.get(name).value, changed.get(name).value
             assert isinstance(old, int)
             assert isinstance(new, int)

@@ -1,0 +1,116 @@
+"""Settings of the network that a running broker takes over.
+
+| changed                                 | what happens                                         |
+|-----------------------------------------|------------------------------------------------------|
+| `num.io.threads`, `num.network.threads` | slots and processors become more or fewer            |
+| `max.connections…`, creation rates      | the next connection is judged by them                |
+| `ssl.…`                                 | new connections get new certificates, old ones stay  |
+| `listeners`                             | names that are new are opened, those that went closed |
+| `advertised.listeners`                  | the broker's registration is written anew            |
+
+A listener that stays keeps its address: whoever wants another one gives the listener another name.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+from odradek.broker.config import BrokerSettings
+from odradek.broker.tls import server_context
+from odradek.errors import ConfigError
+from odradek.network.authentication import ListenerSecurity
+from odradek.network.config import parse_ip_overrides
+from odradek.network.endpoint import EndPoint
+from odradek.network.socket_server import SocketServer
+
+__all__ = ["apply_network_settings", "check_certificates", "listener_security"]
+
+_logger = logging.getLogger(__name__)
+
+
+def listener_security(settings: BrokerSettings, endpoint: EndPoint) -> ListenerSecurity:
+    """How connections of a listener become trusted.
+
+    Raises:
+        ConfigError: its certificates cannot be used.
+    """
+    if not endpoint.protocol.uses_tls:
+        return ListenerSecurity()
+    return ListenerSecurity(tls=server_context(settings.tls(endpoint.listener)))
+
+
+def check_certificates(before: BrokerSettings, after: BrokerSettings) -> None:
+    """Refuses certificates that cannot be used, before they are stored.
+
+    Raises:
+        ConfigError: which key is wrong, and why.
+    """
+    for endpoint in _changed_tls(before, after):
+        server_context(after.tls(endpoint.listener))
+
+
+def apply_network_settings(
+    server: SocketServer, before: BrokerSettings, after: BrokerSettings
+) -> None:
+    """Has a server go on with other settings; what cannot be done is logged, the rest is done."""
+    old, new = before.network, after.network
+    _step(server.resize_io_threads, old.io_threads, new.io_threads)
+    _step(server.resize_network_threads, old.network_threads, new.network_threads)
+    server.quotas.update_limits(
+        max_connections=new.max_connections,
+        max_per_ip=new.max_connections_per_ip,
+        per_ip_overrides=parse_ip_overrides(new.max_connections_per_ip_overrides),
+        max_creation_rate=new.max_creation_rate,
+    )
+    _apply_listeners(server, after)
+    for endpoint in new.endpoints:
+        if endpoint.listener in server.listeners:
+            limits = after.listener_limits(endpoint.listener)
+            server.quotas.update_listener_limits(
+                endpoint.listener,
+                max_connections=limits.max_connections,
+                max_creation_rate=limits.max_creation_rate,
+            )
+    for endpoint in _changed_tls(before, after):
+        if endpoint.listener in server.listeners:
+            try:
+                security = listener_security(after, endpoint)
+            except ConfigError as error:  # The file was good a moment ago.
+                _logger.error("%s", error)  # noqa: TRY400
+            else:
+                server.replace_security(endpoint.listener, security)
+
+
+def _step(resize: Callable[[int], None], old: int, new: int) -> None:
+    """Goes from one number to another in the steps that are allowed: half, or twice as many.
+
+    A single step was checked before it was stored; several may arrive as one.
+    """
+    while old != new:
+        old = min(new, old * 2) if new > old else max(new, old // 2)
+        resize(old)
+
+
+def _apply_listeners(server: SocketServer, after: BrokerSettings) -> None:
+    wanted = {endpoint.listener: endpoint for endpoint in after.network.endpoints}
+    for name in [name for name in server.listeners if name not in wanted]:
+        _logger.info("Closing listener %s", name)
+        server.remove_listener(name)
+    for name, endpoint in wanted.items():
+        if name in server.listeners:
+            continue
+        _logger.info("Opening listener %s", endpoint.connection_string)
+        try:
+            server.add_listener(endpoint, listener_security(after, endpoint))
+        except ConfigError as error:
+            _logger.error("%s", error)  # noqa: TRY400
+
+
+def _changed_tls(before: BrokerSettings, after: BrokerSettings) -> Iterator[EndPoint]:
+    """Listeners with TLS whose settings differ, those that are new included."""
+    known = {endpoint.listener for endpoint in before.network.endpoints}
+    for endpoint in after.network.endpoints:
+        name = endpoint.listener
+        if endpoint.protocol.uses_tls and (
+            name not in known or before.tls(name) != after.tls(name)
+        ):
+            yield endpoint
