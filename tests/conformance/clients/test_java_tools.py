@@ -229,6 +229,16 @@ def test_preferred_leader_election(tools: Tools, new_topic: Callable[[], str]) -
     )
 
 
+def test_no_replica_is_being_moved(tools: Tools) -> None:
+    """`kafka-reassign-partitions --list`."""
+    told = tools.run(
+        f"{_TOOLS}.reassign.ReassignPartitionsCommand",
+        "--list",
+        sends={("ListPartitionReassignments", 0)},
+    )
+    assert "No partition reassignments found." in told
+
+
 def test_large_messages(tools: Tools, new_topic: Callable[[], str]) -> None:
     """5 MB in one message, five times of what the consumer asks for at once."""
     topic = new_topic()
