@@ -23,6 +23,7 @@ _TASK_ATTEMPTS: Final = 4
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _EVERYWHERE: Final = {
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.stateStore.providerClass": (

@@ -1,0 +1,162 @@
+"""The topic sink: rows to records, at least once.
+
+Every task writes its rows with an idempotent producer and ends when the brokers have acknowledged
+all of them; a record that they refuse fails the task. What Spark does again (a task, or the batch
+of a stream) is written again. Columns and options are checked before any row is.
+
+Objects of this module travel between processes: they hold settings, and no connection.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from odradek.spark.datasource.options import OptionsError
+from odradek.spark.datasource.writer_columns import SinkColumns, parse_sink_columns
+from odradek.spark.datasource.writer_options import SinkOptions, parse_sink_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["RowsWritten", "batch_writer", "stream_writer"]
+
+# Spark hands rows over by the ten thousand; together they make fuller batches for each partition.
+_GATHERED_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWritten(WriterCommitMessage):
+    """What a task has written."""
+
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sink:
+    options: SinkOptions
+    columns: SinkColumns
+
+    def write(self, batches: Iterator[Any]) -> RowsWritten:
+        """Write the rows of one task; all are acknowledged when this returns."""
+        # A process beside the driver makes this object, and only a task needs the producer.
+        from odradek.spark.datasource.writer_producers import leased_producer
+
+        columns = self.columns
+        count = 0
+        with leased_producer(self.options.producer) as producer:
+            deliveries = []
+            for table in _gathered(batches):
+                count += table.num_rows
+                delivery = producer.send_arrow(
+                    self.options.topic,
+                    table,
+                    key="key" if columns.has_key else None,
+                    headers="headers" if columns.has_headers else None,
+                    partition="partition" if columns.has_partition else None,
+                    timestamp=None,  # That of the write, as with any other producer.
+                    topic_column="topic" if columns.has_topic else None,
+                )
+                deliveries.append(delivery)
+            producer.flush()
+            for delivery in deliveries:
+                delivery.result()
+        return RowsWritten(count)
+
+
+def _gathered(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same rows in tables of a few megabytes."""
+    import pyarrow as pa
+
+    waiting: list[Any] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= _GATHERED_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+class TopicBatchWriter(DataSourceArrowWriter):
+    """Of a batch query."""
+
+    def __init__(self, sink: _Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[Any]) -> RowsWritten:
+        """Write the rows of one task."""
+        return self._sink.write(iterator)
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Of a streaming query. A batch needs no commit of its own: its rows are in the topic."""
+
+    def __init__(self, sink: _Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[Any]) -> RowsWritten:
+        """Write the rows of one task of a micro-batch."""
+        return self._sink.write(iterator)
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: "StructType", overwrite: bool
+) -> TopicBatchWriter:
+    """What `DefaultSource.writer` returns.
+
+    Raises:
+        OptionsError: options or columns cannot be used.
+        ValueError: the mode is `overwrite`.
+    """
+    if overwrite:
+        raise ValueError(
+            "a topic cannot be overwritten: its records stay until retention removes them; "
+            'use .mode("append")'
+        )
+    return TopicBatchWriter(_read_sink(options, schema))
+
+
+def stream_writer(
+    options: Mapping[str, str],
+    schema: "StructType",
+    overwrite: bool,  # noqa: ARG001 - output mode complete: the whole result, as records once more
+) -> TopicStreamWriter:
+    """What `DefaultSource.streamWriter` returns.
+
+    Raises:
+        OptionsError: options or columns cannot be used.
+    """
+    return TopicStreamWriter(_read_sink(options, schema))
+
+
+def _read_sink(options: Mapping[str, str], schema: "StructType") -> _Sink:
+    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    try:
+        parsed = parse_sink_options(options)
+    except OptionsError as error:
+        raise OptionsError([*error.problems, *_problems_of_columns(fields, options)]) from None
+    columns = parse_sink_columns(
+        fields, topic=parsed.topic, is_writing_headers=parsed.is_writing_headers
+    )
+    return _Sink(options=parsed, columns=columns)
+
+
+def _problems_of_columns(
+    fields: Sequence[tuple[str, str]], options: Mapping[str, str]
+) -> Sequence[str]:
+    has_topic = any(name.lower() == "topic" for name in options)
+    try:
+        parse_sink_columns(fields, topic="any" if has_topic else None, is_writing_headers=True)
+    except OptionsError as error:
+        return error.problems
+    return ()
