@@ -1,37 +1,64 @@
-"""Compacting a log: how fast on one core, and what appends to another log wait meanwhile.
+"""Compacting a log: how fast on one core, and what clients of the same broker wait meanwhile.
 
-The latency is that of an append on an event loop, from when it was due to when it was done, at a
-steady rate, while a pass runs on its thread: it shows what the pass takes of the interpreter and of
-the loop. Turns with and without cleaning alternate.
+The latency is that of Produce requests at a steady rate to one topic while the cleaner works on
+another, which has a gigabyte for it: from when a message was due until its answer came.
 """
 
-import asyncio
-import os
+import struct
+import subprocess
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
-from benchmarks.logs import LazyDisk, batch_of_bytes, make_services, open_log, temporary_directory
-from benchmarks.table import Row, at_least, at_most, benchmark
-from odradek.broker.background import LoopTasks
+from benchmarks import load_clients
+from benchmarks.load_clients import Figures
+from benchmarks.logs import LazyDisk, open_log, temporary_directory
+from benchmarks.servers import COMMAND, Run, Server, start_odradek, with_bytecode
+from benchmarks.table import Row, at_least, at_most, benchmark, server_benchmark
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.envelope import encode_request, parse_response
+from odradek.protocol.headers import RequestHeader
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from odradek.records.builder import build_batch
 from odradek.storage.cleaner_config import CleanerConfig
 from odradek.storage.cleaning import LogCleaner
 from odradek.storage.config import LogConfig
 from odradek.storage.log import Log
+from tests.conformance.clients.raw import RawConnection
 
 _CONFIG = LogConfig(segment_bytes=64 << 20, cleanup_compact=True, cleanup_delete=False)
 _TOTAL_BYTES = 96 << 20
 _KEYS = 50_000
 _TURNS = 3
-_INTERVAL_S = 0.002
-# (label, bytes of a value, records of a batch, lowest rate that is good enough)
+# (label, bytes of a value, records of a batch)
 _CASES = (
-    ("200 B, 80 a batch", 180, 80, 50.0),
-    ("1 KB, 16 a batch", 1_000, 16, 50.0),
-    ("200 B, 1 a batch", 180, 1, None),
+    ("200 B, 80 a batch", 180, 80),
+    ("1 KB, 16 a batch", 1_000, 16),
+    ("200 B, 1 a batch", 180, 1),
 )
+_BAR = 50.0  # MB/s.
+
+# The topic that is compacted.
+_DIRTY = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(64 << 20),
+    "min.cleanable.dirty.ratio": "1",
+}
+_DIRTY_BATCHES = 60_000  # Of 17 KB.
+_DISTINCT_BATCHES = 6_000
+_RECORDS_IN_BATCH = 80
+_MANY_KEYS = 1_000_000
+_IN_FLIGHT = 50
+_PRODUCE_VERSION = 7
+# The load beside it.
+_PER_SECOND = 2_000
+_REQUESTS = 6_000
 
 
 def _dirty_log(path: str, value_bytes: int, per_batch: int, total_bytes: int) -> Log:
@@ -53,15 +80,17 @@ def _dirty_log(path: str, value_bytes: int, per_batch: int, total_bytes: int) ->
 @benchmark("cleaner")
 def cleaner() -> Iterator[Row]:
     """Bytes of a dirty log per second of CPU, both readings and the writing included."""
-    for label, value_bytes, per_batch, bar in _CASES:
+    for label, value_bytes, per_batch in _CASES:
         rates = []
         for _ in range(_TURNS):
             with temporary_directory() as path:
-                log = _dirty_log(path, value_bytes, per_batch, _TOTAL_BYTES // (1 if bar else 4))
+                log = _dirty_log(
+                    path, value_bytes, per_batch, _TOTAL_BYTES // (4 if per_batch == 1 else 1)
+                )
                 size = log.size_in_bytes
                 rates.append(size / _clean(log) / 1e6)
                 log.mark_offline("measured")
-        yield at_least(f"cleaner, {label}", rates, "MB/s", bar)
+        yield at_least(f"cleaner, {label}", rates, "MB/s", _BAR)
 
 
 def _clean(log: Log) -> float:
@@ -74,56 +103,86 @@ def _clean(log: Log) -> float:
     return took
 
 
-@benchmark("cleaner-latency")
-def cleaner_latency() -> Iterator[Row]:
-    """99th percentile of appends to one log while another is compacted, by that without."""
-    ratios, with_ms, without_ms = [], [], []
-    for _ in range(_TURNS):
-        with temporary_directory() as path:
-            for name in ("dirty", "busy"):
-                os.mkdir(os.path.join(path, name))
-            dirty = _dirty_log(os.path.join(path, "dirty"), 180, 80, 2 * _TOTAL_BYTES)
-            busy = open_log(os.path.join(path, "busy"), LogConfig())
-            cleaning, idle = asyncio.run(_latencies(dirty, busy))
-            ratios.append(cleaning / idle)
-            with_ms.append(cleaning * 1e3)
-            without_ms.append(idle * 1e3)
-            for log in (dirty, busy):
-                log.mark_offline("measured")
-    yield at_most("cleaner-latency, append p99, without", without_ms, "ms")
-    yield at_most("cleaner-latency, append p99, cleaning", with_ms, "ms")
-    yield at_most("cleaner-latency, ratio of the two", ratios, "x", 2.0)
+@server_benchmark("cleaner-latency")
+def cleaner_latency(run: Run) -> Iterator[Row]:
+    """Produce requests while another topic is compacted, and without."""
+    samples = []
+    for _ in range(run.repeats):
+        with start_odradek({"log.cleaner.backoff.ms": "50"}) as server:
+            samples.append(_measure(server, run))
+    for name, unit in (("without", "ms"), ("cleaning", "ms"), ("ratio", "x")):
+        for percentile in ("p50", "p99"):
+            figures = [sample[f"{percentile}, {name}"] for sample in samples]
+            bar = 2.0 if (percentile, name) == ("p99", "ratio") else None
+            yield at_most(f"cleaner-latency, produce {percentile}, {name}", figures, unit, bar)
 
 
-async def _latencies(dirty: Log, busy: Log) -> tuple[float, float]:
-    """99th percentiles of appends: during a pass, and for as long without one."""
-    loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(1) as threads:
-        tasks = LoopTasks(loop, threads)
-        cleaner = LogCleaner(
-            services=make_services(), config=CleanerConfig(), logs=lambda: [dirty], tasks=tasks
+def _measure(server: Server, run: Run) -> Figures:
+    assert server.data is not None
+    load_clients.create_topic(server.bootstrap, "busy", 4)
+    configs = [word for key, value in _DIRTY.items() for word in ("--config", f"{key}={value}")]
+    _odradek(server, "topics", "create", "dirty", "--partitions", "1", *configs)
+    _fill(server, run.scaled(_DIRTY_BATCHES))
+    count = run.scaled(_REQUESTS)
+
+    def load() -> Figures:
+        return load_clients.latency(
+            server.bootstrap, "busy", size=1_024, count=count, per_second=_PER_SECOND
         )
-        cleaner.run()
-        during = await _append_steadily(busy, lambda: cleaner.is_idle)
-        assert cleaner.stats.passes == 1, cleaner.uncleanable
-        await tasks.stop()
-    end = loop.time() + len(during) * _INTERVAL_S
-    without = await _append_steadily(busy, lambda: loop.time() > end)
-    return _percentile_99(during), _percentile_99(without)
+
+    load()
+    without = load()
+    _odradek(server, "configs", "alter", "topic", "dirty", "--set", "min.cleanable.dirty.ratio=0.1")
+    cleaning = load()
+    if not run.is_quick:
+        assert not _is_clean(server.data), "there was not enough to compact"
+    deadline = time.monotonic() + 60
+    while not _is_clean(server.data):
+        assert time.monotonic() < deadline, "nothing was compacted"
+        time.sleep(0.05)
+    figures = {}
+    for percentile in ("p50", "p99"):
+        before, meanwhile = without[f"{percentile}_ns"] / 1e6, cleaning[f"{percentile}_ns"] / 1e6
+        figures[f"{percentile}, without"] = before
+        figures[f"{percentile}, cleaning"] = meanwhile
+        figures[f"{percentile}, ratio"] = meanwhile / before
+    return figures
 
 
-async def _append_steadily(log: Log, is_over: Callable[[], bool]) -> list[float]:
-    loop = asyncio.get_running_loop()
-    batch = batch_of_bytes(1024)
-    waits = []
-    due = loop.time()
-    while not is_over():
-        due += _INTERVAL_S
-        await asyncio.sleep(due - loop.time())
-        log.append_as_leader(bytearray(batch), leader_epoch=0)
-        waits.append(loop.time() - due)
-    return waits
+def _odradek(server: Server, *arguments: str) -> None:
+    command = [COMMAND, *arguments, "--bootstrap-server", server.bootstrap]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=with_bytecode())
 
 
-def _percentile_99(samples: list[float]) -> float:
-    return sorted(samples)[int(len(samples) * 0.99)]
+def _is_clean(data: Path) -> bool:
+    """Whether a pass over the dirty topic has ended: that is when it is noted."""
+    checkpoint = data / "cleaner-offset-checkpoint"
+    return checkpoint.exists() and "dirty 0 " in checkpoint.read_text()
+
+
+def _fill(server: Server, batch_count: int) -> None:
+    """Writes batches of random keys, the same ones round and round."""
+    random = Random(1)
+    value = random.randbytes(180)
+    now_ms = time.time_ns() // 1_000_000
+    frames = []
+    for _ in range(min(batch_count, _DISTINCT_BATCHES)):
+        records = [
+            (now_ms, b"key-%012d" % random.randrange(_MANY_KEYS), value, ())
+            for _ in range(_RECORDS_IN_BATCH)
+        ]
+        row = PartitionProduceData(index=0, records=build_batch(records))
+        topic = TopicProduceData(name="dirty", partition_data=[row])
+        request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+        frame = encode_request(RequestHeader(ApiKey.PRODUCE, _PRODUCE_VERSION, 0, "fill"), request)
+        frames.append(struct.pack(">i", len(frame)) + frame)
+    with RawConnection(int(server.bootstrap.rpartition(":")[2])) as connection:
+        for start in range(0, batch_count, _IN_FLIGHT):
+            chosen = range(start, min(start + _IN_FLIGHT, batch_count))
+            connection.send(b"".join(frames[number % len(frames)] for number in chosen))
+            for _ in chosen:
+                _, answer = parse_response(
+                    connection.receive_frame(), ApiKey.PRODUCE, _PRODUCE_VERSION
+                )
+                assert isinstance(answer, ProduceResponse)
+                assert answer.responses[0].partition_responses[0].error_code == 0

@@ -60,6 +60,7 @@ class Server:
 
     bootstrap: str
     pid: int
+    data: Path | None = None  # Where its partitions are; None if nobody wanted to know.
 
     def cpu_seconds(self) -> float:
         """User and system time of all its threads so far."""
@@ -122,7 +123,7 @@ def start_odradek(settings: Mapping[str, str] | None = None) -> Iterator[Server]
                 ready = _READY_LINE.match(line)
                 if ready is None:
                     raise RuntimeError(f"the broker did not start, it said {line!r}")
-                yield Server(bootstrap=ready[1], pid=process.pid)
+                yield Server(bootstrap=ready[1], pid=process.pid, data=Path(data))
             finally:
                 process.terminate()
                 try:

@@ -25,7 +25,7 @@ from functools import partial
 from random import Random, SystemRandom
 from typing import Any
 
-from odradek.broker.background import LoopTasks
+from odradek.broker.background import LoopTasks, yield_to_requests
 from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.context import BrokerContext
 from odradek.broker.dispatch import StartGate, dispatch
@@ -240,7 +240,9 @@ class Broker:
         clock = self._clock
         self._background = LoopTasks(loop, executor)
         # A pass takes long, and sleeps to keep its rate: flushes must not wait for it.
-        cleaners = ThreadPoolExecutor(_MOST_CLEANERS, thread_name_prefix="cleaner")
+        cleaners = ThreadPoolExecutor(
+            _MOST_CLEANERS, thread_name_prefix="cleaner", initializer=yield_to_requests
+        )
         self._stack.callback(cleaners.shutdown)
         self._cleaning = LoopTasks(loop, cleaners)
         self._topic_configs = TopicConfigs(settings)

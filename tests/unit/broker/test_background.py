@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.background import LoopTasks
+from odradek.broker.background import LoopTasks, yield_to_requests
 
 
 def run(test: Callable[[LoopTasks], Coroutine[Any, Any, None]]) -> None:
@@ -117,3 +119,14 @@ def test_postponed_work_runs_unless_stopped_before(caplog: pytest.LogCaptureFixt
         run(test)
     assert ran == []
     assert "postponed work failed" in caplog.text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="niceness is the whole process's elsewhere")
+def test_a_thread_that_yields_takes_nobody_else_along() -> None:
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = niceness()
+    with ThreadPoolExecutor(1, initializer=yield_to_requests) as executor:
+        assert executor.submit(niceness).result() == max(before, 10)
+    assert niceness() == before
