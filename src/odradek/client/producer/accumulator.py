@@ -1,12 +1,14 @@
 """Where `send` puts records: an open batch per partition, within the memory of the buffer.
 
-`append` is all that happens on the caller's thread, so it does little: one tuple into one list
-(`Gathering`), without a lock unless another batch is needed. Batches are encoded later, whole, by
-the loop (`sender`).
+`append` is all that happens on the caller's thread, so it does little: it encodes the record into
+the open batch (`Gathering`), without a lock unless another batch is needed. The loop (`sender`)
+sees to the rest. It closes a batch when it takes it; until then more records may come. A full batch
+that has to wait stays open, too, and grows if it may (see `config`): the more a broker has to do,
+the larger its batches become, and the less each record costs.
 
-A batch takes its memory when it is opened, as much as a full one, and gives it back when it has an
-outcome. If there is not enough, `append` says so and the caller waits, in turn with others who
-wait: otherwise one large record could starve behind many small ones.
+A batch takes its memory when it is opened, as much as a full one, and when it grows; it gives it
+back when it has an outcome. If there is not enough, `append` says so and the caller waits, in turn
+with others who wait: otherwise one large record could starve behind many small ones.
 """
 
 import threading
@@ -20,7 +22,7 @@ from odradek.client.partitioner import partition_of_key
 from odradek.client.producer.batch import Batch, PartitionQueue
 from odradek.client.producer.config import ProducerOptions
 from odradek.client.producer.delivery import Delivery, OutcomeOwner
-from odradek.client.producer.encoded_rows import EncodedRows
+from odradek.client.producer.encoded_records import EncodedRecords
 from odradek.client.producer.partitioning import Partitioner, choose_queue
 from odradek.errors import ApiError, ErrorCode, RecordTooLargeError
 from odradek.records.batch import HEADER_SIZE
@@ -33,6 +35,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 # What a header costs besides its bytes, at most: two lengths.
 _HEADER_OVERHEAD: Final = 10
 _MAX_TIMESTAMP: Final = 2**63 - 1
+# In which a batch grows to the largest it may become.
+_STEPS: Final = 4
 
 _new_delivery: Any = tuple.__new__
 
@@ -78,6 +82,8 @@ class Accumulator:
         self._is_simple = partitioner is None and IS_ATOMIC
         self._is_sticky_always = options.ignores_keys and partitioner is None
         self._batch_size = options.batch_size
+        # By how much a batch grows, and a share of records without a key with it.
+        self._step_bytes = max(options.batch_size, options.max_batch_bytes // _STEPS)
         # A record above this is refused: it would not fit into a request, or never into the buffer.
         self.max_record_bytes = min(options.max_request_size, options.buffer_memory)
         self._linger_s = options.linger_ms / 1000
@@ -97,6 +103,8 @@ class Accumulator:
         self.wake: Callable[[], None] = lambda: None
         self.is_woken = False
         self.looks_at_s = float("inf")
+        # Set by the loop: brokers that have as many requests as they may have.
+        self.busy_leaders: set[int] = set()
 
     @property
     def has_partitioner(self) -> bool:
@@ -141,7 +149,7 @@ class Accumulator:
                 queue = None
             batch = queue.open if queue is not None else None
             if batch is not None:
-                index = batch.records.add(timestamp, key, value, ())
+                index = batch.gathered.add(timestamp, key, value, ())
                 if index >= 0:
                     delivery: Delivery = _new_delivery(
                         Delivery,
@@ -196,7 +204,7 @@ class Accumulator:
                 batch = self._batch_for(known, queue, size, ticket)
                 if batch is None:
                     return None
-                index = batch.records.add(timestamp, key, value, checked, size)
+                index = batch.gathered.add(timestamp, key, value, checked)
         delivery: Delivery = _new_delivery(
             Delivery,
             (
@@ -210,7 +218,7 @@ class Accumulator:
         return delivery
 
     def append_rows(
-        self, topic: str, partition: int, rows: EncodedRows, ticket: list[int] | None = None
+        self, topic: str, partition: int, rows: EncodedRecords, ticket: list[int] | None = None
     ) -> Batch | None:
         """Put a batch that is encoded into the queue of its partition, behind what is there.
 
@@ -239,10 +247,9 @@ class Accumulator:
             if queue.open is not None:
                 self.close_batch(queue)
             batch = self._new_batch(known, queue, rows, memory_bytes)
-            batch.record_count = rows.close()
             queue.taken_bytes += rows.size
             queue.closed.append(batch)
-            self._ask_to_send()
+            self._ask_to_send_to(queue)
             return batch
 
     def take_ticket(self) -> list[int]:
@@ -298,6 +305,11 @@ class Accumulator:
             self.is_woken = True
             self.wake()
 
+    def _ask_to_send_to(self, queue: PartitionQueue) -> None:
+        # A broker that may get no more for now is looked at again when it has answered.
+        if queue.leader not in self.busy_leaders:
+            self._ask_to_send()
+
     def _chosen(
         self, known: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
     ) -> PartitionQueue:
@@ -320,19 +332,41 @@ class Accumulator:
         if queue is None:
             queue = self._sticky_queue(known, size)
         batch = queue.open
-        if batch is not None and batch.records.size + size <= batch.records.limit:
+        if batch is not None and self._has_room(queue, batch, size, ticket):
             return batch
         memory_bytes = min(max(self._batch_size, HEADER_SIZE + size), self._options.buffer_memory)
         if not self._take_memory(memory_bytes, ticket):
             return None
         if batch is not None:
             self.close_batch(queue)
-        records = Gathering(HEADER_SIZE, max(self._batch_size, HEADER_SIZE + size))
+        records = Gathering(HEADER_SIZE, self._batch_size)
         batch = queue.open = self._new_batch(known, queue, records, memory_bytes)
         # A loop that looks before this batch is due finds it by itself.
         if queue.closed or known.used_s + self._linger_s < self.looks_at_s:
-            self._ask_to_send()
+            self._ask_to_send_to(queue)
         return batch
+
+    def _has_room(
+        self, queue: PartitionQueue, batch: Batch, size: int, ticket: list[int] | None
+    ) -> bool:
+        """Whether a record fits into an open batch, which grows for it if it may."""
+        gathered = batch.gathered
+        needed = gathered.size + size
+        if needed <= gathered.limit:
+            return True
+        if needed > queue.max_batch_bytes:
+            return False
+        limit = min(needed + self._step_bytes, queue.max_batch_bytes)
+        more_bytes = limit - batch.memory_bytes
+        # Without more ado or not at all: another batch may need less.
+        if more_bytes > self.free_bytes or not self._take_memory(more_bytes, ticket):
+            return False
+        batch.memory_bytes += more_bytes
+        gathered.extend(limit)
+        if not batch.is_ready:
+            batch.is_ready = True
+            self._ask_to_send_to(queue)
+        return True
 
     def _take_memory(self, memory_bytes: int, ticket: list[int] | None) -> bool:
         if ticket is not None:
@@ -347,7 +381,7 @@ class Accumulator:
         self,
         known: TopicQueues,
         queue: PartitionQueue,
-        records: Gathering | EncodedRows,
+        records: Gathering | EncodedRecords,
         memory_bytes: int,
     ) -> Batch:
         now_s = known.used_s = self._monotonic_s()
@@ -367,19 +401,27 @@ class Accumulator:
         """The queue for records without a key; another one if this one had its share."""
         queue = known.sticky
         if queue is not None:
+            share_bytes = self._batch_size
+            if queue.leader in self.busy_leaders:
+                share_bytes = self._step_bytes  # Its batch has to wait, and grows meanwhile.
             taken_bytes = queue.taken_bytes - known.sticky_from
             if queue.open is not None:
-                taken_bytes += queue.open.records.size
-            if taken_bytes + size <= self._batch_size:
+                taken_bytes += queue.open.gathered.size
+            if taken_bytes + size <= share_bytes:
                 return queue
-        chosen = choose_queue(known.available, self._rng, is_adaptive=self._options.is_adaptive)
+        chosen = choose_queue(
+            known.available,
+            self._rng,
+            is_adaptive=self._options.is_adaptive,
+            batch_size=self._batch_size,
+        )
         if queue is not None and queue is not chosen and queue.open is not None:
-            self.close_batch(queue)
-            self._ask_to_send()
+            queue.open.is_ready = True
+            self._ask_to_send_to(queue)
         known.sticky = chosen
         known.sticky_from = chosen.taken_bytes
         if chosen.open is not None:  # What it holds by now is not of the new share.
-            known.sticky_from += chosen.open.records.size
+            known.sticky_from += chosen.open.gathered.size
         return chosen
 
     def close_batch(self, queue: PartitionQueue) -> None:
@@ -387,8 +429,8 @@ class Accumulator:
         batch = queue.open
         assert batch is not None, "the caller has looked"
         queue.open = None
-        batch.record_count = batch.records.close()
-        queue.taken_bytes += batch.records.size
+        batch.record_count = batch.gathered.close()
+        queue.taken_bytes += batch.gathered.size
         queue.closed.append(batch)
 
     def free(self, batch: Batch) -> None:

@@ -21,7 +21,7 @@ from typing import Final
 from crc32c import crc32c
 
 from odradek.client.producer.delivery import Outcome, OutcomeOwner
-from odradek.client.producer.encoded_rows import EncodedRows
+from odradek.client.producer.encoded_records import EncodedRecords, encode_gathering
 from odradek.model import NO_LEADER
 from odradek.records.batch import (
     ATTRIBUTES_POSITION,
@@ -31,15 +31,16 @@ from odradek.records.batch import (
     PRODUCER_ID_POSITION,
     increment_sequence,
 )
-from odradek.records.builder import build_batch
-from odradek.records.codec import estimate_record_size
+from odradek.records.codec_encode import NewRecord
 from odradek.records.compression import Codec
 from odradek.records.gathering import Gathering
 
 __all__ = ["MAX_UNANSWERED", "NO_SEQUENCE", "Batch", "PartitionQueue"]
 
 NO_SEQUENCE: Final = -1
-_NO_LIMIT: Final = 2**62
+_NO_LIMIT: Final = 2**31 - 1
+_NOTHING: Final = Gathering(0, 0)
+_NOTHING.close()
 # Brokers remember the last five batches of a producer.
 MAX_UNANSWERED: Final = 5
 
@@ -52,14 +53,16 @@ class Batch(Outcome):
         "created_s",
         "deadline_s",
         "encoded",
+        "gathered",
         "is_in_flight",
         "is_maybe_stored",
+        "is_ready",
         "memory_bytes",
+        "packed",
         "producer_epoch",
         "producer_id",
         "queue",
         "record_count",
-        "records",
         "sequence",
     )
 
@@ -71,12 +74,19 @@ class Batch(Outcome):
         created_s: float,
         deadline_s: float,
         memory_bytes: int,
-        records: Gathering | EncodedRows,
+        records: Gathering | EncodedRecords,
     ) -> None:
         super().__init__(owner, queue.topic, queue.partition)
         self.queue = queue
-        self.records = records
+        self.gathered: Gathering = _NOTHING  # What comes one by one, until it leaves.
+        self.packed: EncodedRecords | None = None  # After that, or from the beginning.
         self.record_count = 0  # Set when the batch is closed.
+        if isinstance(records, EncodedRecords):
+            self.packed = records
+            self.record_count = records.record_count
+        else:
+            self.gathered = records
+        self.is_ready = False  # Whether it may leave although more would fit.
         self.created_s = created_s  # In the loop's time, as is the deadline.
         self.deadline_s = deadline_s
         self.memory_bytes = memory_bytes  # Its part of buffer.memory.
@@ -89,27 +99,35 @@ class Batch(Outcome):
         self.producer_id = -1
         self.producer_epoch = -1
 
+    @property
+    def size(self) -> int:
+        """Bytes of its records, before compression, with the header."""
+        return self.gathered.size if self.packed is None else self.packed.size
+
     def encode(self, codec: Codec, level: int | None) -> bytearray:
-        """Its bytes, made once."""
+        """Its bytes, made once; it has to be closed."""
         if self.encoded is None:
-            records = self.records
-            if isinstance(records, EncodedRows):
-                self.encoded = records.seal(self.producer_id, self.producer_epoch, self.sequence)
-                return self.encoded
-            self.encoded = build_batch(
-                records.records,
-                codec=codec,
-                level=level,
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                base_sequence=self.sequence,
-            )
+            if self.packed is None:
+                self.packed = encode_gathering(self.gathered, codec=codec, level=level)
+            self.encoded = self.packed.seal(self.producer_id, self.producer_epoch, self.sequence)
         return self.encoded
+
+    def records(self) -> list[NewRecord]:
+        """Its records one by one, for the few who want to see them; it has to be closed."""
+        if self.packed is None:
+            self.packed = encode_gathering(self.gathered)
+        return self.packed.records
+
+    def forget_records(self) -> None:
+        """Free the memory of its records, whoever still holds the batch."""
+        self.gathered = _NOTHING
+        self.packed = None
+        self.encoded = None
 
     def halves(self) -> "tuple[Batch, Batch]":
         """Two batches with the same records, numbers, deadline and memory, in the place of it."""
         middle = (self.record_count + 1) // 2
-        whole = self.records.records
+        whole = self.records()
         sequence = self.sequence
         halves = []
         for part, memory_bytes in (
@@ -118,8 +136,7 @@ class Batch(Outcome):
         ):
             records = Gathering(HEADER_SIZE, _NO_LIMIT)
             for timestamp, key, value, headers in part:
-                size = estimate_record_size(key, value, headers)
-                index = records.add(timestamp, key, value, headers, size)
+                index = records.add(timestamp, key, value, headers)
                 assert index >= 0, "there is no limit"
             half = Batch(
                 self.owner,
@@ -169,6 +186,7 @@ class PartitionQueue:
         "in_flight_count",
         "is_broken",
         "leader",
+        "max_batch_bytes",
         "next_sequence",
         "open",
         "partition",
@@ -180,9 +198,11 @@ class PartitionQueue:
         "unanswered",
     )
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, max_batch_bytes: int = 0) -> None:
         self.topic = topic
         self.partition = partition
+        # What a batch that has to wait may grow to; if that is less than batch.size, none does.
+        self.max_batch_bytes = max_batch_bytes
         self.open: Batch | None = None
         # To be sent, in order; those that come back are at the front.
         self.closed: deque[Batch] = deque()
@@ -199,11 +219,18 @@ class PartitionQueue:
         self.is_broken = False
 
     @property
+    def next_batch(self) -> Batch | None:
+        """What may leave next."""
+        if self.closed:
+            return self.closed[0]
+        return self.open if self.open is not None and self.open.is_ready else None
+
+    @property
     def is_idle(self) -> bool:
         return self.open is None and not self.closed and not self.in_flight_count
 
     def may_leave(self, batch: Batch, *, max_unanswered: int) -> bool:
-        """Whether the numbers let the first closed batch leave now."""
+        """Whether the numbers let the next batch leave now."""
         if batch.sequence != NO_SEQUENCE:
             if self.is_broken and (self.in_flight_count or not batch.is_maybe_stored):
                 return False

@@ -20,6 +20,10 @@ ACKS_NONE: Final = 0
 _MAX_INT32: Final = 2**31 - 1
 # Brokers recognise the last five batches of a producer; more in flight could not be told apart.
 _MAX_IN_FLIGHT_IN_ORDER: Final = 5
+# Far below what topics take by default (max.message.bytes, 1 MB), and so many to a request at
+# least: larger ones save nothing more.
+_MAX_GROWN_BYTES: Final = 256 * 1024
+_GROWN_PER_REQUEST: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,11 @@ class ProducerConfig:
         doc="How long `send` waits for metadata and for room in the buffer.",
     )
     batch_size: int = key(
-        "batch.size", default=16_384, at_least=0, doc="Bytes at which a batch is full."
+        "batch.size",
+        default=16_384,
+        at_least=0,
+        doc="Bytes at which a batch is full and leaves. Unless the setting is given, a full batch "
+        "that has to wait goes on taking records.",
     )
     linger_ms: int = key(
         "linger.ms",
@@ -140,6 +148,7 @@ class ProducerOptions:
     request_timeout_ms: int
     max_block_ms: int
     batch_size: int
+    max_batch_bytes: int  # What a batch that is full and has to wait may grow to.
     linger_ms: int
     buffer_memory: int
     max_request_size: int
@@ -177,6 +186,7 @@ def read_producer_settings(
         request_timeout_ms=common.request_timeout_ms,
         max_block_ms=own.max_block_ms,
         batch_size=own.batch_size,
+        max_batch_bytes=_max_batch_bytes(settings, own),
         linger_ms=own.linger_ms,
         buffer_memory=own.buffer_memory,
         max_request_size=own.max_request_size,
@@ -237,6 +247,13 @@ def _delivery_timeout_ms(settings: Settings, common: ClientConfig, own: Producer
         )
     _log.info("delivery.timeout.ms is %d, as linger.ms + request.timeout.ms are", least)
     return least
+
+
+def _max_batch_bytes(settings: Settings, own: ProducerConfig) -> int:
+    """Who chose a batch size gets it; the default is only where batches begin to leave."""
+    if _is_asked_for(settings, "batch.size"):
+        return own.batch_size
+    return max(own.batch_size, min(_MAX_GROWN_BYTES, own.max_request_size // _GROWN_PER_REQUEST))
 
 
 def _level(settings: Settings, codec: Codec) -> int | None:

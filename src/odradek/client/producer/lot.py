@@ -20,7 +20,7 @@ from odradek.client.arrow import ColumnNames, Piece, pieces_of
 from odradek.client.errors import ClosedError
 from odradek.client.producer.accumulator import Accumulator, Headers
 from odradek.client.producer.config import ProducerOptions
-from odradek.client.producer.encoded_rows import EncodedRows, encode_rows
+from odradek.client.producer.encoded_records import EncodedRecords, encode_rows
 from odradek.client.producer.rows_delivery import Share
 from odradek.errors import RecordTooLargeError
 from odradek.records.batch import HEADER_SIZE, Buffer
@@ -110,7 +110,7 @@ class Lot:
         return None if delivery is None else Share(delivery[0], delivery[1], 1)
 
     def _place_rows(
-        self, group: "_Group", rows: EncodedRows, ticket: list[int] | None
+        self, group: "_Group", rows: EncodedRecords, ticket: list[int] | None
     ) -> Share | None:
         batch = self._accumulator.append_rows(group.topic, group.partition, rows, ticket)
         return None if batch is None else Share(batch, 0, rows.record_count)
@@ -135,7 +135,7 @@ class Lot:
             groups += _groups(piece, topic, numbers, count, ignores_keys=self._options.ignores_keys)
         return groups
 
-    def _batches(self, groups: "list[_Group]") -> "Iterator[tuple[_Group, EncodedRows]]":
+    def _batches(self, groups: "list[_Group]") -> "Iterator[tuple[_Group, EncodedRecords]]":
         options = self._options
         waiting = deque(groups)
         while waiting:

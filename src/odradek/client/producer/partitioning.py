@@ -58,14 +58,23 @@ class RoundRobinPartitioner:
 
 
 def choose_queue(
-    queues: Sequence[PartitionQueue], rng: Random, *, is_adaptive: bool
+    queues: Sequence[PartitionQueue], rng: Random, *, is_adaptive: bool, batch_size: int = 0
 ) -> PartitionQueue:
-    """The partition that the next records without a key go to."""
+    """The partition that the next records without a key go to.
+
+    Args:
+        batch_size: An open batch that has grown counts once for each time it is so large.
+    """
     if len(queues) == 1:
         return queues[0]
     if not is_adaptive:
         return rng.choice(queues)
-    lengths = [len(queue.closed) for queue in queues]
+    lengths = [
+        len(queue.closed)
+        if queue.open is None or not batch_size
+        else len(queue.closed) + queue.open.gathered.size // batch_size
+        for queue in queues
+    ]
     longest = max(lengths) + 1
     sums = list(accumulate(longest - length for length in lengths))
     return queues[bisect_right(sums, rng.randrange(sums[-1]))]

@@ -488,7 +488,7 @@ class Producer:
             _log.exception("on_error failed")
 
     def _tell_interceptors(self, batch: Batch) -> None:
-        for index, (timestamp, key, value, _) in enumerate(batch.records.records):
+        for index, (timestamp, key, value, _) in enumerate(batch.records()):
             metadata = RecordMetadata(
                 batch.topic,
                 batch.partition,

@@ -141,7 +141,7 @@ class Sender:
         try:
             now_s = self._loop.time()
             self._expire(now_s)
-            next_s = min(self._close_due(now_s), self._send_all(now_s), self._look_at_age(now_s))
+            next_s = min(self._mark_due(now_s), self._send_all(now_s), self._look_at_age(now_s))
         except Exception as error:  # noqa: BLE001 - nobody else would ever end the deliveries
             _log.exception("the producer cannot go on")
             self.fail_all(OdradekError(f"a bug in the producer: {error!r}"))
@@ -164,8 +164,8 @@ class Sender:
             self._accumulator.is_woken = True
             self._loop.call_soon(self.look)
 
-    def _close_due(self, now_s: float) -> float:
-        """Close batches that have waited enough; when the next one has."""
+    def _mark_due(self, now_s: float) -> float:
+        """Let batches leave that have waited enough; when the next one has."""
         accumulator = self._accumulator
         is_urgent = accumulator.flushing_count > 0 or accumulator.is_exhausted
         is_urgent = is_urgent or self._is_closing
@@ -174,14 +174,15 @@ class Sender:
         with self._lock:
             for queue in list(accumulator.active):
                 batch = queue.open
-                if batch is not None:
+                if batch is None:
+                    if queue.is_idle:
+                        del accumulator.active[queue]
+                elif not batch.is_ready:
                     due_s = batch.created_s + linger_s
                     if is_urgent or due_s <= now_s:
-                        accumulator.close_batch(queue)
+                        batch.is_ready = True
                     else:
                         next_s = min(next_s, due_s)
-                elif queue.is_idle:
-                    del accumulator.active[queue]
         return next_s
 
     def _expire(self, now_s: float) -> None:
@@ -212,7 +213,7 @@ class Sender:
         next_s = _FOREVER_S
         is_leader_missing = False
         for queue in list(self._accumulator.active):
-            if not queue.closed:
+            if queue.next_batch is None:
                 continue
             if queue.retry_at_s > now_s:
                 next_s = min(next_s, queue.retry_at_s)
@@ -249,6 +250,9 @@ class Sender:
             if connection.is_closed:
                 break
         self._blocked_since_s.setdefault(leader, now_s)
+        if self._in_flight.get(leader, 0) >= self._options.max_in_flight:
+            with self._lock:
+                self._accumulator.busy_leaders.add(leader)
         return _FOREVER_S
 
     # Requests.
@@ -259,15 +263,15 @@ class Sender:
         taken: list[Batch] = []
         room = options.max_request_size
         for queue in queues:
-            if not queue.closed:
-                continue
-            if not self._may_leave(queue):
+            batch = queue.next_batch
+            if batch is None or not self._may_leave(queue, batch):
                 continue
             with self._lock:
-                batch = queue.closed[0]
-                size = batch.records.size if batch.encoded is None else len(batch.encoded)
+                size = batch.size if batch.encoded is None else len(batch.encoded)
                 if taken and size > room:
                     continue
+                if batch is queue.open:
+                    self._accumulator.close_batch(queue)
                 queue.closed.popleft()
             if options.is_idempotent and batch.sequence == NO_SEQUENCE:
                 queue.number(batch)
@@ -285,7 +289,7 @@ class Sender:
                         active[batch.queue] = None
         return taken
 
-    def _may_leave(self, queue: PartitionQueue) -> bool:
+    def _may_leave(self, queue: PartitionQueue, batch: Batch) -> bool:
         options = self._options
         if not options.is_idempotent:
             return options.max_in_flight > 1 or not queue.in_flight_count
@@ -293,7 +297,7 @@ class Sender:
             return False
         if queue.producer_id < 0:
             queue.begin_anew(self._producer_id, self._producer_epoch)
-        return queue.may_leave(queue.closed[0], max_unanswered=MAX_UNANSWERED)
+        return queue.may_leave(batch, max_unanswered=MAX_UNANSWERED)
 
     def _renew(self, queue: PartitionQueue) -> bool:
         """Give a queue whose numbers are broken another epoch, or ask for another id."""
@@ -369,9 +373,9 @@ class Sender:
             metrics.outgoing_bytes.value += len(encoded)
             if is_first:
                 metrics.batch_bytes.add(len(encoded), now_s)
-                metrics.queue_time_ms.add((now_s - batch.created_s) * 1000, now_s)
+                metrics.queue_time_ms.add(max(0.0, now_s - batch.created_s) * 1000, now_s)
                 if options.codec is not Codec.NONE:
-                    metrics.compression_rate.add(len(encoded) / batch.records.size, now_s)
+                    metrics.compression_rate.add(len(encoded) / batch.size, now_s)
         if not batches:
             return None
         request = ProduceRequest(
@@ -402,6 +406,8 @@ class Sender:
         answer: "asyncio.Future[memoryview]",
     ) -> None:
         self._in_flight[leader] -= 1
+        with self._lock:
+            self._accumulator.busy_leaders.discard(leader)
         if self._is_closing and not self._accumulator.incomplete:
             return
         self.look_soon()
@@ -488,6 +494,7 @@ class Sender:
         """Two halves take the place of a batch that is too large."""
         queue = batch.queue
         halves = batch.halves()
+        queue.max_batch_bytes = 0  # It takes no larger ones than it was asked to.
         self._metrics.batch_splits.value += 1
         accumulator = self._accumulator
         with self._lock:
@@ -499,8 +506,7 @@ class Sender:
             rest.sort(key=lambda one: one.deadline_s)
             accumulator.incomplete.clear()
             accumulator.incomplete.update(dict.fromkeys(rest))
-        batch.records.clear()
-        batch.encoded = None
+        batch.forget_records()
 
     def _finish(
         self,
@@ -522,8 +528,7 @@ class Sender:
             else:
                 self._metrics.records_failed.value += batch.record_count
             self._on_finish(batch)
-            batch.records.clear()
-            batch.encoded = None
+            batch.forget_records()
             with self._lock:
                 self._accumulator.free(batch)
 
@@ -620,7 +625,7 @@ class Sender:
                 await self._refresh_once()
                 self.look_soon()
                 queues = list(self._accumulator.active)  # Who sends meanwhile adds to it.
-                if not any(queue.closed and queue.leader == NO_LEADER for queue in queues):
+                if not any(queue.next_batch and queue.leader == NO_LEADER for queue in queues):
                     return
                 await asyncio.sleep(pause_ms / 1000)
         finally:
@@ -661,7 +666,7 @@ class Sender:
             with self._lock:
                 queues = topic.queues
                 for partition in range(len(queues), len(told.partitions)):
-                    queues.append(PartitionQueue(name, partition))
+                    queues.append(PartitionQueue(name, partition, self._options.max_batch_bytes))
                 if topic.topic_id != told.topic_id:
                     self._begin_topic_anew(topic)
                     topic.topic_id = told.topic_id

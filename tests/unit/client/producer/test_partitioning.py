@@ -55,8 +55,8 @@ def test_records_without_a_key_stay_until_a_batch_is_full() -> None:
         delivery = made.append("t", b"x" * 79, None, (), None, None)
         assert delivery is not None
         places.append(delivery[0].partition)
-    # Records of 100 bytes with what they cost: nine fit into a batch of 1000.
-    runs = [places[start : start + 9] for start in range(0, 396, 9)]
+    # Records of 88 bytes with what they cost: ten fit into a batch of 1000.
+    runs = [places[start : start + 10] for start in range(0, 400, 10)]
     assert all(len(set(run)) == 1 for run in runs)
     assert len(set(places)) == 4
 
@@ -70,7 +70,7 @@ def test_small_batches_that_lingered_count_together() -> None:
         assert delivery is not None
         places.append(delivery[0].partition)
         made.close_batch(topic.queues[places[-1]])  # As the loop does when the linger is over.
-    # 161 bytes each with their header: six make a thousand.
+    # 149 bytes each with their header: six make a thousand.
     assert len(set(places[:6])) == 1
 
 

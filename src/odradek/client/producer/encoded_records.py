@@ -1,20 +1,21 @@
-"""Rows of columns that are a batch already, but for the numbers a producer gives it when it leaves.
+"""Records that are a batch already, but for the numbers a producer gives it when it leaves.
 
-Takes the place of a `Gathering` in a `Batch`: one that is closed.
+What a `Gathering` becomes when its batch is sent, and what rows of columns are from the beginning.
 """
 
 from odradek.records.batch import HEADER_SIZE
 from odradek.records.builder import seal_batch
 from odradek.records.codec_encode import NewRecord
 from odradek.records.compression import Codec, compress
-from odradek.records.record import Headers, read_records
+from odradek.records.gathering import Gathering
+from odradek.records.record import read_records
 from odradek.records.rows import Rows
 
-__all__ = ["EncodedRows", "encode_rows"]
+__all__ = ["EncodedRecords", "encode_gathering", "encode_rows"]
 
 
-class EncodedRows:
-    """Made by `encode_rows`."""
+class EncodedRecords:
+    """Made by `encode_gathering` or `encode_rows`."""
 
     __slots__ = ("_base_timestamp", "_codec", "_encoded", "_max_timestamp", "record_count", "size")
 
@@ -36,29 +37,13 @@ class EncodedRows:
         self.record_count = record_count
 
     @property
-    def limit(self) -> int:
-        """What `size` may become: no more than it is."""
-        return self.size
-
-    def add(
-        self,
-        timestamp: int,  # noqa: ARG002 - as that of a `Gathering`
-        key: bytes | None,  # noqa: ARG002
-        value: bytes | None,  # noqa: ARG002
-        headers: Headers,  # noqa: ARG002
-        size: int = 0,  # noqa: ARG002
-    ) -> int:
-        """Take nothing more."""
-        return -1
-
-    @property
     def memory_bytes(self) -> int:
         """What it occupies."""
         return len(self._encoded)
 
     @property
     def records(self) -> list[NewRecord]:
-        """The rows as records, for the few who want to see single ones."""
+        """The records one by one, for the few who want to see them."""
         # A copy: these bytes may be on their way.
         sealed = self._seal(bytearray(self._encoded), -1, -1, -1)
         return [record[1:] for record in read_records(sealed)]
@@ -81,13 +66,19 @@ class EncodedRows:
             base_sequence=base_sequence,
         )
 
-    def close(self) -> int:
-        """How many records there are."""
-        return self.record_count
 
-    def clear(self) -> None:
-        """Forget the records."""
-        self._encoded = bytearray()
+def encode_gathering(
+    gathered: Gathering, *, codec: Codec = Codec.NONE, level: int | None = None
+) -> EncodedRecords:
+    """What was gathered, which has to be closed, as a batch."""
+    return _encoded(
+        gathered.take(),
+        codec,
+        level,
+        gathered.record_count,
+        gathered.base_timestamp,
+        gathered.max_timestamp,
+    )
 
 
 def encode_rows(
@@ -99,20 +90,30 @@ def encode_rows(
     max_bytes: int,
     codec: Codec = Codec.NONE,
     level: int | None = None,
-) -> EncodedRows:
+) -> EncodedRecords:
     """The next rows as a batch of at most so many bytes, or of one row; see `Rows.encode`."""
     encoded, count, base_timestamp, max_timestamp = rows.encode(
         numbers, first, end, max_bytes, HEADER_SIZE
     )
+    return _encoded(encoded, codec, level, count, base_timestamp, max_timestamp)
+
+
+def _encoded(
+    encoded: bytearray,
+    codec: Codec,
+    level: int | None,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+) -> EncodedRecords:
     size = len(encoded)
     if codec:
-        packed = compress(codec, memoryview(encoded)[HEADER_SIZE:], level)
-        encoded = bytearray(HEADER_SIZE) + packed
-    return EncodedRows(
+        encoded = bytearray(HEADER_SIZE) + compress(codec, memoryview(encoded)[HEADER_SIZE:], level)
+    return EncodedRecords(
         encoded,
         codec=codec,
         size=size,
-        record_count=count,
+        record_count=record_count,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
     )
