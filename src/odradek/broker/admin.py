@@ -20,19 +20,24 @@ from odradek.controller.results import (
     NewTopic,
     TopicResult,
 )
+from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import ClusterImage
 from odradek.model import ReplicaAssignment, TopicPartition
 
 __all__ = [
+    "MAX_NEW_PARTITIONS",
     "NOT_CONTROLLER_MESSAGE",
     "TIMED_OUT_MESSAGE",
     "ControllerApi",
+    "find_excess",
     "find_repeated",
     "has_leaders",
     "is_gone",
 ]
 
 NOT_CONTROLLER_MESSAGE: Final = "This broker is not the active controller."
+# Partitions that one request may make, as Kafka has it: more would keep the controller from others.
+MAX_NEW_PARTITIONS: Final = 10_000
 TIMED_OUT_MESSAGE: Final = "The change is stored, but was not seen here before the time was up."
 
 
@@ -68,6 +73,18 @@ class ControllerApi(Protocol):
     ) -> Mapping[TopicPartition, ReplicaAssignment]:
         """Those of the partitions, or of all, whose replicas are being moved."""
         ...
+
+
+def find_excess(partition_counts: Iterable[int]) -> ApiError | None:
+    """Why nothing of a request is done: it would make too many partitions; None if it would not."""
+    total = sum(partition_counts)
+    if total <= MAX_NEW_PARTITIONS:
+        return None
+    return ApiError(
+        ErrorCode.POLICY_VIOLATION,
+        f"the request would make {total} partitions, {MAX_NEW_PARTITIONS} at most are allowed;"
+        " split it",
+    )
 
 
 def find_repeated(names: Iterable[str]) -> frozenset[str]:

@@ -6,6 +6,7 @@ from typing import Final
 from odradek.broker.admin import (
     NOT_CONTROLLER_MESSAGE,
     TIMED_OUT_MESSAGE,
+    find_excess,
     find_repeated,
     has_leaders,
 )
@@ -77,6 +78,7 @@ def _select(
 ) -> Mapping[str, NewPartitions]:
     """The topics to ask the controller for; why others are refused goes to `results`."""
     repeated = find_repeated(topic.name for topic in message.topics)
+    excess = find_excess(_added_count(topic, context) for topic in message.topics)
     wanted: dict[str, NewPartitions] = {}
     for topic in message.topics:
         name = topic.name
@@ -86,6 +88,8 @@ def _select(
         try:
             if not context.controller.is_active:
                 raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)
+            if excess is not None:
+                raise excess
             if name in repeated:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"topic {name} comes twice in the request"

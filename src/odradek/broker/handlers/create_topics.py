@@ -6,6 +6,7 @@ from typing import Final
 from odradek.broker.admin import (
     NOT_CONTROLLER_MESSAGE,
     TIMED_OUT_MESSAGE,
+    find_excess,
     find_repeated,
     has_leaders,
 )
@@ -89,6 +90,7 @@ def _select(
     may_create_all = context.authorizer.is_allowed(
         request, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
     )
+    excess = find_excess(_partition_count(topic, context) for topic in message.topics)
     wanted: list[NewTopic] = []
     for topic in message.topics:
         name = topic.name
@@ -98,6 +100,8 @@ def _select(
         try:
             if not context.controller.is_active:
                 raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)
+            if excess is not None:
+                raise excess
             if name in repeated:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"topic {name} comes twice in the request"
@@ -109,7 +113,7 @@ def _select(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to create topic {name}"
                 )
             new = _new_topic(topic)
-            quota.take(_partition_count(new, context))
+            quota.take(_partition_count(topic, context))
         except ApiError as error:
             results[name] = _refused(name, error)
         else:
@@ -132,12 +136,12 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _partition_count(topic: NewTopic, context: BrokerContext) -> int:
-    if topic.assignment is not None:
-        return len(topic.assignment)
-    if topic.partition_count == BROKER_DEFAULT:
+def _partition_count(topic: CreatableTopic, context: BrokerContext) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    if topic.num_partitions == BROKER_DEFAULT:
         return context.broker_settings().topics.num_partitions
-    return max(topic.partition_count, 0)
+    return max(topic.num_partitions, 0)
 
 
 def _refused(name: str, error: ApiError) -> TopicResult:

@@ -103,3 +103,16 @@ def test_only_added_partitions_count_against_the_mutation_quota() -> None:
     answer = ask(broker, request(topic("a", 4), validate_only=True))
     assert codes(answer) == [("a", ErrorCode.THROTTLING_QUOTA_EXCEEDED)]
     assert answer.throttle_time_ms == 1000
+
+
+def test_too_many_partitions_fail_the_whole_request() -> None:
+    """What is there already does not count."""
+    broker = BrokerFixture()
+    broker.publish_topic("a", 3)
+    broker.publish_topic("b", 1, number=2)
+    refused = ask(broker, request(topic("a", 10_002), topic("b", 3)))
+
+    assert codes(refused) == [("a", 44), ("b", 44)]
+    assert broker.controller.calls == []
+    ask(broker, request(topic("a", 10_002), topic("b", 2), validate_only=True))
+    assert len(broker.controller.calls) == 1

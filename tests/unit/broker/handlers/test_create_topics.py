@@ -224,3 +224,27 @@ def test_every_version_is_answered(version: int) -> None:
     broker = BrokerFixture()
     answer = ask(broker, request(topic("a"), validate_only=True), version)
     assert codes(answer) == [("a", 0)]
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_too_many_partitions_fail_the_whole_request(validate_only: bool) -> None:
+    """As Kafka 4.3.1 was seen to: 9,999 and 2 are 10,001, so not even the small one is made."""
+    broker = BrokerFixture()
+    small, large = topic("small", 2), topic("large", 9_999)
+    response = ask(broker, request(large, small, validate_only=validate_only))
+
+    assert codes(response) == [("large", 44), ("small", 44)]
+    assert "10001 partitions, 10000 at most" in str(response.topics[0].error_message)
+    assert broker.controller.calls == []
+
+
+def test_as_many_partitions_as_a_request_may_make() -> None:
+    broker = BrokerFixture(settings={"num.partitions": "3"})
+    ask(broker, request(topic("a", 9_997), topic("b", -1), validate_only=True))
+    assert len(broker.controller.calls) == 1
+
+    explicit = [CreatableReplicaAssignment(partition_index=i, broker_ids=[0]) for i in range(4)]
+    assigned = CreatableTopic(
+        name="c", num_partitions=-1, replication_factor=-1, assignments=explicit
+    )
+    assert codes(ask(broker, request(topic("a", 9_997), assigned))) == [("a", 44), ("c", 44)]
