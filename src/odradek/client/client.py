@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from odradek.client.cluster import Cluster, TopicView
-from odradek.client.connections import Connections
+from odradek.client.connections import Connections, wait_for_place
 from odradek.client.errors import CallTimeoutError
 from odradek.client.options import ClientOptions
 from odradek.client.retry import Deadline, backoff_ms
@@ -130,6 +130,7 @@ class Client:
             ApiError: the connection ended, the time is over, or the broker lacks the API.
         """
         version = connection.version_for(api_key, within)
+        await wait_for_place(connection, deadline)
         timeout_ms = max(min(deadline.left_ms(), self.options.request_timeout_ms), 1)
         response = await connection.request(api_key, request, version, timeout_ms=timeout_ms)
         assert isinstance(response, answer_type), "the registry gave another class"

@@ -47,6 +47,26 @@ class _Way:
         self.is_wanted_at_s = 0.0
 
 
+async def wait_for_place(connection: OutboundConnection, deadline: Deadline) -> None:
+    """Wait until a request may be sent, no longer than the caller has.
+
+    Raises:
+        DisconnectedError: the connection ended.
+        RequestTimedOutError: too many requests are unanswered.
+    """
+    if connection.can_send:
+        return
+    try:
+        async with asyncio.timeout(deadline.left_ms() / 1000):
+            await connection.wait_for_place()
+    except TimeoutError as error:
+        if isinstance(error, RequestTimedOutError):
+            raise
+        raise CallTimeoutError(
+            f"{connection}: earlier requests were not answered within {deadline.timeout_ms} ms"
+        ) from None
+
+
 class Connections:
     """Owns every socket of a client; `close` ends them all."""
 

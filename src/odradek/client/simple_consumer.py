@@ -34,7 +34,7 @@ from odradek.client.consumer.fetcher import (
     fetch_topics,
 )
 from odradek.client.consumer.partition_state import PartitionState
-from odradek.client.errors import ClosedError
+from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.leaders import api_error, topic_name
 from odradek.client.retry import Deadline
 from odradek.errors import (
@@ -70,7 +70,6 @@ __all__ = ["FetchedPartition", "RawBatches", "SimpleConsumer"]
 M = TypeVar("M", bound=Message)
 Partition = TopicPartition | tuple[str, int]
 
-_ATTEMPTS: Final = 2
 _DEFAULT_MAX_BYTES: Final = 8 << 20
 _MAX_FETCH_BYTES: Final = 2**31 - 1
 
@@ -186,22 +185,27 @@ class SimpleConsumer:
             ApiError: the second attempt failed as well.
         """
         deadline = self._client.deadline_after(timeout)
-        async with self._turn:
-            for attempt in range(1, _ATTEMPTS + 1):
+
+        async def ask() -> M:
+            return await self._client.ask(
+                await self._connect(), api_key, request, answer_type, deadline, within=within
+            )
+
+        try:
+            async with asyncio.timeout(deadline.left_ms() / 1000), self._turn:
                 try:
-                    return await self._client.ask(
-                        await self._connect(),
-                        api_key,
-                        request,
-                        answer_type,
-                        deadline,
-                        within=within,
-                    )
+                    return await ask()
                 except (DisconnectedError, RequestTimedOutError):
                     self._check_open()
-                    if attempt == _ATTEMPTS or not deadline.left_ms():
+                    if not deadline.left_ms():
                         raise
-        raise AssertionError("every attempt returns or raises")
+                return await ask()
+        except TimeoutError as error:
+            if isinstance(error, RequestTimedOutError):
+                raise
+            raise CallTimeoutError(
+                f"{api_key.name}: no answer within {deadline.timeout_ms} ms"
+            ) from None
 
     async def _connect(self) -> OutboundConnection:
         self._check_open()
@@ -454,7 +458,9 @@ class _RawReader:
                     if answer.error_code != ErrorCode.NONE:
                         error = api_error(answer.error_code, None, tp)
                         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                            raise OffsetOutOfRangeError(f"{tp}: there is no offset {offset}")
+                            raise OffsetOutOfRangeError(
+                                f"{tp}: OFFSET_OUT_OF_RANGE: there is no offset {offset}"
+                            )
                         if error.code.refresh_metadata:
                             client.forget_leader(tp, leader.id)
                         raise error

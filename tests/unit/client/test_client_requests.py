@@ -266,3 +266,22 @@ async def test_a_closed_client_says_so() -> None:
         client.close()
         with pytest.raises(RuntimeError, match="the client is closed"):
             await client.topics()
+
+
+async def test_a_request_waits_no_longer_for_a_place_than_it_may() -> None:
+    """09:CL-5: as many as may be under way are, and nobody answers."""
+    async with scripted() as broker, client_of(broker, max_in_flight=2) as client:
+        broker.topics["t"] = told_topic("t")
+        await client.topic("t")
+        broker.will_answer(ApiKey.LIST_OFFSETS, lambda _request: None)
+        asking = [
+            asyncio.create_task(list_offsets(client, {TP: EARLIEST}, client.deadline()))
+            for _ in range(2)
+        ]
+        while len(broker.received(ApiKey.LIST_OFFSETS)) < 2:  # noqa: ASYNC110 - the broker's list
+            await asyncio.sleep(0.001)
+        with pytest.raises(RequestTimedOutError, match="earlier requests were not answered"):
+            await client.topics(["t"], client.deadline(50))
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)

@@ -1,12 +1,18 @@
 """The low-level reader: one retry, raw batches, and the leader found again."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from odradek.client.errors import ClosedError
+from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.simple_consumer import RawBatches, SimpleConsumer
-from odradek.errors import ApiError, CorruptRecordError, DisconnectedError, ErrorCode
+from odradek.errors import (
+    CorruptRecordError,
+    DisconnectedError,
+    ErrorCode,
+    OffsetOutOfRangeError,
+)
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.support.scripted_broker import HANG_UP, ScriptedBroker, scripted, topic_id
@@ -158,7 +164,7 @@ async def test_damage_is_told_unless_nobody_wants_to_know() -> None:
 async def test_an_offset_that_is_not_there_is_an_error() -> None:
     async with scripted() as broker, consumer_of(broker) as consumer:
         script_topic(broker, fetched(b"", code=ErrorCode.OFFSET_OUT_OF_RANGE))
-        with pytest.raises(ApiError, match="OFFSET_OUT_OF_RANGE"):
+        with pytest.raises(OffsetOutOfRangeError, match="OFFSET_OUT_OF_RANGE"):
             await read(consumer, 99)
 
 
@@ -172,3 +178,17 @@ async def test_no_group_or_metadata_is_asked_for_beyond_the_leader() -> None:
         ApiKey.METADATA,
         ApiKey.FETCH,
     }
+
+
+async def test_a_call_waits_no_longer_for_its_turn_than_it_may() -> None:
+    """09:CL-5."""
+    async with scripted() as broker, consumer_of(broker) as consumer:
+        script_topic(broker, never_answer)
+        broker.will_answer(ApiKey.LIST_OFFSETS, never_answer)
+        first = asyncio.create_task(consumer.earliest_or_latest_offset(TP, -1))
+        while not broker.received(ApiKey.LIST_OFFSETS):  # noqa: ASYNC110 - the broker's list
+            await asyncio.sleep(0.001)
+        with pytest.raises(CallTimeoutError, match="LIST_OFFSETS: no answer within 50 ms"):
+            await consumer.earliest_or_latest_offset(TP, -1, 0.05)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)

@@ -1,7 +1,8 @@
-"""Commits offsets for the application: in turn, one at a time, callbacks in its own calls.
+"""Commits offsets for the application: sent in turn, told in turn, callbacks in its own calls.
 
-`commits` has the rules. That commits go one after the other, synchronous ones behind asynchronous
-ones, keeps an older offset from overtaking a newer one on any path.
+`commits` has the rules. Commits are sent in the order in which they were made, synchronous ones
+behind asynchronous ones, over one connection, which the broker serves in order: an older offset
+cannot overtake a newer one. Nobody waits for the answer to an earlier commit.
 """
 
 import asyncio
@@ -73,6 +74,7 @@ class Committer:
         self._on_outcome = on_outcome
         self._on_change = on_change
         self._queue = CommitQueue()
+        # Held by the one who sends.
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._fenced: FencedInstanceIdError | None = None
@@ -96,8 +98,13 @@ class Committer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
+    async def commit(
+        self, offsets: Offsets, deadline: Deadline, *, runs_callbacks: bool = True
+    ) -> None:
         """Commit and wait, trying again as long as it makes sense.
+
+        Args:
+            runs_callbacks: Whether this is a call of the application, which may hear of others.
 
         Raises:
             CallTimeoutError: the time is over.
@@ -107,7 +114,8 @@ class Committer:
             return
         for pause_ms in self._client.pauses_ms():
             outcome = await self._commit_before(offsets, deadline, None)
-            await self.run_callbacks()
+            if runs_callbacks:
+                await self.run_callbacks()
             if outcome.error is None:
                 self._tell_interceptors(offsets)
                 return
@@ -176,7 +184,7 @@ class Committer:
                 await self._turn.acquire()
         except TimeoutError:
             return CommitOutcome(
-                error=CallTimeoutError("an earlier commit was not answered in time"),
+                error=CallTimeoutError("an earlier commit could not be sent in time"),
                 is_retriable=True,
             )
         try:
@@ -185,12 +193,13 @@ class Committer:
             if isinstance(identity, ApiError):
                 return CommitOutcome(error=identity)
             started_ms = self._client.clock.monotonic_ms()
-            outcome = await self._coordinator.commit(offsets, identity, deadline)
-            self._metrics.on_commit(self._client.clock.monotonic_ms() - started_ms)
-            self._on_outcome(outcome, identity)
-            return outcome
+            sent = await self._coordinator.send_commit(offsets, identity, deadline)
         finally:
             self._turn.release()
+        outcome = await sent
+        self._metrics.on_commit(self._client.clock.monotonic_ms() - started_ms)
+        self._on_outcome(outcome, identity)
+        return outcome
 
     def _tell_interceptors(self, offsets: Offsets) -> None:
         for interceptor in self._interceptors:

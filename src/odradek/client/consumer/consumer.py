@@ -362,19 +362,21 @@ class Consumer:
         try:
             while True:
                 self._stir.clear()
-                await self._do_duties()
+                await self._do_duties(deadline)
                 taken = take()
                 if taken:
                     return taken
                 self._raise_failure()
                 left_ms = deadline.left_ms()
                 if not left_ms:
+                    # Who polls without waiting must let the loop turn, or nothing ever comes.
+                    await asyncio.sleep(0)
                     return nothing
                 await self._wait(min(left_ms, _POLL_SLICE_MS))
         finally:
             self._is_polling = False
 
-    async def _do_duties(self) -> None:
+    async def _do_duties(self, deadline: Deadline) -> None:
         """What happens in every poll besides reading."""
         if self._is_woken:
             self._is_woken = False
@@ -385,7 +387,7 @@ class Consumer:
         if self._group is not None and self._subscription.is_automatic:
             self._group.note_poll()
             if self._group.needs_advance:
-                await self._group.advance()
+                await self._group.advance(deadline)
 
     @property
     def has_duties(self) -> bool:
@@ -727,11 +729,14 @@ class Consumer:
             self._committer.commit_nowait(offsets, None)
 
     async def _commit_before_revocation(self, deadline: Deadline) -> None:
-        if self._config.enable_auto_commit:
-            await self._commit_quietly(deadline)
+        await self._commit_quietly(deadline, runs_callbacks=False)
 
-    async def _commit_quietly(self, deadline: Deadline) -> None:
-        """An automatic commit that waits; a failure is logged, and records are read again."""
+    async def _commit_quietly(self, deadline: Deadline, *, runs_callbacks: bool = True) -> None:
+        """An automatic commit that waits; a failure is logged, and records are read again.
+
+        Args:
+            runs_callbacks: Whether a call of the application waits for this.
+        """
         assert self._committer is not None, "only a group's member commits by itself"
         offsets = self._to_commit()
         if not offsets:
@@ -740,7 +745,7 @@ class Consumer:
         patience = deadline.within(self._client.options.request_timeout_ms)
         try:
             async with asyncio.timeout(patience.left_ms() / 1000):
-                await self._committer.commit(offsets, patience)
+                await self._committer.commit(offsets, patience, runs_callbacks=runs_callbacks)
         except (ApiError, TimeoutError) as error:
             _log.warning("Automatic commit failed: %s", error)
 

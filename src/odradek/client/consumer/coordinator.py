@@ -7,17 +7,27 @@ Joins wait long at the coordinator, so its requests have a connection of their o
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from odradek.client.client import Client
+from odradek.client.connections import wait_for_place
 from odradek.client.consumer.commits import CommitOutcome, OffsetAndMetadata, decide_outcome
+from odradek.client.errors import CallTimeoutError
 from odradek.client.leaders import api_error
 from odradek.client.retry import Deadline
-from odradek.errors import ApiError, DisconnectedError, ErrorCode, RequestTimedOutError
+from odradek.errors import (
+    ApiError,
+    DecodeError,
+    DisconnectedError,
+    ErrorCode,
+    RequestTimedOutError,
+)
 from odradek.model import TopicPartition
 from odradek.network.outbound import OutboundConnection
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import encode_message_parts
+from odradek.protocol.envelope import parse_response
 from odradek.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -96,10 +106,20 @@ class Coordinator:
         """
         if self._node_id is not None:
             return self._node_id
-        async with self._finding:
+        try:
+            # Who looks it up may have more time than we have.
+            async with asyncio.timeout(deadline.left_ms() / 1000):
+                await self._finding.acquire()
+        except TimeoutError:
+            raise CallTimeoutError(
+                f"coordinator of group {self.group_id!r}: not found in {deadline.timeout_ms} ms"
+            ) from None
+        try:
             if self._node_id is None:
                 self._node_id = await self._find(deadline)
             return self._node_id
+        finally:
+            self._finding.release()
 
     async def _find(self, deadline: Deadline) -> int:
         client = self._client
@@ -127,7 +147,7 @@ class Coordinator:
             )
         return answer.node_id
 
-    async def connection(self, deadline: Deadline) -> OutboundConnection:
+    async def connection(self, deadline: Deadline, *, lane: str = GROUP_LANE) -> OutboundConnection:
         """The connection to it.
 
         Raises:
@@ -135,7 +155,7 @@ class Coordinator:
         """
         node_id = await self.find(deadline)
         try:
-            return await self._client.connection_to(node_id, deadline, lane=GROUP_LANE)
+            return await self._client.connection_to(node_id, deadline, lane=lane)
         except ApiError as error:
             self.forget(error)
             raise
@@ -155,6 +175,7 @@ class Coordinator:
         deadline: Deadline,
         *,
         timeout_ms: int | None = None,
+        lane: str = GROUP_LANE,
     ) -> M:
         """One request, tried once. Errors inside of the answer are the caller's to look at.
 
@@ -164,12 +185,56 @@ class Coordinator:
         Raises:
             ApiError: it cannot be found, the connection ended, or the time is over.
         """
-        connection = await self.connection(deadline)
+        answer = await self.send(
+            api_key, request, answer_type, deadline, timeout_ms=timeout_ms, lane=lane
+        )
+        return await answer
+
+    async def send(
+        self,
+        api_key: ApiKey,
+        request: Message,
+        answer_type: type[M],
+        deadline: Deadline,
+        *,
+        timeout_ms: int | None = None,
+        lane: str = GROUP_LANE,
+    ) -> Coroutine[Any, Any, M]:
+        """Send a request; when this returns it is on its way, and what is returned waits for it.
+
+        Requests of one lane are served in the order in which they are sent.
+
+        Raises:
+            ApiError: as `ask`.
+        """
+        connection = await self.connection(deadline, lane=lane)
         version = connection.version_for(api_key)
         if timeout_ms is None:
             timeout_ms = max(min(deadline.left_ms(), self._client.options.request_timeout_ms), 1)
         try:
-            response = await connection.request(api_key, request, version, timeout_ms=timeout_ms)
+            await wait_for_place(connection, deadline)
+            answer = connection.send(
+                api_key, version, encode_message_parts(request, version), timeout_ms=timeout_ms
+            )
+        except (DisconnectedError, RequestTimedOutError) as error:
+            self.forget(error)
+            raise
+        return self._read(connection, api_key, version, answer, answer_type)
+
+    async def _read(
+        self,
+        connection: OutboundConnection,
+        api_key: ApiKey,
+        version: int,
+        answer: "asyncio.Future[memoryview]",
+        answer_type: type[M],
+    ) -> M:
+        try:
+            _, response = parse_response(await answer, api_key, version)
+        except DecodeError as error:
+            connection.close(f"a bad answer to {api_key.name} v{version}: {error}")
+            self.forget(error)
+            raise DisconnectedError(f"{connection} gave a bad answer: {error}") from error
         except (DisconnectedError, RequestTimedOutError) as error:
             self.forget(error)
             raise
@@ -197,6 +262,15 @@ class Coordinator:
         deadline: Deadline,
     ) -> CommitOutcome:
         """Commit, tried once; what went wrong is in the outcome."""
+        return await (await self.send_commit(offsets, member, deadline))
+
+    async def send_commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: MemberIdentity,
+        deadline: Deadline,
+    ) -> Awaitable[CommitOutcome]:
+        """The same, but returned from when it is on its way; the outcome is waited for."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for tp, value in offsets.items():
             topics.setdefault(tp.topic, []).append(
@@ -218,7 +292,14 @@ class Coordinator:
             ],
         )
         try:
-            response = await self.ask(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, deadline)
+            answer = await self.send(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, deadline)
+        except ApiError as error:
+            return _known(CommitOutcome(error=error, is_retriable=error.code.retriable))
+        return self._read_commit(answer)
+
+    async def _read_commit(self, answer: Awaitable[OffsetCommitResponse]) -> CommitOutcome:
+        try:
+            response = await answer
         except ApiError as error:
             return CommitOutcome(error=error, is_retriable=error.code.retriable)
         outcome = decide_outcome(
@@ -240,11 +321,14 @@ class Coordinator:
         Raises:
             ApiError: it cannot be told now, or never.
         """
-        connection = await self.connection(deadline)
+        # Not behind a join, which may take minutes.
+        connection = await self.connection(deadline, lane="")
         version = connection.version_for(ApiKey.OFFSET_FETCH)
         wanted = None if partitions is None else _by_topic(partitions)
         request = _offset_fetch_request(self.group_id, wanted, version)
-        response = await self.ask(ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, deadline)
+        response = await self.ask(
+            ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, deadline, lane=""
+        )
         group = response.groups[0] if response.groups else response
         self.check(group.error_code, "OFFSET_FETCH")
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
@@ -260,6 +344,10 @@ class Coordinator:
                     one.committed_offset, one.metadata or "", None if epoch < 0 else epoch
                 )
         return found
+
+
+async def _known(outcome: CommitOutcome) -> CommitOutcome:
+    return outcome
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

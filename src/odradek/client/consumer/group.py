@@ -10,6 +10,9 @@ Who does what:
 The order of a rebalance: offsets are committed, if that is automatic; the application is told what
 it loses; the member joins; the leader assigns; the application is told what it got. An eager member
 loses everything before the join, a cooperative one only what the new assignment lacks, after it.
+
+A poll waits for that commit no longer than its own timeout; the next one goes on waiting. Nothing
+is handed out meanwhile of what goes, or it would be read twice.
 """
 
 import asyncio
@@ -128,7 +131,13 @@ class GroupMember:
         self._remembered: tuple[TopicPartition, ...] = ()
         self._remembered_generation = -1
         self._join: asyncio.Task[_Joined | None] | None = None
+        # An assignment that the application has not taken over yet.
+        self._joined: _Joined | None = None
+        # The commit before partitions go.
+        self._commit: asyncio.Task[None] | None = None
         self._beats: asyncio.Task[None] | None = None
+        # Tells the coordinator that this member left because its application fell silent.
+        self._farewell: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         # As leader: the topics of the group and how many partitions each had when they were dealt.
         self._dealt: dict[str, int] | None = None
@@ -164,8 +173,8 @@ class GroupMember:
         self.membership.wants_join = True
         self._on_change()
 
-    async def advance(self) -> None:
-        """Do what does not need waiting: let go, begin to join, take over.
+    async def advance(self, deadline: Deadline) -> None:
+        """Do what needs no waiting beyond the deadline: let go, begin to join, take over.
 
         Raises:
             FencedInstanceIdError: another consumer has this one's instance id.
@@ -173,12 +182,12 @@ class GroupMember:
         """
         self._is_polling = True
         try:
-            await self._advance()
+            await self._advance(deadline)
         finally:
             self._is_polling = False
             self.note_poll()
 
-    async def _advance(self) -> None:
+    async def _advance(self, deadline: Deadline) -> None:
         membership = self.membership
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -191,14 +200,16 @@ class GroupMember:
             if not self._join.done():
                 return
             join, self._join = self._join, None
-            joined = join.result()
-            if joined is not None and membership.phase is Phase.ASSIGNED:
-                await self._take_over(joined)
+            self._joined = join.result()
+        if self._joined is not None:
+            if membership.phase is not Phase.ASSIGNED:
+                self._joined = None  # Lost meanwhile.
+            elif not await self._take_over(self._joined, deadline):
+                return
         if membership.wants_join and self._join is None and not membership.has_lost:
             if not self._subscription.is_automatic:
                 return
-            await self._let_go()
-            if self.membership.has_lost:  # While it let go.
+            if not await self._let_go(deadline) or self.membership.has_lost:
                 return
             membership.wants_join = False
             if not membership.is_in_group:
@@ -228,23 +239,54 @@ class GroupMember:
         self.membership.has_lost = False
         self._partitions.assign(())
         self._stop_beats()
+        self._joined = None
+        if self._commit is not None:
+            self._commit.cancel()
+            self._commit = None
         if lost:
             _log.warning("Group %s: partitions are lost", self._coordinator.group_id)
             await self._listen(self._subscription.listener.on_partitions_lost, lost)
 
-    async def _let_go(self) -> None:
+    async def _let_go(self, deadline: Deadline) -> bool:
+        """Before a join; return whether it is done."""
         owned = self._partitions.names()
         if self._is_cooperative:
             # Topics that are no longer subscribed to go at once.
             gone = tuple(sorted(tp for tp in owned if tp.topic not in self._subscription.topics))
         else:
             gone = tuple(sorted(owned))
+        if not await self._commit_before_loss(gone, deadline):
+            return False
         await self._revoke(gone)
+        return True
+
+    async def _commit_before_loss(
+        self, gone: tuple[TopicPartition, ...], deadline: Deadline
+    ) -> bool:
+        """Commit before partitions go, if that is automatic; return whether it is done."""
+        if not gone or not self._config.enable_auto_commit:
+            return True
+        self._partitions.give_up(gone)
+        if self._commit is None:
+            # It goes on when the poll that began it is over.
+            limit = self._client.deadline(self._config.max_poll_interval_ms)
+            self._commit = asyncio.get_running_loop().create_task(self._commit_all(limit))
+            self._commit.add_done_callback(lambda _done: self._on_change())
+        commit = self._commit
+        await asyncio.wait((commit,), timeout=deadline.left_ms() / 1000)
+        if not commit.done() or self.membership.has_lost:
+            return False
+        self._commit = None
+        if not commit.cancelled():
+            commit.result()
+        return True
+
+    async def _commit_all(self, deadline: Deadline) -> None:
+        await self._commit_positions(deadline)
 
     async def _revoke(self, gone: tuple[TopicPartition, ...]) -> None:
         if not gone:
             return
-        await self._commit_positions(self._client.deadline(self._config.max_poll_interval_ms))
         try:
             await self._listen(self._subscription.listener.on_partitions_revoked, gone)
         finally:
@@ -252,10 +294,14 @@ class GroupMember:
                 [state.tp for state in self._partitions if state.tp not in set(gone)]
             )
 
-    async def _take_over(self, joined: _Joined) -> None:
+    async def _take_over(self, joined: _Joined, deadline: Deadline) -> bool:
+        """After a join; return whether it is done."""
         transfer = decide_transfer(
             self._partitions.names(), joined.assigned, is_cooperative=self._is_cooperative
         )
+        if not await self._commit_before_loss(transfer.revoked, deadline):
+            return False
+        self._joined = None
         self._remembered = transfer.assigned
         self._remembered_generation = self.membership.generation
         try:
@@ -268,14 +314,19 @@ class GroupMember:
                     self.request_join("partitions were given up")
                 self._metrics.on_rebalance()
             self._on_change()
-        if self.membership.has_lost:
-            return  # While it let go. What it has left is lost; what is new was never its own.
-        await self._listen(self._subscription.listener.on_partitions_assigned, transfer.added)
+        if not self.membership.has_lost:
+            await self._listen(self._subscription.listener.on_partitions_assigned, transfer.added)
+        # Else it was lost while it let go: what is left is lost, what is new was never its own.
+        return True
 
     # Joining.
 
     async def _join_group(self) -> _Joined | None:
         """Join and sync; None: something has to happen in `advance` first."""
+        if self._farewell is not None:
+            # The member that this one was must be gone, or the group would wait for it.
+            await asyncio.wait((self._farewell,))
+            self._farewell = None
         started_ms = self._client.clock.monotonic_ms()
         pauses_ms = self._client.pauses_ms()
         while True:
@@ -349,7 +400,13 @@ class GroupMember:
         assignments: Mapping[str, bytes] = {}
         self._dealt = None
         if answer.leader == answer.member_id:
-            assignments = await self._deal(answer, assignor)
+            # A leader may take its time, and must not be taken for dead; who waits for the
+            # assignments is known to live.
+            self._start_beats()
+            try:
+                assignments = await self._deal(answer, assignor)
+            finally:
+                self._stop_beats()
         return await self._sync(assignor, assignments)
 
     async def _match_pattern(self) -> None:
@@ -393,7 +450,8 @@ class GroupMember:
         self._dealt = {name: topics[name].count if name in topics else 0 for name in wanted}
         if answer.skip_assignment:
             return {}
-        dealt = assignor.assign(topics, members)
+        # Elsewhere, because heartbeats go on.
+        dealt = await asyncio.to_thread(assignor.assign, topics, members)
         return {member: encode_assignment(partitions) for member, partitions in dealt.items()}
 
     def _topic_partitions(self, topic: TopicView) -> TopicPartitions:
@@ -461,7 +519,7 @@ class GroupMember:
         while True:
             await asyncio.sleep(pause_ms / 1000)
             if self._is_silent():
-                await self._leave_in_silence()
+                self._leave_in_silence()
                 return
             generation = self.membership.generation
             try:
@@ -496,6 +554,8 @@ class GroupMember:
         self._coordinator.check(answer.error_code, "HEARTBEAT")
 
     def _goes_on(self, error: ApiError) -> bool:
+        if self.is_joining:
+            return True  # The answer to the join's next request says the same.
         match decide_next(error.code):
             case Next.JOIN_AGAIN:
                 self.request_join("the group is rebalancing")
@@ -515,12 +575,12 @@ class GroupMember:
         return True
 
     def _is_silent(self) -> bool:
-        if self._is_polling:
+        if self._is_polling or self.is_joining:
             return False
         silent_ms = self._client.clock.monotonic_ms() - self._polled_at_ms
         return silent_ms > self._config.max_poll_interval_ms
 
-    async def _leave_in_silence(self) -> None:
+    def _leave_in_silence(self) -> None:
         _log.warning(
             "Group %s: no poll for more than max.poll.interval.ms=%d: leaving; poll more often, "
             "or take fewer records at once (max.poll.records)",
@@ -531,7 +591,11 @@ class GroupMember:
         self.membership.on_lost()
         self._on_change()
         if identity.instance_id is None:
-            await self._send_leave(identity.member_id, "no poll in time", self._client.deadline())
+            # Not in this task, which ends when the application polls again.
+            deadline = self._client.deadline(self._client.options.request_timeout_ms)
+            self._farewell = asyncio.get_running_loop().create_task(
+                self._send_leave(identity.member_id, "no poll in time", deadline)
+            )
 
     # Metadata and the end.
 
@@ -568,6 +632,8 @@ class GroupMember:
             except Exception as error:  # noqa: BLE001 - raised below, when the member has left
                 failure = error
             self._partitions.assign(())
+        if self._farewell is not None:
+            await asyncio.wait((self._farewell,), timeout=deadline.left_ms() / 1000)
         await self._end_tasks()
         identity = self.membership.identity
         self.membership.leave()
@@ -583,9 +649,14 @@ class GroupMember:
         await self._end_tasks()
 
     async def _end_tasks(self) -> None:
-        tasks = [task for task in (self._join, self._beats) if task is not None]
-        is_joining = self._join is not None and not self._join.done()
-        self._join = self._beats = None
+        tasks = [
+            task
+            for task in (self._join, self._beats, self._commit, self._farewell)
+            if task is not None
+        ]
+        is_joining = self.is_joining
+        self._join = self._beats = self._commit = self._farewell = None
+        self._joined = None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -48,6 +48,8 @@ class PartitionState:
     # For ListOffsets, while AWAIT_RESET; None: by auto.offset.reset.
     reset_timestamp: int | None = None
     is_paused: bool = False
+    # Whether it is about to be given up: its offset is committed, nothing more is handed out.
+    is_leaving: bool = False
     # From the last answer; -1 before it.
     high_watermark: int = -1
     last_stable_offset: int = -1
@@ -55,14 +57,14 @@ class PartitionState:
     # Another replica to read from, until then (monotonic ms); -1: the leader.
     preferred_replica: int = -1
     preferred_until_ms: int = 0
-    # Grows with every seek, reset and pause: what was fetched before it is not handed out.
+    # Grows with every seek, reset, pause and loss: what was fetched before it is not handed out.
     version: int = 0
     # Monotonic ms before which a failed look-up is not repeated.
     retry_at_ms: int = 0
 
     @property
     def is_fetchable(self) -> bool:
-        return self.stage is Stage.READY and not self.is_paused
+        return self.stage is Stage.READY and not self.is_paused and not self.is_leaving
 
     def seek(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         """Read on at an offset."""
@@ -113,6 +115,14 @@ class Partitions:
         """Replace the assignment; partitions that stay keep position and pause."""
         before = self._states
         self._states = {tp: before.get(tp) or PartitionState(tp) for tp in partitions}
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out no more of these; they stay until the next `assign`."""
+        for tp in partitions:
+            state = self._states.get(tp)
+            if state is not None and not state.is_leaving:
+                state.is_leaving = True
+                state.version += 1
 
     def is_current(self, state: PartitionState, version: int) -> bool:
         """Whether what was fetched for a state may still be handed out."""
