@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from odradek.spark.datasource.options import parse_options
-from odradek.spark.pipeline.engine.reading import reading_options
+from odradek.spark.pipeline.engine.reading import (
+    ending_options,
+    reading_options,
+    starting_options,
+    without_start,
+)
 from odradek.spark.pipeline.graph.model import OnDataLoss, Position, TopicInput
 
 
@@ -66,3 +71,26 @@ def test_a_batch_is_not_told_where_and_how_fast_to_stream() -> None:
     made = options(is_streaming=False)
     assert "startingOffsets" not in made
     assert "maxOffsetsPerTrigger" not in made
+
+
+@pytest.mark.parametrize(
+    ("end", "made"),
+    [
+        (Position(edge="latest"), {"endingOffsets": "latest"}),
+        (Position(timestamp_ms=9), {"endingTimestamp": "9"}),
+        (Position(offsets={"a": {0: 7}}), {"endingOffsets": '{"a": {"0": 7}}'}),
+    ],
+)
+def test_where_a_batch_ends(end: Position, made: dict[str, str]) -> None:
+    """12:SP-61: `backfill --to`."""
+    assert ending_options(end) == made
+    parse_options(options(is_streaming=False) | made, is_streaming=False)
+
+
+def test_another_start_takes_the_place_of_the_files() -> None:
+    """12:SP-61: `reset --to`."""
+    moved = without_start(options(start=Position(timestamp_ms=5))) | starting_options(
+        Position(edge="latest")
+    )
+    assert [name for name in moved if name.startswith("starting")] == ["startingOffsets"]
+    parse_options(moved, is_streaming=True)

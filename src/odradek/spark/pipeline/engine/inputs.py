@@ -8,9 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from odradek.spark.pipeline.engine.ddl import struct_of
 from odradek.spark.pipeline.engine.problems import PipelineError
-from odradek.spark.pipeline.engine.reading import reading_options
+from odradek.spark.pipeline.engine.reading import reading_options, starting_options, without_start
 from odradek.spark.pipeline.graph.model import (
     Pipeline,
+    Position,
     RowsInput,
     Source,
     TableInput,
@@ -47,11 +48,27 @@ class Inputs(Protocol):
 
 
 class StreamInputs:
-    """Topics as streams, tables as they are now."""
+    """Topics as streams, tables as they are now.
 
-    def __init__(self, session: SparkSession, pipeline: Pipeline) -> None:
+    Args:
+        session: Spark's.
+        pipeline: whose sources are read.
+        group: that shows how far the query is.
+        start: where a new query begins, in the place of what the sources say.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        pipeline: Pipeline,
+        *,
+        group: str,
+        start: Position | None = None,
+    ) -> None:
         self._session = session
         self._pipeline = pipeline
+        self._group = group
+        self._start = start
 
     def frame(self, source: Source, *, with_headers: bool) -> Records | Rows:
         match source.input:
@@ -62,6 +79,9 @@ class StreamInputs:
                     with_headers=with_headers or topics.headers,
                     is_streaming=True,
                 )
+                options["progressGroup"] = self._group
+                if self._start is not None:
+                    options = without_start(options) | starting_options(self._start)
                 reader = self._session.readStream.format(FORMAT).options(**options)
                 return Records(reader.load(), topics)
             case TableInput() as table:

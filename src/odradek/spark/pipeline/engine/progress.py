@@ -23,6 +23,7 @@ __all__ = [
     "RuleCount",
     "SourceLag",
     "parse_progress",
+    "position_text",
     "stage_metric",
 ]
 
@@ -31,6 +32,7 @@ EXPECT_PREFIX: Final = "expect:"
 SINK_METRIC: Final = "odradek.sink"
 SINK_ROWS: Final = "rows"
 _STAGE_PREFIX: Final = "odradek.stage."
+_MAX_PLACES: Final = 10  # Partitions that a message shows.
 
 
 def stage_metric(stage: str) -> str:
@@ -124,6 +126,19 @@ def parse_progress(sink: str, text: str) -> BatchRow:
         lags=tuple(lag for one in sources if (lag := _lag(one)) is not None),
         rules=_rules(observed),
     )
+
+
+def position_text(text: str) -> str:
+    """Where the batch behind a reported one begins, as `topic-partition@offset, …`."""
+    told: dict[str, Any] = json.loads(text)
+    places = [
+        f"{topic}-{partition}@{offset}"
+        for source in told.get("sources") or []
+        for (topic, partition), offset in (_positions(source.get("endOffset")) or {}).items()
+    ]
+    if len(places) > _MAX_PLACES:
+        places = [*places[:_MAX_PLACES], f"… {len(places) - _MAX_PLACES} more"]
+    return ", ".join(places)
 
 
 def _rules(observed: Mapping[str, Mapping[str, Any]]) -> tuple[RuleCount, ...]:

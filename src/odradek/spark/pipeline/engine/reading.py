@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from odradek.spark.pipeline.graph.model import OnDataLoss, Position, TopicInput
 
-__all__ = ["reading_options", "starting_options"]
+__all__ = ["ending_options", "reading_options", "starting_options", "without_start"]
 
 
 def reading_options(
@@ -36,6 +36,22 @@ def starting_options(start: Position) -> dict[str, str]:
             "startingOffsetsByTimestampStrategy": "latest",
         }
     return {"startingOffsets": _offsets_text(start.offsets or {})}
+
+
+def ending_options(end: Position) -> dict[str, str]:
+    """Where a batch ends, without the record that is there; a time ends before its first record."""
+    if end.edge is not None:
+        return {"endingOffsets": end.edge}
+    if end.timestamp_ms is not None:
+        return {"endingTimestamp": str(end.timestamp_ms)}
+    return {"endingOffsets": _offsets_text(end.offsets or {})}
+
+
+def without_start(options: Mapping[str, str]) -> dict[str, str]:
+    """Options without those that say where to begin."""
+    return {
+        name: value for name, value in options.items() if not name.lower().startswith("starting")
+    }
 
 
 def _selection(topics: TopicInput) -> dict[str, str]:

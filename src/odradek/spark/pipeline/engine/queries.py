@@ -1,0 +1,201 @@
+"""Starts the streaming query of a sink, and of the dead letters.
+
+Topics and files are sinks of Spark; what else there is takes one batch at a time and knows by the
+query's id and the batch's number what it has already. In front of every sink the rows are counted.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TextIO, assert_never
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from odradek.spark.pipeline.engine import letters
+from odradek.spark.pipeline.engine.build import Build
+from odradek.spark.pipeline.engine.encoding import encode
+from odradek.spark.pipeline.engine.failures import Failure, parse_failure
+from odradek.spark.pipeline.engine.inputs import FORMAT, StreamInputs
+from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.progress import (
+    SINK_METRIC,
+    SINK_ROWS,
+    BatchRow,
+    parse_progress,
+    position_text,
+)
+from odradek.spark.pipeline.engine.query_plans import QueryPlan
+from odradek.spark.pipeline.engine.schemas import AvroSchemas
+from odradek.spark.pipeline.engine.sinks import BatchSink
+from odradek.spark.pipeline.graph.model import (
+    ConsoleTarget,
+    DeltaTarget,
+    FilesTarget,
+    JdbcTarget,
+    Pipeline,
+    TopicTarget,
+    Trigger,
+    TriggerKind,
+)
+
+__all__ = ["StartedQuery", "batch_sink", "start_query"]
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+def start_query(
+    session: SparkSession, pipeline: Pipeline, plan: QueryPlan, schemas: AvroSchemas
+) -> "StartedQuery":
+    """Builds the frames of a query and starts it.
+
+    Raises:
+        PipelineError: it cannot be built, or Spark refuses it.
+    """
+    inputs = StreamInputs(session, pipeline, group=plan.group, start=plan.start)
+    build = Build(session, pipeline, inputs, schemas)
+    try:
+        writer = _writer(pipeline, plan, build, schemas)
+        writer = (
+            writer.queryName(f"{pipeline.name}.{plan.name}")
+            .outputMode(plan.output_mode.value)
+            .option("checkpointLocation", plan.checkpoint)
+            .trigger(**_trigger(plan.trigger))
+        )
+        return StartedQuery(plan.name, writer.start())
+    except PySparkException as error:
+        told = parse_failure(str(error))
+        raise PipelineError(f"the query of {plan.name!r} is refused by Spark: {told}") from error
+
+
+class StartedQuery:
+    """A query of Spark as the supervisor sees it."""
+
+    def __init__(self, name: str, query: StreamingQuery) -> None:
+        self._name = name
+        self._query = query
+        # Of the last report that was told: a batch without data is reported under the same number
+        # again and again.
+        self._last: tuple[int, str] | None = None
+        self._position = ""
+
+    def new_batches(self) -> list[BatchRow]:
+        last = self._query.lastProgress
+        if last is None or (last.batchId, last.timestamp) == self._last:
+            return []
+        rows = []
+        for report in self._query.recentProgress:
+            row = parse_progress(self._name, report.json)
+            if self._last is None or (row.batch, row.timestamp) > self._last:
+                self._last = (row.batch, row.timestamp)
+                self._position = position_text(report.json)
+                if "addBatch" in report.durationMs:  # Else it only says that nothing came.
+                    rows.append(row)
+        return rows
+
+    def is_active(self) -> bool:
+        return bool(self._query.isActive)
+
+    def failure(self) -> Failure | None:
+        error = self._query.exception()
+        if error is None:
+            return None
+        return parse_failure(str(error), position=self._position)
+
+    def is_in_batch(self) -> bool:
+        return bool(self._query.status["isTriggerActive"])
+
+    def stop(self) -> None:
+        self._query.stop()
+
+
+def _writer(
+    pipeline: Pipeline, plan: QueryPlan, build: Build, schemas: AvroSchemas
+) -> DataStreamWriter:
+    if plan.sink is None:
+        return _letters_writer(pipeline, plan.stages, build)
+    rows = build.frame(plan.sink.input)
+    if not rows.isStreaming:
+        raise PipelineError(
+            f"{plan.sink.place}: the sink {plan.name!r} reads no topic, only tables and rows: there"
+            " is nothing to stream"
+        )
+    target = plan.sink.target
+    match target:
+        case TopicTarget():
+            records = encode(rows, target, plan.name, schemas.writer)
+            return _to_topic(records, pipeline, target.topic, target.kafka)
+        case FilesTarget():
+            writer = _counted(rows).writeStream.format(target.format).option("path", target.path)
+            if target.max_records_per_file is not None:
+                writer = writer.option("maxRecordsPerFile", target.max_records_per_file)
+            if target.partition_by:
+                writer = writer.partitionBy(*target.partition_by)
+            return writer.options(**dict(target.options))
+        case DeltaTarget() | JdbcTarget() | ConsoleTarget():
+            return _counted(rows).writeStream.foreachBatch(
+                _batch_writer(batch_sink(plan.name, target, sys.stdout))
+            )
+        case _:
+            assert_never(target)
+
+
+def _letters_writer(pipeline: Pipeline, stages: Sequence[str], build: Build) -> DataStreamWriter:
+    found = build.letters(stages)
+    if found is None or pipeline.dead_letters is None:
+        raise PipelineError("there are no dead letters to be written")
+    records = letters.written_letters(found, pipeline.name)
+    return _to_topic(records, pipeline, pipeline.dead_letters.topic, pipeline.dead_letters.kafka)
+
+
+def _to_topic(records: DataFrame, pipeline: Pipeline, topic: str, kafka: Any) -> DataStreamWriter:
+    options = {f"kafka.{key}": value for key, value in kafka.items()}
+    options |= {"kafka.bootstrap.servers": pipeline.bootstrap or "", "topic": topic}
+    return _counted(records).writeStream.format(FORMAT).options(**options)
+
+
+def _counted(rows: DataFrame) -> DataFrame:
+    return rows.observe(SINK_METRIC, F.count(F.lit(1)).alias(SINK_ROWS))
+
+
+def batch_sink(
+    name: str, target: DeltaTarget | JdbcTarget | ConsoleTarget, out: TextIO
+) -> BatchSink:
+    """The sink of a target; each has a package of its own behind it, which only its users need."""
+    match target:
+        case DeltaTarget():
+            from odradek.spark.pipeline.engine.sinks.delta import DeltaSink
+
+            return DeltaSink(target)
+        case JdbcTarget():
+            from odradek.spark.pipeline.engine.sinks.jdbc import JdbcSink
+
+            return JdbcSink(target)
+        case ConsoleTarget():
+            from odradek.spark.pipeline.engine.sinks.console import ConsoleSink
+
+            return ConsoleSink(target, name, out)
+
+
+def _batch_writer(sink: BatchSink) -> Callable[[DataFrame, int], None]:
+    def write(frame: DataFrame, batch_id: int) -> None:
+        query_id = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        if query_id is None:
+            raise PipelineError("Spark does not say which query a batch belongs to")
+        sink.write(frame, batch_id, query_id)
+
+    return write
+
+
+def _trigger(trigger: Trigger) -> dict[str, Any]:
+    match trigger.kind:
+        case TriggerKind.ONCE:
+            return {"availableNow": True}
+        case TriggerKind.CONTINUOUS:
+            return {"processingTime": "0 seconds"}
+        case TriggerKind.EVERY:
+            return {"processingTime": f"{trigger.interval_ms} milliseconds"}
+        case _:
+            assert_never(trigger.kind)

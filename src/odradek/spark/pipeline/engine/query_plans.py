@@ -1,0 +1,125 @@
+"""Which queries a run has: one per sink, and one for the dead letters. Pure."""
+
+from collections.abc import Collection
+from typing import Final
+
+from odradek.spark.pipeline.graph.model import (
+    Action,
+    OnError,
+    OutputMode,
+    Pipeline,
+    Position,
+    RawCodec,
+    Sink,
+    Source,
+    TopicInput,
+    Transform,
+    Trigger,
+    TriggerKind,
+)
+from odradek.spark.pipeline.graph.order import upstream_of
+from odradek.spark.pipeline.graph.queries import (
+    DEAD_LETTER_SINK,
+    checkpoint_path,
+    group_id,
+    letter_stages,
+)
+from odradek.values import dataclass
+
+__all__ = ["QueryPlan", "dead_rules", "plan_queries"]
+
+_ONCE: Final = Trigger(TriggerKind.ONCE)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """One query of a run.
+
+    Attributes:
+        name: of the sink, or `DEAD_LETTER_SINK`.
+        sink: None for the dead letters.
+        stages: those whose dead letters are written; a sink's query has none.
+        checkpoint: Spark's folder.
+        group: that shows how far the query is.
+        start: where a new query begins, in the place of what its sources say.
+    """
+
+    name: str
+    sink: Sink | None
+    stages: tuple[str, ...]
+    trigger: Trigger
+    output_mode: OutputMode
+    checkpoint: str
+    group: str
+    start: Position | None = None
+
+
+def plan_queries(
+    pipeline: Pipeline, *, sinks: Collection[str] | None = None, is_once: bool = False
+) -> tuple[QueryPlan, ...]:
+    """The queries of a run.
+
+    Args:
+        pipeline: what runs.
+        sinks: only these; `DEAD_LETTER_SINK` is one of them. None for all.
+        is_once: whether every query ends when it has read what is there.
+    """
+    plans = [
+        QueryPlan(
+            name=sink.name,
+            sink=sink,
+            stages=(),
+            trigger=_ONCE if is_once else sink.trigger,
+            output_mode=sink.output_mode,
+            checkpoint=checkpoint_path(pipeline, sink.name),
+            group=group_id(pipeline, sink.name),
+        )
+        for sink in pipeline.sinks.values()
+    ]
+    stages = letter_stages(pipeline)
+    if stages and pipeline.dead_letters is not None:
+        plans.append(
+            QueryPlan(
+                name=DEAD_LETTER_SINK,
+                sink=None,
+                stages=stages,
+                trigger=_ONCE if is_once else pipeline.trigger,
+                output_mode=_letters_mode(pipeline, stages),
+                checkpoint=checkpoint_path(pipeline, DEAD_LETTER_SINK),
+                group=group_id(pipeline, DEAD_LETTER_SINK),
+            )
+        )
+    return tuple(plan for plan in plans if sinks is None or plan.name in sinks)
+
+
+def dead_rules(pipeline: Pipeline) -> frozenset[tuple[str, str]]:
+    """Stage and rule (`decode` for what cannot be read) of rows that become dead letters."""
+    found = set()
+    for name, stage in _stages(pipeline).items():
+        if _decodes_to_letters(stage):
+            found.add((name, "decode"))
+        found |= {(name, rule.name) for rule in stage.expect if rule.action is Action.DLQ}
+    return frozenset(found)
+
+
+def _stages(pipeline: Pipeline) -> dict[str, Source | Transform]:
+    return {**pipeline.sources, **pipeline.transforms}
+
+
+def _decodes_to_letters(stage: Source | Transform) -> bool:
+    if not isinstance(stage, Source) or not isinstance(stage.input, TopicInput):
+        return False
+    topics = stage.input
+    is_raw = isinstance(topics.key, RawCodec) and isinstance(topics.value, RawCodec)
+    return topics.on_error is OnError.DLQ and not is_raw
+
+
+def _letters_mode(pipeline: Pipeline, stages: tuple[str, ...]) -> OutputMode:
+    """What a stage behind an aggregate without watermark can be written in, so can its letters."""
+    inputs = {name: one.inputs for name, one in pipeline.transforms.items()}
+    for sink in pipeline.sinks.values():
+        changes = sink.output_mode is not OutputMode.APPEND
+        reads = set(upstream_of([sink.input], inputs))
+        if changes and any(stage in reads and stage in pipeline.transforms for stage in stages):
+            return OutputMode.UPDATE
+    return OutputMode.APPEND

@@ -1,0 +1,226 @@
+"""Runs a pipeline: takes its checkpoints, starts its queries, shows what they do, ends in order.
+
+In order: the file's queries are planned; their checkpoints are taken, or the run is refused; Spark
+starts; the queries start; SIGINT or SIGTERM ask for the end, a second one for an end at once. When
+all queries are over, what they read is committed to their groups, and the checkpoints are given
+back, whatever happened.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Final, TextIO
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from odradek.clock import Clock, SystemClock
+from odradek.spark.pipeline.engine.checkpoint import BEAT_SECONDS, CheckpointFolder, Notes
+from odradek.spark.pipeline.engine.failures import Failure
+from odradek.spark.pipeline.engine.metrics_server import MetricsServer
+from odradek.spark.pipeline.engine.positions import parse_position
+from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
+from odradek.spark.pipeline.engine.progress import BatchRow
+from odradek.spark.pipeline.engine.queries import start_query
+from odradek.spark.pipeline.engine.query_plans import QueryPlan, dead_rules, plan_queries
+from odradek.spark.pipeline.engine.run_display import JsonDisplay, TableDisplay
+from odradek.spark.pipeline.engine.run_metrics import RunMetrics
+from odradek.spark.pipeline.engine.schemas import AvroSchemas
+from odradek.spark.pipeline.engine.supervisor import (
+    Observer,
+    QueryState,
+    RunningQuery,
+    Supervisor,
+)
+from odradek.spark.pipeline.graph.fingerprint import changes, fingerprint, refusal
+from odradek.spark.pipeline.graph.model import Pipeline
+from odradek.spark.pipeline.graph.queries import DEAD_LETTER_SINK
+from odradek.spark.progress_listener import progress_of
+from odradek.spark.session import build_session
+
+__all__ = ["run_pipeline"]
+
+_log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS: Final = 30.0
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    *,
+    is_once: bool = False,
+    sinks: Collection[str] | None = None,
+    master: str | None = None,
+    metrics_port: int | None = None,
+    session: SparkSession | None = None,
+    out: TextIO | None = None,
+    clock: Clock | None = None,
+) -> bool:
+    """Runs a pipeline until its queries are done, one fails for good, or a signal comes.
+
+    Args:
+        pipeline: what to run.
+        is_once: ends when everything that is there has been read.
+        sinks: only these, and `dlq`; None for all.
+        master: in the place of the file's.
+        metrics_port: serves metrics there.
+        session: a session to use, which then is not stopped; None to start one.
+        out: where it shows itself; standard output if None.
+        clock: tells the time.
+
+    Returns:
+        Whether no query failed for good.
+
+    Raises:
+        PipelineError: it cannot be started as it is.
+        RefusedError: a checkpoint is in use, or was made for another pipeline.
+    """
+    out = sys.stdout if out is None else out
+    clock = clock or SystemClock()
+    plans = plan_queries(pipeline, sinks=sinks, is_once=is_once)
+    if not plans:
+        raise PipelineError("there is no query to run")
+    metrics = RunMetrics(pipeline.name, DEAD_LETTER_SINK)
+    display = _display(out, [plan.name for plan in plans], dead_rules(pipeline))
+    with contextlib.ExitStack() as stack:
+        plans = stack.enter_context(_checkpoints(pipeline, plans, clock))
+        if metrics_port is not None:
+            server = stack.enter_context(MetricsServer(metrics_port, metrics.render))
+            _log.info("metrics are served on port %d", server.port)
+        if session is None:
+            session = build_session(
+                master=master or pipeline.spark.master,
+                conf=pipeline.spark.conf,
+                app_name=f"odradek-{pipeline.name}",
+                checkpoint=pipeline.checkpoint,
+            )
+            stack.callback(session.stop)
+        schemas = AvroSchemas(pipeline.registry)
+        supervisor = Supervisor(
+            {plan.name: _starter(session, pipeline, plan, schemas) for plan in plans},
+            pipeline.restart,
+            _All([metrics, display]),
+            clock=clock,
+        )
+        stack.enter_context(_signals(supervisor.stop))
+        try:
+            return supervisor.run()
+        finally:
+            display.close(supervisor.states())
+            if not progress_of(session).settle(_SETTLE_SECONDS):
+                _log.warning("the groups of %s do not show the last batches yet", pipeline.name)
+
+
+class _All:
+    """Tells several."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def on_batch(self, row: BatchRow) -> None:
+        for one in self._observers:
+            one.on_batch(row)
+
+    def on_failure(self, sink: str, failure: Failure, wait_ms: int | None) -> None:
+        for one in self._observers:
+            one.on_failure(sink, failure, wait_ms)
+
+    def on_poll(self, states: Mapping[str, QueryState]) -> None:
+        for one in self._observers:
+            one.on_poll(states)
+
+
+def _starter(
+    session: SparkSession, pipeline: Pipeline, plan: QueryPlan, schemas: AvroSchemas
+) -> Callable[[], RunningQuery]:
+    return lambda: start_query(session, pipeline, plan, schemas)
+
+
+def _display(
+    out: TextIO, sinks: Sequence[str], dead: frozenset[tuple[str, str]]
+) -> JsonDisplay | TableDisplay:
+    if not out.isatty():
+        return JsonDisplay(out, dead)
+    return TableDisplay(out, sinks, dead, shutil.get_terminal_size().columns)
+
+
+@contextlib.contextmanager
+def _checkpoints(
+    pipeline: Pipeline, plans: Sequence[QueryPlan], clock: Clock
+) -> Iterator[tuple[QueryPlan, ...]]:
+    """Takes the checkpoints of all queries, and says all along that they are in use."""
+    taken: list[CheckpointFolder] = []
+    ended = threading.Event()
+    try:
+        started = []
+        for plan in plans:
+            folder = CheckpointFolder(plan.checkpoint, clock)
+            notes = _notes_for(pipeline, plan, folder.read())
+            folder.take(notes)
+            taken.append(folder)
+            start = None if notes.start is None else parse_position(notes.start)
+            started.append(replace(plan, start=start))
+        beating = threading.Thread(target=_beat, args=(taken, ended), name="heartbeat", daemon=True)
+        beating.start()
+        try:
+            yield tuple(started)
+        finally:
+            ended.set()
+            beating.join()
+    finally:
+        for folder in taken:
+            folder.release()
+
+
+def _notes_for(pipeline: Pipeline, plan: QueryPlan, before: Notes | None) -> Notes:
+    """What is noted beside the checkpoint now; refused if it was made for something else."""
+    document = fingerprint(pipeline, plan.name)
+    if before is not None and (found := changes(before.fingerprint, document)):
+        raise RefusedError(refusal(pipeline.file, plan.name, found))
+    return Notes(
+        pipeline=pipeline.name,
+        sink=plan.name,
+        fingerprint=document,
+        start=None if before is None else before.start,
+        spark=pyspark.__version__,
+    )
+
+
+def _beat(folders: Sequence[CheckpointFolder], ended: threading.Event) -> None:
+    while not ended.wait(BEAT_SECONDS):
+        for folder in folders:
+            try:
+                folder.beat()
+            except PipelineError as error:
+                # Two runs on one checkpoint write everything twice: better end this one hard.
+                _log.critical("%s", error)
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            except OSError:
+                _log.warning("the checkpoint %s cannot be written", folder.path, exc_info=True)
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Has SIGINT and SIGTERM ask for the end; a test that runs in another thread has none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop()
+
+    before = {one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
