@@ -27,6 +27,7 @@ COMMANDS = {
     "api-versions": ("odradek.cli.api_versions", "show which requests the brokers serve"),
     "metrics": ("odradek.cli.metrics", "show and watch the metrics of a broker"),
     "log": ("odradek.cli.log", "look into the files of a log"),
+    "pipeline": ("odradek.cli.pipeline", "check, plan and run data pipelines on Spark"),
 }
 
 

@@ -2,10 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 
+from odradek.spark.pipeline.file.checks import check_draft
 from odradek.spark.pipeline.file.draft import Draft
 from odradek.spark.pipeline.file.problems import suggestion
 from odradek.spark.pipeline.file.section import Context
+from odradek.spark.pipeline.file.streams import (
+    check_exactly_once,
+    check_output_mode,
+    check_state,
+    settle_output_mode,
+)
 from odradek.spark.pipeline.file.transforms import DraftTransform
+from odradek.spark.pipeline.graph.analysis import Analysis, analyse_parts
 from odradek.spark.pipeline.graph.model import (
     OutputMode,
     Pipeline,
@@ -15,6 +23,7 @@ from odradek.spark.pipeline.graph.model import (
     Transform,
 )
 from odradek.spark.pipeline.graph.order import find_cycle, in_order
+from odradek.spark.pipeline.graph.relations import Operator
 
 __all__ = ["assemble"]
 
@@ -30,17 +39,13 @@ def assemble(context: Context, draft: Draft, path: str) -> Pipeline:
         context.error(place, "P12", f"transforms read each other in a circle: {chain}")
     drafts = {one.name: one for one in draft.transforms}
     transforms = {name: _transform(drafts[name], inputs[name]) for name in in_order(inputs)}
-    sinks = {
-        one.name: Sink(
-            name=one.name,
-            input=_look_up(context, one.input, one.input_place, f"sink '{one.name}'", names),
-            target=one.target,
-            output_mode=one.output_mode or OutputMode.APPEND,
-            trigger=one.trigger,
-            place=one.place,
-        )
-        for one in draft.sinks
-    }
+    sources = {one.name: one for one in draft.sources}
+    queries = {one.name: one.query for one in draft.transforms if one.query is not None}
+    # What reads itself has no rows to speak of.
+    analysis = analyse_parts(sources, transforms if cycle is None else {}, queries)
+    check_draft(context, draft, transforms, analysis)
+    sinks = _sinks(context, draft, names, analysis)
+    _check_state(context, draft, sinks, analysis)
     return Pipeline(
         name=draft.name,
         file=path,
@@ -51,13 +56,57 @@ def assemble(context: Context, draft: Draft, path: str) -> Pipeline:
         trigger=draft.trigger,
         spark=draft.spark,
         restart=draft.restart,
-        sources={one.name: one for one in draft.sources},
+        sources=sources,
         transforms=transforms,
         sinks=sinks,
         dead_letters=draft.dead_letters,
         tests=tuple(one.fixture for one in draft.tests),
         secrets=frozenset(context.environment.secrets),
     )
+
+
+def _sinks(
+    context: Context, draft: Draft, names: Mapping[str, str], analysis: Analysis
+) -> dict[str, Sink]:
+    """The sinks, their output modes settled and checked."""
+    sinks: dict[str, Sink] = {}
+    for one in draft.sinks:
+        input_ = _look_up(context, one.input, one.input_place, f"sink '{one.name}'", names)
+        relation = analysis.relations.get(input_)
+        mode = one.output_mode or OutputMode.APPEND
+        if relation is not None:
+            mode = settle_output_mode(one, relation)
+            check_output_mode(context, one, mode, relation)
+            check_exactly_once(context, one, relation, dict(draft.spark.conf))
+            if not relation.is_stream:
+                message = f"sink '{one.name}' needs a stream: '{input_}' is none"
+                context.error(one.input_place, "P03", message)
+        sinks[one.name] = Sink(
+            name=one.name,
+            input=input_,
+            target=one.target,
+            output_mode=mode,
+            trigger=one.trigger,
+            place=one.place,
+        )
+    return sinks
+
+
+def _check_state(
+    context: Context, draft: Draft, sinks: Mapping[str, Sink], analysis: Analysis
+) -> None:
+    """P14 for every operator, once, with the output modes of the sinks behind it."""
+    modes: dict[Operator, dict[str, OutputMode]] = {}
+    for relation in analysis.relations.values():
+        for operator in relation.operators:
+            modes.setdefault(operator, {})
+    for sink in sinks.values():
+        found = analysis.relations.get(sink.input)
+        for operator in found.operators if found is not None else ():
+            modes[operator][sink.name] = sink.output_mode
+    drafts = {one.name: one for one in draft.transforms}
+    for operator, readers in modes.items():
+        check_state(context, operator, drafts[operator.step], readers)
 
 
 def _names(draft: Draft) -> list[str]:

@@ -19,12 +19,11 @@ from odradek.spark.pipeline.graph.model import (
     Trigger,
     TriggerKind,
 )
+from odradek.spark.pipeline.graph.queries import DEAD_LETTER_SINK
 from odradek.values import dataclass
 
-__all__ = ["DEAD_LETTER_SINK", "Draft", "read_draft"]
+__all__ = ["Draft", "read_draft"]
 
-# The query that writes dead letters has the place of a sink, with this name.
-DEAD_LETTER_SINK = "dlq"
 _PIPELINE_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,\[\]/]+):([0-9]{1,5})")
 _MASTER = re.compile(r"local(\[[^\]]+\]|-cluster\[[^\]]+\])?|yarn|(spark|k8s|sc)://\S+")
@@ -49,6 +48,11 @@ class Draft:
     sinks: tuple[DraftSink, ...]
     dead_letters: DeadLetters | None
     tests: tuple[DraftFixture, ...]
+    has_bootstrap: bool  # It is there, though what it says may be wrong.
+    has_dead_letters: bool
+    watermark_places: Mapping[str, Place]  # Of the column of each source and transform with one.
+    on_error_places: Mapping[str, Place]
+    rule_texts: Mapping[tuple[str, str], Scalar]  # Stage and rule -> the predicate.
 
 
 def read_draft(context: Context, root: Node, included: Mapping[str, Iterable[Field]]) -> Draft:
@@ -67,14 +71,15 @@ def read_draft(context: Context, root: Node, included: Mapping[str, Iterable[Fie
     registry = _registry(top)
     trigger = read_trigger(top, Trigger(TriggerKind.EVERY, 1000))
     top.node("include")
+    source_fields = _entries(top, "sources", included)
     sources = [
         read_source(context, field.key, field.node, kafka=kafka, has_registry=registry is not None)
-        for field in _entries(top, "sources", included)
+        for field in source_fields
     ]
-    transforms = [
-        read_transform(context, field.key, field.node)
-        for field in _entries(top, "transforms", included, taken=[one.name for one in sources])
-    ]
+    taken = [one.name for one in sources]
+    transform_fields = _entries(top, "transforms", included, taken=taken)
+    transforms = [read_transform(context, field.key, field.node) for field in transform_fields]
+    stages = [*source_fields, *transform_fields]
     sinks = [
         read_sink(
             context,
@@ -106,6 +111,11 @@ def read_draft(context: Context, root: Node, included: Mapping[str, Iterable[Fie
         sinks=tuple(sinks),
         dead_letters=_dead_letters(top, kafka),
         tests=read_fixtures(context, top.items("tests", "a list of tests")),
+        has_bootstrap=top.has("bootstrap"),
+        has_dead_letters=top.has("dlq"),
+        watermark_places=_places(stages, "watermark", "column"),
+        on_error_places=_places(stages, "on_error"),
+        rule_texts=_rule_texts(stages),
     )
     top.finish()
     return draft
@@ -146,6 +156,34 @@ def _entries(
             continue
         seen[folded] = field.key
         found.append(field)
+    return found
+
+
+def _places(stages: Iterable[Field], *path: str) -> dict[str, Place]:
+    """Where each stage has the value at a path, if it has one."""
+    found: dict[str, Place] = {}
+    for stage in stages:
+        node: Node | None = stage.node
+        for key in path:
+            field = node.fields.get(key) if isinstance(node, Fields) else None
+            node = field.node if field is not None else None
+        if node is not None:
+            found[stage.key] = node.place
+    return found
+
+
+def _rule_texts(stages: Iterable[Field]) -> dict[tuple[str, str], Scalar]:
+    found: dict[tuple[str, str], Scalar] = {}
+    for stage in stages:
+        rules = stage.node.fields.get("expect") if isinstance(stage.node, Fields) else None
+        items = rules.node.items if rules is not None and isinstance(rules.node, Items) else ()
+        for item in items:
+            fields = item.fields if isinstance(item, Fields) else {}
+            name, where = fields.get("name"), fields.get("where")
+            if name is None or where is None:
+                continue
+            if isinstance(name.node, Scalar) and isinstance(where.node, Scalar):
+                found.setdefault((stage.key, name.node.text), where.node)
     return found
 
 

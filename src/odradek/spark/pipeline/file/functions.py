@@ -48,14 +48,18 @@ def _names(tree: ast.Module) -> tuple[set[str], bool]:
     """The names that a module binds, and whether it may bind others (`from x import *`)."""
     names: set[str] = set()
     is_open = False
-    for node in ast.walk(tree):
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names.add(node.name)
+                continue  # What is inside has another namespace.
             case ast.Import() | ast.ImportFrom():
                 bound = [alias.asname or alias.name for alias in node.names]
                 names.update(bound)
                 is_open = is_open or "*" in bound
             case ast.Name(ctx=ast.Store()):
                 names.add(node.id)
+        waiting.extend(ast.iter_child_nodes(node))
     return names, is_open

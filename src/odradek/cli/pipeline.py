@@ -1,0 +1,59 @@
+"""`odradek pipeline`: data pipelines on Spark, from a file.
+
+Each action is one entry of `ACTIONS`; what needs Spark imports it when it is asked for.
+Exit codes: 0 done, 1 failed, 2 invalid file or usage, 3 refused (checkpoint, lock, guarantee).
+"""
+
+import argparse
+import importlib.util
+from collections.abc import Callable
+
+from odradek.cli.output import print_error
+from odradek.cli.pipeline_file import add_init, add_plan, add_validate
+
+__all__ = ["ACTIONS", "add_arguments", "run"]
+
+# Action -> (one line of help, what declares its arguments and sets `act`).
+ACTIONS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "init": ("write an example to begin with", add_init),
+    "validate": ("find everything that is wrong with a file, without Spark", add_validate),
+    "plan": ("show what a run would do, without Spark", add_plan),
+}
+_NEEDED = ("ruamel.yaml", "sqlglot")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the actions."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, (summary, declare) in ACTIONS.items():
+        action = actions.add_parser(name, help=summary, description=summary)
+        action.add_argument("file", metavar="FILE", help="the pipeline: YAML, or Python (.py)")
+        action.add_argument(
+            "--set",
+            dest="settings",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="a value over that of the file, by dotted path; may be given more than once",
+        )
+        declare(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs one action."""
+    missing = [name for name in _NEEDED if not _is_installed(name)]
+    if missing:
+        print_error(
+            "pipeline",
+            f"{' and '.join(missing)} is not installed: pip install 'odradek[spark]'",
+        )
+        return 1
+    code: int = arguments.act(arguments)
+    return code
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

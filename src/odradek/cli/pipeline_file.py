@@ -1,0 +1,182 @@
+"""`odradek pipeline init`, `validate` and `plan`: what needs no Spark."""
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any
+
+from odradek.cli.output import print_error, print_json
+
+if TYPE_CHECKING:
+    from odradek.spark.pipeline.file import Loaded
+
+__all__ = ["add_init", "add_plan", "add_validate", "load_file", "parse_settings", "print_problems"]
+
+_COMMAND = "pipeline"
+
+
+def add_init(parser: argparse.ArgumentParser) -> None:
+    """Declares `init`."""
+    parser.description = "Writes a complete example to FILE, which must not be there yet."
+    parser.set_defaults(act=_init)
+
+
+def add_validate(parser: argparse.ArgumentParser) -> None:
+    """Declares `validate`."""
+    parser.description = "Finds everything that is wrong with a file, without Spark."
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(act=_validate)
+
+
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    """Declares `plan`."""
+    parser.description = (
+        "Shows sources, steps and queries: where each keeps its checkpoint, which group shows its "
+        "progress, and what its sink guarantees. Needs no Spark and no broker."
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(act=_plan)
+
+
+def load_file(arguments: argparse.Namespace) -> "Loaded | None":
+    """The pipeline of FILE with `--set` in it; None, with the error printed, for a wrong --set."""
+    from odradek.spark.pipeline.file import load
+
+    settings = parse_settings(arguments.settings)
+    if settings is None:
+        return None
+    return load(arguments.file, settings=settings, environment=os.environ)
+
+
+def parse_settings(words: list[str]) -> dict[str, str] | None:
+    """`KEY=VALUE` words; None, with the error printed, if one is none."""
+    settings: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            print_error(_COMMAND, f"expected KEY=VALUE behind --set, came '{word}'")
+            return None
+        settings[key] = value
+    return settings
+
+
+def print_problems(loaded: "Loaded") -> None:
+    """Prints every problem on a line of its own, as an editor understands it."""
+    for problem in loaded.problems:
+        print(problem)
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    from odradek.spark.pipeline.file.example import EXAMPLE
+
+    if arguments.file.endswith(".py"):
+        print_error(
+            _COMMAND, f"init writes YAML: expected FILE to end in .yaml, came {arguments.file}"
+        )
+        return 2
+    try:
+        with open(arguments.file, "x", encoding="utf-8") as stream:
+            stream.write(EXAMPLE)
+    except FileExistsError:
+        print_error(_COMMAND, f"{arguments.file} is there already, and is not overwritten")
+        return 3
+    except OSError as error:
+        print_error(_COMMAND, f"cannot write {arguments.file}: {error.strerror}")
+        return 1
+    print(f"wrote {arguments.file}; next: odradek pipeline validate {arguments.file}")
+    return 0
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    loaded = load_file(arguments)
+    if loaded is None:
+        return 2
+    if arguments.json:
+        print_json([_as_json(problem) for problem in loaded.problems])
+    else:
+        print_problems(loaded)
+        if loaded.pipeline is not None:
+            print(f"{arguments.file}: pipeline '{loaded.pipeline.name}' is valid")
+    return 0 if loaded.pipeline is not None else 2
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    loaded = load_file(arguments)
+    if loaded is None:
+        return 2
+    if loaded.pipeline is None:
+        for problem in loaded.problems:
+            print_error_line(str(problem))
+        return 2
+    from odradek.spark.pipeline.graph.plan import plan
+
+    document = plan(loaded.pipeline)
+    if arguments.json:
+        print_json(document)
+    else:
+        _print_plan(document)
+    return 0
+
+
+def print_error_line(line: str) -> None:
+    """Prints a line on standard error as it is."""
+    import sys
+
+    sys.stdout.flush()
+    print(line, file=sys.stderr)
+
+
+def _as_json(problem: Any) -> dict[str, Any]:
+    return {
+        "file": problem.place.file,
+        "line": problem.place.line,
+        "column": problem.place.column,
+        "severity": str(problem.severity),
+        "code": problem.code,
+        "message": problem.message,
+    }
+
+
+def _print_plan(document: dict[str, Any]) -> None:
+    print(f"pipeline {document['pipeline']}")
+    print(f"  bootstrap  {document['bootstrap'] or '-'}")
+    print(f"  master     {document['master']}")
+    print("sources")
+    for name, source in document["sources"].items():
+        where = source.get("topics") or source.get("path") or f"{source.get('rows')} rows"
+        kind = "stream" if source["stream"] else "static"
+        print(f"  {name}: {source['kind']} {_listed(where)} ({kind}){_mark(source)}")
+        print(f"    columns    {_listed(source['columns']) if source['columns'] else 'not known'}")
+    print("transforms")
+    for name, step in document["transforms"].items():
+        what = step.get("function") or _listed(step.get("keys") or [])
+        print(
+            f"  {name}: {step['kind']} {what}".rstrip()
+            + f" <- {_listed(step['inputs'])}"
+            + _mark(step)
+        )
+        for state in step["state"]:
+            print(f"    state      {state['kind']} by {_listed(state['keys']) or 'nothing'}")
+        print(f"    columns    {_listed(step['columns']) if step['columns'] else 'not known'}")
+    print("queries")
+    for name, query in document["queries"].items():
+        print(f"  {name}: {query['kind']} {query['target']} <- {_listed(query['from'])}")
+        print(f"    reads      {_listed(query['reads'])}")
+        print(f"    output     {query['output_mode']}, {query['trigger']}")
+        print(f"    checkpoint {query['checkpoint']}")
+        print(f"    group      {query['group']}")
+        print(f"    guarantee  {query['guarantee']} ({query['limit']})")
+
+
+def _listed(value: Any) -> str:
+    match value:
+        case list():
+            return ", ".join(str(one) for one in value)
+        case dict():
+            return ", ".join(f"{topic}{partitions}" for topic, partitions in value.items())
+        case _:
+            return str(value)
+
+
+def _mark(stage: dict[str, Any]) -> str:
+    mark = stage["watermark"]
+    return f", watermark {mark['column']} {mark['delay_ms']} ms" if mark else ""
