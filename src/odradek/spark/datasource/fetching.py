@@ -35,6 +35,7 @@ from odradek.errors import (
     DisconnectedError,
     ErrorCode,
     OdradekError,
+    OffsetOutOfRangeError,
     RequestTimedOutError,
 )
 from odradek.model import uuid_text
@@ -225,6 +226,8 @@ class _Fetch:
         for topic in response.responses:
             if topic_name(topic.topic, topic.topic_id, self._client.cluster) == self._tp.topic:
                 for answer in topic.partitions:
+                    if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        raise OffsetOutOfRangeError(f"{self._tp}: the offset is not in the log")
                     if answer.error_code != ErrorCode.NONE:
                         raise api_error(answer.error_code, None, self._tp)
                     return answer

@@ -1,0 +1,168 @@
+"""Reading a range of a partition from a broker that says what it is told to."""
+
+import asyncio
+from typing import Any
+
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.errors import CallTimeoutError
+from odradek.errors import ErrorCode, OdradekError, OffsetOutOfRangeError
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from odradek.spark.datasource.fetching import (
+    Fetched,
+    RecreatedTopicError,
+    fetch_split,
+    topic_id_text,
+)
+from odradek.spark.datasource.splits import Split
+from tests.support.scripted_broker import (
+    HANG_UP,
+    client_of,
+    scripted,
+    told_topic,
+    topic_id,
+)
+from tests.support.scripted_groups import batch
+
+CONFIG = ConsumerConfig(isolation_level="read_committed")
+THIS_TOPIC = topic_id_text(topic_id("t"))
+
+
+def split(start: int, end: int, *, topic: str = THIS_TOPIC) -> Split:
+    return Split(topic="t", topic_id=topic, partition=0, start=start, end=end)
+
+
+def answer(
+    records: bytes = b"", *, end: int = 100, code: ErrorCode = ErrorCode.NONE
+) -> FetchResponse:
+    partition = PartitionData(
+        partition_index=0,
+        error_code=code,
+        high_watermark=end + 5,
+        last_stable_offset=end,
+        records=records,
+        aborted_transactions=[AbortedTransaction(producer_id=7, first_offset=1)],
+    )
+    topic = FetchableTopicResponse(topic="t", topic_id=topic_id("t"), partitions=[partition])
+    return FetchResponse(responses=[topic])
+
+
+class Reading:
+    """What came of reading a split from a broker with these answers."""
+
+    def __init__(
+        self, part: Split, *answers: Any, timeout_ms: int = 60_000, max_bytes: int = 1000
+    ) -> None:
+        self.fetched: list[Fetched] = []
+        self.error: Exception | None = None
+        self.requests: list[Any] = []
+        asyncio.run(self._read(part, answers, timeout_ms, max_bytes))
+
+    async def _read(
+        self, part: Split, answers: tuple[Any, ...], timeout_ms: int, max_bytes: int
+    ) -> None:
+        async with scripted() as broker, client_of(broker) as client:
+            broker.topics = {"t": told_topic("t")}
+            broker.will_answer(ApiKey.FETCH, *answers)
+            fetching = fetch_split(
+                client, CONFIG, part, offset=part.start, max_bytes=max_bytes, timeout_ms=timeout_ms
+            )
+            try:
+                self.fetched += [fetched async for fetched in fetching]
+            except OdradekError as error:
+                self.error = error
+            self.requests = broker.received(ApiKey.FETCH)
+
+    @property
+    def asked_for(self) -> list[int]:
+        return [request.topics[0].partitions[0].fetch_offset for request in self.requests]
+
+    @property
+    def positions(self) -> list[int]:
+        assert self.error is None, self.error
+        return [one.next_offset for one in self.fetched]
+
+
+def test_whole_batches_come_up_to_the_end() -> None:
+    """12:SP-36: and the broker is not asked for more."""
+    first, second = batch(0, b"a", b"b"), batch(2, b"c")
+    reading = Reading(split(1, 3), answer(first), answer(second + batch(3, b"d")[:30]), answer())
+    assert [bytes(one.records) for one in reading.fetched] == [first, second]
+    assert [(one.offset, one.next_offset) for one in reading.fetched] == [(1, 2), (2, 3)]
+    assert reading.fetched[0].aborted == ((7, 1),)
+    assert reading.asked_for == [1, 2]
+
+
+def test_a_position_beyond_the_end_ends_it() -> None:
+    """12:SP-36: the record before the end need not be there."""
+    reading = Reading(split(3, 40), answer(batch(50, b"a")), answer())
+    assert reading.positions == [51]
+    assert reading.asked_for == [3]
+
+
+def test_a_gap_up_to_the_end_ends_it() -> None:
+    """12:SP-36: two answers without a byte though the log goes on; one may be chance."""
+    reading = Reading(split(0, 90), answer(batch(0, b"a")), answer(), answer(), HANG_UP)
+    assert reading.positions == [1]
+    assert reading.asked_for == [0, 1, 1]
+
+
+def test_an_empty_answer_that_is_chance_is_no_gap() -> None:
+    """12:SP-36."""
+    reading = Reading(
+        split(0, 2), answer(), answer(batch(0, b"a")), answer(), answer(batch(1, b"b"))
+    )
+    assert reading.positions == [1, 2]
+
+
+def test_a_log_that_ends_before_the_range_is_not_waited_for_for_ever() -> None:
+    """12:SP-37."""
+    reading = Reading(split(0, 5), answer(batch(0, b"a"), end=1), answer(end=1), timeout_ms=200)
+    assert isinstance(reading.error, CallTimeoutError)
+    assert "the log ends at 1, to be read up to 5" in str(reading.error)
+
+
+def test_a_batch_larger_than_what_was_asked_for() -> None:
+    """12:SP-36: an answer that cuts it is asked for again, with more room."""
+    large = batch(0, b"x" * 500)
+    reading = Reading(
+        split(0, 1), answer(large[:100]), answer(large[:200]), answer(large), max_bytes=100
+    )
+    assert [bytes(one.records) for one in reading.fetched] == [large]
+    assert [request.max_bytes for request in reading.requests] == [100, 200, 400]
+
+
+def test_another_topic_of_the_name_is_not_read() -> None:
+    """12:SP-37."""
+    reading = Reading(split(0, 1, topic="other"), answer(batch(0, b"a")))
+    assert isinstance(reading.error, RecreatedTopicError)
+    assert (reading.error.expected, reading.error.found) == ("other", THIS_TOPIC)
+    assert not reading.requests
+
+
+def test_a_topic_whose_id_nobody_told_is_read() -> None:
+    """12:SP-32: after a checkpoint of Spark's own source."""
+    assert Reading(split(0, 1, topic=""), answer(batch(0, b"a"))).positions == [1]
+
+
+def test_a_lost_connection_and_a_moved_leader_are_got_over() -> None:
+    reading = Reading(
+        split(0, 1),
+        HANG_UP,
+        answer(code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        FetchResponse(responses=[]),  # As a broker throttles.
+        answer(batch(0, b"a")),
+    )
+    assert reading.positions == [1]
+    assert reading.asked_for == [0, 0, 0, 0]
+
+
+def test_an_offset_that_is_not_there_is_told() -> None:
+    """12:SP-37."""
+    reading = Reading(split(0, 1), answer(code=ErrorCode.OFFSET_OUT_OF_RANGE))
+    assert isinstance(reading.error, OffsetOutOfRangeError)
