@@ -20,6 +20,7 @@ import benchmarks.codec
 import benchmarks.groups
 import benchmarks.opening
 import benchmarks.spark
+import benchmarks.spark_writing
 import benchmarks.starting
 import benchmarks.storage  # noqa: F401 - importing a module registers its benchmarks
 from benchmarks.servers import KAFKA, ODRADEK, Run, Start, start_odradek, with_kafka

@@ -61,14 +61,14 @@ def archive_options(
             return shlex.quote(f"-XX:SharedArchiveFile={path}"), quiet
         if not may_create:
             return ()
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        fresh = f"{path}.{os.getpid()}.new"
-        with open(fresh, "wb"):
-            pass  # Refused here rather than when Java ends.
+        folder = os.path.dirname(path)
+        os.makedirs(folder, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(f"{folder} cannot be written")
     except OSError as error:
         _log.info("no class-data archive: %s", error)
         return ()
-    return shlex.quote(f"-XX:ArchiveClassesAtExit={fresh}"), quiet
+    return shlex.quote(f"-XX:ArchiveClassesAtExit={path}.{os.getpid()}.new"), quiet
 
 
 def _adopt(path: str, now_ms: int) -> None:

@@ -6,7 +6,8 @@
     spark.read.format("odradek").option("kafka.bootstrap.servers", "localhost:9092")…
 
 Beyond Spark's own builder it finds a Java, makes the next start faster, has failed tasks tried
-again on one machine, makes the workers use this interpreter and registers the data source.
+again on one machine, makes the workers use this interpreter, registers the data source, and brings
+the package to the executors of a cluster.
 """
 
 import importlib
@@ -16,9 +17,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.errors import ConfigError
+from odradek.spark.archive import package_archive
 from odradek.spark.java import find_java
 from odradek.spark.java_archive import archive_options
+from odradek.spark.progress_listener import progress_of
 from odradek.spark.session_conf import effective_master, is_connect, session_conf
+from odradek.spark.shipping import check_executors, needs_shipping, shipping_conf
 
 try:
     import pyspark
@@ -42,6 +46,7 @@ def build_session(
     checkpoint: str | None = None,
     quick_start: bool = False,
     keep_class_data: bool = True,
+    ship: bool = True,
 ) -> SparkSession:
     """A session with the source ``odradek`` registered.
 
@@ -54,8 +59,10 @@ def build_session(
             of writing them is chosen.
         quick_start: For short jobs: the driver's Java is ready sooner, slower in the long run.
         keep_class_data: Whether the first session leaves the class-data archive for the next.
+        ship: Whether executors of a cluster get this package; not needed where they have it.
 
     Raises:
+        VersionsDifferError: executors of a cluster have other versions than the driver.
         ConfigError: the master or a setting cannot be used, there is no Java, or this process has
             a session with another master.
     """
@@ -79,13 +86,26 @@ def build_session(
         )
         if quick_start:
             options = (*_QUICK, *options)
+        if ship and needs_shipping(master):
+            given |= shipping_conf(package_archive(os.environ), given)
         builder = SparkSession.builder.master(master)
         settings = session_conf(master, given, java_options=options, checkpoint=checkpoint)
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.appName(app_name).getOrCreate()
+    if needs_shipping(master):
+        _check(session, is_shipped=ship)
     _register(session)
+    progress_of(session)
     return session
+
+
+def _check(session: SparkSession, *, is_shipped: bool) -> None:
+    try:
+        check_executors(session, is_shipped=is_shipped)
+    except BaseException:
+        session.stop()
+        raise
 
 
 def _register(session: SparkSession) -> None:

@@ -1,0 +1,169 @@
+"""Listens to streaming queries and commits how far they are to groups.
+
+::
+
+    stream = spark.readStream.format("odradek").option("progressGroup", "orders-to-lake")…
+    progress_of(spark)  # once; `build_session` has done it
+
+Spark's own commit call to a source comes one batch late, and never for the last one; its listeners
+hear of every batch. What a source was told is looked up when its query starts, in the plan, because
+a report does not say. Under Spark Connect there is no plan to look at: tell with `watch`.
+"""
+
+import logging
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no stubs
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from odradek.client.consumer.commits import OffsetAndMetadata
+from odradek.model import TopicPartition
+from odradek.spark.progress import ProgressTarget, lag_of, parse_position, target_of
+from odradek.spark.progress_commits import GroupCommitter
+
+__all__ = ["ProgressListener", "progress_of"]
+
+_log = logging.getLogger(__name__)
+
+_SOURCE_NAME: Final = "odradek"
+
+
+class ProgressListener(StreamingQueryListener):
+    """See the module's docstring.
+
+    Args:
+        session: Whose queries to look up; None under Spark Connect.
+        committer: Commits; one of its own if not given.
+    """
+
+    def __init__(
+        self, session: SparkSession | None, committer: GroupCommitter | None = None
+    ) -> None:
+        self._session = session
+        self.committer = committer or GroupCommitter()
+        self._lock = threading.Lock()
+        # By query id. One per source of the query, in its order; None for one without a group.
+        self._targets: dict[str, Sequence[ProgressTarget | None]] = {}
+        self._lags: dict[str, dict[TopicPartition, int] | None] = {}
+
+    def watch(self, query_id: object, targets: Sequence[ProgressTarget | None]) -> None:
+        """Say which groups the sources of a query have, in the order of its reports."""
+        with self._lock:
+            self._targets[str(query_id)] = targets
+
+    def lag(self, query_id: object) -> dict[TopicPartition, int] | None:
+        """Records that a query was behind after its last batch; None while that is not known."""
+        with self._lock:
+            return self._lags.get(str(query_id))
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until all batches so far are committed or have failed to be; whether they are.
+
+        A query that has ended may have reports on their way; see that they arrive before the
+        process ends.
+        """
+        if self._session is not None:
+            bus: Any = self._session.sparkContext._jsc.sc().listenerBus()  # noqa: SLF001 - no other
+            try:
+                bus.waitUntilEmpty(int(timeout_s * 1000))
+            except Py4JJavaError:  # It took longer.
+                return False
+        return self.committer.settle(timeout_s)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Look up what the sources of the query were told."""
+        if str(event.id) in self._targets or self._session is None:
+            return
+        try:
+            targets = _targets_in_plan(self._session, str(event.id))
+        except Exception:  # noqa: BLE001 - Spark's inner plan may look otherwise, the query goes on
+            _log.warning("groups of query %s are not known", event.id, exc_info=True)
+            return
+        if any(targets):
+            self.watch(event.id, targets)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Commit where the batch ended."""
+        report = event.progress
+        sources = report.sources
+        lags = [lag_of(source.endOffset, source.latestOffset) for source in sources]
+        known = [lag for lag in lags if lag is not None]
+        with self._lock:
+            targets = self._targets.get(str(report.id), ())
+            self._lags[str(report.id)] = _sum(known) if known else None
+        for source, target in zip(sources, _fitted(targets, len(sources)), strict=True):
+            position = parse_position(source.endOffset)
+            if target is None or position is None:
+                continue
+            metadata = f"batch {report.batchId}"
+            self.committer.submit(
+                target,
+                {tp: OffsetAndMetadata(at, metadata) for tp, at in position.offsets().items()},
+            )
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Forget the query; its last report came before."""
+        with self._lock:
+            self._targets.pop(str(event.id), None)
+            self._lags.pop(str(event.id), None)
+
+
+def _fitted(
+    targets: Sequence[ProgressTarget | None], count: int
+) -> Sequence[ProgressTarget | None]:
+    """A group for each source of a report.
+
+    Spark merges sources that a query names twice. If the numbers differ, it is safe where all have
+    the same group: a position names its topics.
+    """
+    if len(targets) == count:
+        return targets
+    distinct = set(targets)
+    return [distinct.pop() if len(distinct) == 1 else None] * count
+
+
+def _sum(lags: Sequence[dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    merged: dict[TopicPartition, int] = {}
+    for lag in lags:
+        merged |= lag
+    return merged
+
+
+def _targets_in_plan(spark: SparkSession, query_id: str) -> list[ProgressTarget | None]:
+    query: Any = spark.streams.get(query_id)
+    if query is None or query._jsq is None:  # noqa: SLF001 - Spark has no public way to the plan
+        return []
+    leaves = query._jsq.streamingQuery().analyzedPlan().collectLeaves()  # noqa: SLF001
+    targets = []
+    for number in range(leaves.size()):
+        leaf = leaves.apply(number)
+        if not leaf.isStreaming():
+            continue
+        is_ours = hasattr(leaf, "sourceName") and leaf.sourceName() == _SOURCE_NAME
+        options = dict(leaf.extraOptions().asCaseSensitiveMap()) if is_ours else {}
+        targets.append(target_of(options))
+    return targets
+
+
+_listeners: "weakref.WeakKeyDictionary[SparkSession, ProgressListener]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def progress_of(session: SparkSession) -> ProgressListener:
+    """The listener of a session, which has one from then on."""
+    listener = _listeners.get(session)
+    if listener is None:
+        is_classic = isinstance(session, SparkSession)
+        listener = _listeners[session] = ProgressListener(session if is_classic else None)
+        session.streams.addListener(listener)
+    return listener

@@ -1,0 +1,143 @@
+"""Executors of a cluster run the same odradek as the driver, or the job does not begin.
+
+Files that are added while a session runs do not reach a data source that Spark finds by itself. So
+the package goes as an archive that every executor unpacks before its first task
+(``spark.archives``) and finds through ``spark.executorEnv.PYTHONPATH``. A first small job then asks
+the executors what they have: Python, odradek, pyarrow and the libraries for checksums and
+compression must be those of the driver, because tasks are pickled and record batches handed over
+between them.
+"""
+
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from odradek.errors import OdradekError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "Installation",
+    "VersionsDifferError",
+    "check_executors",
+    "differences",
+    "needs_shipping",
+    "shipping_conf",
+]
+
+_FOLDER: Final = "odradek_pkg"  # Of the archive, in the working folder of an executor.
+_ARCHIVES: Final = "spark.archives"
+_PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
+# Not every executor has a task of the job; with several per thread of theirs, most have.
+_TASKS_PER_THREAD: Final = 2
+_MAX_TASKS: Final = 200
+
+
+class VersionsDifferError(OdradekError):
+    """Executors have other versions than the driver, or lack something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What one Python has."""
+
+    where: str
+    versions: Mapping[str, str]
+
+
+def needs_shipping(master: str) -> bool:
+    """Whether executors live where this package may not be."""
+    return master == "yarn" or master.startswith(("spark://", "k8s://"))
+
+
+def shipping_conf(archive: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Settings that bring an archive to executors; what the user has there stays."""
+    archives, path = given.get(_ARCHIVES), given.get(_PYTHONPATH)
+    ours = f"{archive}#{_FOLDER}"
+    return {
+        _ARCHIVES: f"{archives},{ours}" if archives else ours,
+        _PYTHONPATH: f"./{_FOLDER}:{path}" if path else f"./{_FOLDER}",
+    }
+
+
+def check_executors(session: "SparkSession", *, is_shipped: bool) -> None:
+    """Ask executors what they have.
+
+    Raises:
+        VersionsDifferError: it is not what the driver has.
+    """
+    ask = _question()
+    context = session.sparkContext
+    count = min(context.defaultParallelism * _TASKS_PER_THREAD, _MAX_TASKS)
+    answers = context.range(0, count, 1, count).map(lambda _: ask()).distinct().collect()
+    there = [Installation(where=where, versions=dict(told)) for where, told in sorted(answers)]
+    _, told = ask()
+    here = Installation(where=f"driver on {socket.gethostname()}", versions=dict(told))
+    if table := differences(here, there):
+        hint = (
+            "use the same Python on the cluster, and install there what is missing"
+            if is_shipped
+            else "install the driver's versions on the cluster, or let the package be shipped"
+        )
+        raise VersionsDifferError(f"executors have other versions than the driver; {hint}\n{table}")
+
+
+def _question() -> Callable[[], tuple[str, tuple[tuple[str, str], ...]]]:
+    """A function that travels by value: an executor may not have this module."""
+
+    def ask() -> tuple[str, tuple[tuple[str, str], ...]]:
+        import importlib
+        import os
+        import platform
+        import sys
+
+        def version_of(name: str) -> str:
+            try:
+                module = importlib.import_module(name)
+                # What a task uses, not only what lies there.
+                if name == "odradek":
+                    importlib.import_module("odradek.records.codec")
+                    importlib.import_module("pyspark_odradek")
+            except Exception as error:  # noqa: BLE001 - a broken one is as bad as none
+                return f"none: {error}"
+            found = getattr(module, "__version__", None)
+            if found is None:
+                from importlib.metadata import PackageNotFoundError, version
+
+                try:
+                    found = version(name)
+                except PackageNotFoundError:
+                    found = "unknown"
+            return str(found)
+
+        versions = {"python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
+        for name in ("odradek", "pyarrow", "crc32c", "cramjam"):
+            versions[name] = version_of(name)
+        where = f"executor {os.environ.get('SPARK_EXECUTOR_ID', '')} on {platform.node()}"
+        return where.replace("  ", " "), tuple(versions.items())
+
+    return ask
+
+
+def differences(here: Installation, there: Iterable[Installation]) -> str:
+    """A table of what differs, empty if nothing does."""
+    others = [one for one in there if one.versions != here.versions]
+    names = [
+        name
+        for name, version in here.versions.items()
+        if any(one.versions.get(name) != version for one in others)
+    ]
+    if not names:
+        return ""
+    rows = [["", *names]]
+    rows += [
+        [one.where, *(one.versions.get(name, "none") for name in names)] for one in (here, *others)
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
