@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from odradek.cli.output import print_error
 from odradek.cli.pipeline_file import add_init, add_plan, add_validate
+from odradek.cli.pipeline_run import add_run, add_test
 
 __all__ = ["ACTIONS", "add_arguments", "run"]
 
@@ -18,6 +19,8 @@ ACTIONS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "init": ("write an example to begin with", add_init),
     "validate": ("find everything that is wrong with a file, without Spark", add_validate),
     "plan": ("show what a run would do, without Spark", add_plan),
+    "test": ("run the tests that a file holds, without a broker", add_test),
+    "run": ("run a pipeline on Spark", add_run),
 }
 _NEEDED = ("ruamel.yaml", "sqlglot")
 

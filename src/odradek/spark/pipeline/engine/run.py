@@ -20,6 +20,7 @@ from typing import Final, TextIO
 
 import pyspark
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from odradek.clock import Clock, SystemClock
 from odradek.spark.pipeline.engine.checkpoint import BEAT_SECONDS, CheckpointFolder, Notes
@@ -50,6 +51,7 @@ __all__ = ["run_pipeline"]
 _log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS: Final = 30.0
+_MIN_SECRET: Final = 4  # Shorter ones are in every other word.
 
 
 def run_pipeline(
@@ -59,6 +61,7 @@ def run_pipeline(
     sinks: Collection[str] | None = None,
     master: str | None = None,
     metrics_port: int | None = None,
+    spark_log: str | None = None,
     session: SparkSession | None = None,
     out: TextIO | None = None,
     clock: Clock | None = None,
@@ -71,6 +74,7 @@ def run_pipeline(
         sinks: only these, and `dlq`; None for all.
         master: in the place of the file's.
         metrics_port: serves metrics there.
+        spark_log: what Spark logs, `off` to `info`; None to leave it as it is.
         session: a session to use, which then is not stopped; None to start one.
         out: where it shows itself; standard output if None.
         clock: tells the time.
@@ -100,13 +104,16 @@ def run_pipeline(
                 conf=pipeline.spark.conf,
                 app_name=f"odradek-{pipeline.name}",
                 checkpoint=pipeline.checkpoint,
+                ship=pipeline.spark.ship,
             )
             stack.callback(session.stop)
+        if spark_log is not None and not is_remote():
+            session.sparkContext.setLogLevel(spark_log.upper())
         schemas = AvroSchemas(pipeline.registry)
         supervisor = Supervisor(
             {plan.name: _starter(session, pipeline, plan, schemas) for plan in plans},
             pipeline.restart,
-            _All([metrics, display]),
+            _All([metrics, display], pipeline.secrets),
             clock=clock,
         )
         stack.enter_context(_signals(supervisor.stop))
@@ -119,18 +126,22 @@ def run_pipeline(
 
 
 class _All:
-    """Tells several."""
+    """Tells several, and none of them a secret."""
 
-    def __init__(self, observers: Sequence[Observer]) -> None:
+    def __init__(self, observers: Sequence[Observer], secrets: Collection[str]) -> None:
         self._observers = observers
+        self._secrets = sorted((one for one in secrets if len(one) >= _MIN_SECRET), key=len)[::-1]
 
     def on_batch(self, row: BatchRow) -> None:
         for one in self._observers:
             one.on_batch(row)
 
     def on_failure(self, sink: str, failure: Failure, wait_ms: int | None) -> None:
+        message = failure.message
+        for secret in self._secrets:
+            message = message.replace(secret, "***")
         for one in self._observers:
-            one.on_failure(sink, failure, wait_ms)
+            one.on_failure(sink, replace(failure, message=message), wait_ms)
 
     def on_poll(self, states: Mapping[str, QueryState]) -> None:
         for one in self._observers:

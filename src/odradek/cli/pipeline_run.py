@@ -1,0 +1,185 @@
+"""`odradek pipeline test` and `run`: what starts Spark and uses the engine."""
+
+import argparse
+import logging
+import sys
+from typing import TYPE_CHECKING, Final
+
+from odradek.cli.output import print_error, print_json
+from odradek.cli.pipeline_file import load_file, print_error_line
+
+if TYPE_CHECKING:
+    from odradek.spark.pipeline.graph.model import Fixture, Pipeline
+
+__all__ = ["add_run", "add_test"]
+
+_COMMAND: Final = "pipeline"
+_FAILED, _INVALID, _REFUSED = 1, 2, 3
+_GUARANTEE: Final = "P17"
+_SPARK_LEVELS: Final = ("off", "error", "warn", "info")
+
+
+def add_test(parser: argparse.ArgumentParser) -> None:
+    """Declares `test`."""
+    parser.description = (
+        "Runs the tests that the file holds: their rows take the place of the sources and go "
+        "through the same transforms. Needs no broker."
+    )
+    parser.add_argument("name", nargs="*", metavar="NAME", help="only these tests")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_spark_log(parser)
+    parser.set_defaults(act=_test)
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Declares `run`."""
+    parser.description = (
+        "Runs the pipeline until it is stopped (Ctrl-C, SIGTERM: after the batch in hand; twice: "
+        "at once). Shows a table on a terminal, else a line of JSON for each batch."
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="end when everything that is there has been read"
+    )
+    parser.add_argument(
+        "--sink", action="append", metavar="NAME", help="only this one; may be repeated"
+    )
+    parser.add_argument("--master", metavar="URL", help="the Spark to use, over that of the file")
+    parser.add_argument(
+        "--metrics", type=int, metavar="PORT", help="serve metrics for Prometheus on this port"
+    )
+    _add_spark_log(parser)
+    parser.set_defaults(act=_run)
+
+
+def _add_spark_log(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--spark-log",
+        choices=_SPARK_LEVELS,
+        default="off",
+        help="what Spark itself logs on standard error (default: off)",
+    )
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    pipeline, code = _pipeline(arguments)
+    if pipeline is None:
+        return code
+    fixtures = _chosen(pipeline, arguments.name)
+    if fixtures is None:
+        return _INVALID
+    if not fixtures:
+        print_error(_COMMAND, f"{arguments.file} holds no tests")
+        return 0
+    from odradek.errors import ConfigError
+    from odradek.spark.pipeline.engine.fixtures import run_fixture
+    from odradek.spark.pipeline.engine.schemas import AvroSchemas
+    from odradek.spark.session import build_session
+
+    _quieten_pyspark()
+    try:
+        session = build_session(
+            master="local[2]",
+            conf=pipeline.spark.conf,
+            app_name=f"odradek-{pipeline.name}-test",
+            quick_start=True,
+        )
+    except ConfigError as error:
+        print_error(_COMMAND, str(error))
+        return _FAILED
+    try:
+        session.sparkContext.setLogLevel(arguments.spark_log.upper())
+        schemas = AvroSchemas(pipeline.registry)
+        results = []
+        for fixture in fixtures:
+            result = run_fixture(session, pipeline, fixture, schemas)
+            results.append(result)
+            if not arguments.json:
+                print(f"{'ok    ' if result.is_passed else 'FAILED'} {result.name}")
+                for line in result.lines():
+                    print(f"  {line}")
+                sys.stdout.flush()
+    finally:
+        session.stop()
+    failed = sum(not result.is_passed for result in results)
+    if arguments.json:
+        print_json(
+            [
+                {"test": one.name, "passed": one.is_passed, "differences": one.lines()}
+                for one in results
+            ]
+        )
+    else:
+        print(f"{len(results) - failed} passed, {failed} failed")
+    return _FAILED if failed else 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    pipeline, code = _pipeline(arguments)
+    if pipeline is None:
+        return code
+    from odradek.spark.pipeline.graph.queries import query_names
+
+    known = query_names(pipeline)
+    if unknown := [name for name in arguments.sink or () if name not in known]:
+        print_error(
+            _COMMAND,
+            f"there is no sink {', '.join(unknown)}: {pipeline.name} has {', '.join(known)}",
+        )
+        return _INVALID
+    from odradek.errors import ConfigError
+    from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
+    from odradek.spark.pipeline.engine.run import run_pipeline
+    from odradek.spark.shipping import VersionsDifferError
+
+    _quieten_pyspark()
+    try:
+        is_good = run_pipeline(
+            pipeline,
+            is_once=arguments.once,
+            sinks=arguments.sink,
+            master=arguments.master,
+            metrics_port=arguments.metrics,
+            spark_log=arguments.spark_log,
+        )
+    except RefusedError as error:
+        print_error(_COMMAND, str(error))
+        return _REFUSED
+    except (PipelineError, ConfigError) as error:
+        print_error(_COMMAND, str(error))
+        return _FAILED
+    except VersionsDifferError as error:
+        print_error_line(str(error))  # A table, of several lines.
+        return _FAILED
+    return 0 if is_good else _FAILED
+
+
+def _pipeline(arguments: argparse.Namespace) -> "tuple[Pipeline | None, int]":
+    """The pipeline of FILE, or the exit code; all problems are printed."""
+    loaded = load_file(arguments)
+    if loaded is None:
+        return None, _INVALID
+    for problem in loaded.problems:
+        print_error_line(str(problem))
+    if loaded.pipeline is not None:
+        return loaded.pipeline, 0
+    errors = {problem.code for problem in loaded.problems if str(problem.severity) == "error"}
+    return None, _REFUSED if errors == {_GUARANTEE} else _INVALID
+
+
+def _chosen(pipeline: "Pipeline", names: list[str]) -> "list[Fixture] | None":
+    """The tests that are asked for; None, with the error printed, if one is not there."""
+    known = [fixture.name for fixture in pipeline.tests]
+    if unknown := [name for name in names if name not in known]:
+        print_error(
+            _COMMAND,
+            f"there is no test {', '.join(map(repr, unknown))}: the file has"
+            f" {', '.join(map(repr, known)) or 'none'}",
+        )
+        return None
+    return [fixture for fixture in pipeline.tests if not names or fixture.name in names]
+
+
+def _quieten_pyspark() -> None:
+    """Keeps it from logging, with Java's stack, what is told in a line of its own."""
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
