@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from odradek.cli.output import print_error
 from odradek.cli.pipeline_file import add_init, add_plan, add_validate
+from odradek.cli.pipeline_operations import add_backfill, add_reset, add_status
 from odradek.cli.pipeline_run import add_run, add_test
 
 __all__ = ["ACTIONS", "add_arguments", "run"]
@@ -21,6 +22,9 @@ ACTIONS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "plan": ("show what a run would do, without Spark", add_plan),
     "test": ("run the tests that a file holds, without a broker", add_test),
     "run": ("run a pipeline on Spark", add_run),
+    "backfill": ("run records of the past through a pipeline once more", add_backfill),
+    "status": ("show how far the queries of a pipeline are", add_status),
+    "reset": ("forget how far they are: the next run begins anew", add_reset),
 }
 _NEEDED = ("ruamel.yaml", "sqlglot")
 

@@ -87,11 +87,9 @@ class CheckpointFolder:
 
     def read(self) -> Notes | None:
         """What is noted there, or None for a folder that is new."""
-        name = posixpath.join(self._folder, _FILE)
-        if self._files.get_file_info(name).type == fs.FileType.NotFound:
+        text = self._text(posixpath.join(self._folder, _FILE))
+        if text is None:
             return None
-        with self._files.open_input_file(name) as file:
-            text = bytes(file.read())
         try:
             fields = json.loads(text)
             lock = fields.pop("lock", None)
@@ -165,17 +163,23 @@ class CheckpointFolder:
         if not numbers:
             return None
         number = max(numbers)
-        with self._files.open_input_file(posixpath.join(folder, str(number))) as file:
-            return number, bytes(file.read()).decode()
+        return number, self.file(kind, number) or ""
+
+    def file(self, kind: str, number: int) -> str | None:
+        """The text of one of Spark's files in `offsets` or `commits`, None if it is not there."""
+        return self._text(posixpath.join(self._folder, kind, str(number)))
 
     def query_id(self) -> str | None:
         """Spark's id of the query, or None before its first start."""
-        name = posixpath.join(self._folder, "metadata")
+        text = self._text(posixpath.join(self._folder, "metadata"))
+        found: str | None = json.loads(text or "{}").get("id")
+        return found
+
+    def _text(self, name: str) -> str | None:
         if self._files.get_file_info(name).type == fs.FileType.NotFound:
             return None
         with self._files.open_input_file(name) as file:
-            found: str | None = json.loads(bytes(file.read()) or b"{}").get("id")
-            return found
+            return bytes(file.read()).decode()
 
     def _mine(self) -> Notes:
         notes = self.read()

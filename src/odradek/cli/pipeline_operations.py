@@ -1,0 +1,202 @@
+"""`odradek pipeline status`, `reset` and `backfill`: what an operator asks of a pipeline."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from odradek.cli.output import print_error, print_json, print_table
+from odradek.cli.pipeline_file import load_file, print_error_line
+
+if TYPE_CHECKING:
+    from odradek.spark.pipeline.engine.query_plans import QueryPlan
+    from odradek.spark.pipeline.engine.status import QueryStatus
+    from odradek.spark.pipeline.graph.model import Pipeline
+
+__all__ = ["add_backfill", "add_reset", "add_status"]
+
+_COMMAND = "pipeline"
+_POSITION = "earliest, latest, an instant (2026-01-31T12:00:00Z), or offsets as JSON"
+
+
+def add_status(parser: argparse.ArgumentParser) -> None:
+    """Declares `status`."""
+    parser.description = (
+        "Shows how far each query is: its last batch, and its lag by the topics' ends. Works "
+        "whether a run is up or not; needs no Spark."
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, with every partition")
+    parser.set_defaults(act=_status)
+
+
+def add_reset(parser: argparse.ArgumentParser) -> None:
+    """Declares `reset`."""
+    parser.description = (
+        "Forgets checkpoints and groups: the next run reads anew and writes what its sinks may "
+        "have already. Refused while a run is up."
+    )
+    _add_sink(parser)
+    parser.add_argument("--to", metavar="POSITION", help=f"where the next run begins: {_POSITION}")
+    parser.add_argument("--yes", action="store_true", help="do it; without it, say what would go")
+    parser.set_defaults(act=_reset)
+
+
+def add_backfill(parser: argparse.ArgumentParser) -> None:
+    """Declares `backfill`."""
+    parser.description = (
+        "Runs the records between two positions through the same transforms once more, as a "
+        "batch. Checkpoints and groups of the live queries are not touched."
+    )
+    _add_sink(parser)
+    parser.add_argument(
+        "--from", dest="start", metavar="POSITION", required=True, help=f"from here: {_POSITION}"
+    )
+    parser.add_argument(
+        "--to", dest="end", metavar="POSITION", required=True, help="up to here, likewise"
+    )
+    parser.add_argument("--master", metavar="URL", help="the Spark to use, over that of the file")
+    parser.set_defaults(act=_backfill)
+
+
+def _add_sink(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sink", action="append", metavar="NAME", help="only this one; may be repeated"
+    )
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    pipeline = _pipeline(arguments)
+    if pipeline is None:
+        return 2
+    from odradek.spark.pipeline.engine.query_plans import plan_queries
+    from odradek.spark.pipeline.engine.status import pipeline_status
+
+    found, why = pipeline_status(pipeline, plan_queries(pipeline))
+    if why is not None:
+        print_error(_COMMAND, f"lag is not known of every partition: {why}")
+    if arguments.json:
+        queries = [one.as_json() for one in found]
+        print_json({"pipeline": pipeline.name, "queries": queries})
+    else:
+        rows = [[one.sink, *_numbers(one), one.group, _run(one)] for one in found]
+        print_table(["SINK", "STATE", "BATCH", "LAG", "GROUP", "RUN"], rows)
+    return 0
+
+
+def _numbers(status: "QueryStatus") -> list[object]:
+    return [
+        status.state,
+        "-" if status.batch is None else status.batch,
+        "-" if status.lag is None else status.lag,
+    ]
+
+
+def _run(status: "QueryStatus") -> str:
+    return "-" if status.holder is None else f"pid {status.holder.pid} on {status.holder.host}"
+
+
+def _reset(arguments: argparse.Namespace) -> int:
+    pipeline = _pipeline(arguments)
+    if pipeline is None:
+        return 2
+    from odradek.spark.pipeline.engine.positions import parse_position
+    from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
+    from odradek.spark.pipeline.engine.reset import reset_queries
+
+    plans = _plans(pipeline, arguments.sink)
+    if plans is None:
+        return 2
+    try:
+        to = None if arguments.to is None else parse_position(arguments.to)
+    except PipelineError as error:
+        print_error(_COMMAND, str(error))
+        return 2
+    if not arguments.yes:
+        for plan in plans:
+            print(f"would forget {plan.checkpoint} and the group {plan.group}")
+        print_error(
+            _COMMAND,
+            "nothing was changed. The next run would read anew: topics and Delta tables without"
+            " merge_key would get rows that they have. If that is meant, say --yes",
+        )
+        return 3
+    try:
+        warnings = reset_queries(pipeline, plans, to)
+    except RefusedError as error:
+        print_error(_COMMAND, str(error))
+        return 3
+    for warning in warnings:
+        print_error(_COMMAND, warning)
+    for plan in plans:
+        print(f"forgot {plan.checkpoint}")
+    return 0
+
+
+def _backfill(arguments: argparse.Namespace) -> int:
+    pipeline = _pipeline(arguments)
+    if pipeline is None:
+        return 2
+    from odradek.spark.pipeline.engine.positions import parse_position
+    from odradek.spark.pipeline.engine.problems import PipelineError
+
+    names = list(pipeline.sinks) if arguments.sink is None else arguments.sink
+    unknown = [name for name in names if name not in pipeline.sinks]
+    if unknown:
+        _print_unknown(unknown, pipeline)
+        return 2
+    try:
+        start, end = parse_position(arguments.start), parse_position(arguments.end)
+    except PipelineError as error:
+        print_error(_COMMAND, str(error))
+        return 2
+    from odradek.errors import ConfigError
+    from odradek.spark.pipeline.engine.backfill import backfill
+    from odradek.spark.session import build_session
+
+    try:
+        session = build_session(
+            master=arguments.master or pipeline.spark.master,
+            conf=pipeline.spark.conf,
+            app_name=f"odradek-{pipeline.name}-backfill",
+        )
+        try:
+            sinks = [pipeline.sinks[name] for name in names]
+            counts = backfill(session, pipeline, sinks, start=start, end=end)
+        finally:
+            session.stop()
+    except (PipelineError, ConfigError) as error:
+        print_error(_COMMAND, str(error))
+        return 1
+    print_table(["SINK", "ROWS"], list(counts.items()))
+    return 0
+
+
+def _pipeline(arguments: argparse.Namespace) -> "Pipeline | None":
+    """The pipeline of FILE; None, with all problems printed, if there is none."""
+    loaded = load_file(arguments)
+    if loaded is None:
+        return None
+    if loaded.pipeline is None:
+        for problem in loaded.problems:
+            print_error_line(str(problem))
+    return loaded.pipeline
+
+
+def _plans(pipeline: "Pipeline", sinks: list[str] | None) -> "tuple[QueryPlan, ...] | None":
+    from odradek.spark.pipeline.engine.query_plans import plan_queries
+
+    plans = plan_queries(pipeline)
+    if sinks is None:
+        return plans
+    unknown = [name for name in sinks if name not in {plan.name for plan in plans}]
+    if unknown:
+        _print_unknown(unknown, pipeline)
+        return None
+    return tuple(plan for plan in plans if plan.name in sinks)
+
+
+def _print_unknown(names: list[str], pipeline: "Pipeline") -> None:
+    sys.stdout.flush()
+    print_error(
+        _COMMAND,
+        f"there is no sink {', '.join(names)}: {pipeline.name} has {', '.join(pipeline.sinks)}",
+    )

@@ -1,0 +1,140 @@
+"""Runs records of the past through a pipeline once more, as a batch.
+
+The transforms are the same, the checkpoints and groups of the live queries are not touched. What a
+sink then has: a topic gets the rows again, and so does a Delta table without `merge_key`; with it,
+and in `jdbc`, they are upserts. Files go to a folder of their own, `<path>.backfill`: Spark reads a
+folder that a stream has written by the stream's list of files, and would never see others there.
+Dead letters are not written.
+"""
+
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from odradek.spark.pipeline.engine.build import Build
+from odradek.spark.pipeline.engine.encoding import encode
+from odradek.spark.pipeline.engine.failures import parse_failure
+from odradek.spark.pipeline.engine.inputs import FORMAT, Records, Rows, rows_frame, table_frame
+from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.queries import batch_sink
+from odradek.spark.pipeline.engine.reading import (
+    ending_options,
+    reading_options,
+    starting_options,
+)
+from odradek.spark.pipeline.engine.schemas import AvroSchemas
+from odradek.spark.pipeline.graph.model import (
+    ConsoleTarget,
+    DeltaTarget,
+    FilesTarget,
+    JdbcTarget,
+    Pipeline,
+    Position,
+    RowsInput,
+    Sink,
+    Source,
+    TableInput,
+    TopicInput,
+    TopicTarget,
+)
+
+__all__ = ["BatchInputs", "backfill"]
+
+
+class BatchInputs:
+    """Topics between two positions, tables as they are now."""
+
+    def __init__(
+        self, session: SparkSession, pipeline: Pipeline, start: Position, end: Position
+    ) -> None:
+        self._session = session
+        self._pipeline = pipeline
+        self._start = start
+        self._end = end
+
+    def frame(self, source: Source, *, with_headers: bool) -> Records | Rows:
+        match source.input:
+            case TopicInput() as topics:
+                options = reading_options(
+                    topics,
+                    self._pipeline.bootstrap or "",
+                    with_headers=with_headers or topics.headers,
+                    is_streaming=False,
+                )
+                options |= starting_options(self._start) | ending_options(self._end)
+                reader = self._session.read.format(FORMAT).options(**options)
+                return Records(reader.load(), topics)
+            case TableInput() as table:
+                return Rows(table_frame(self._session, source.name, table))
+            case RowsInput() as rows:
+                return Rows(rows_frame(self._session, source.name, rows.rows))
+
+
+def backfill(
+    session: SparkSession,
+    pipeline: Pipeline,
+    sinks: Sequence[Sink],
+    *,
+    start: Position,
+    end: Position,
+) -> dict[str, int]:
+    """Runs records between two positions into sinks, one after the other.
+
+    Returns:
+        How many rows each sink was given.
+
+    Raises:
+        PipelineError: a query cannot be built, or fails; the sinks before it have their rows.
+    """
+    schemas = AvroSchemas(pipeline.registry)
+    counts = {}
+    for sink in sinks:
+        inputs = BatchInputs(session, pipeline, start, end)
+        try:
+            rows = Build(session, pipeline, inputs, schemas).frame(sink.input)
+            counts[sink.name] = _write(rows, pipeline, sink, schemas)
+        except PySparkException as error:
+            told = parse_failure(str(error))
+            raise PipelineError(f"the backfill of {sink.name!r} failed: {told}") from error
+    return counts
+
+
+def _write(rows: DataFrame, pipeline: Pipeline, sink: Sink, schemas: AvroSchemas) -> int:
+    target = sink.target
+    match target:
+        case TopicTarget():
+            counted, count = _counted(encode(rows, target, sink.name, schemas.writer))
+            options = {f"kafka.{key}": value for key, value in target.kafka.items()}
+            options |= {
+                "kafka.bootstrap.servers": pipeline.bootstrap or "",
+                "topic": target.topic,
+            }
+            counted.write.format(FORMAT).mode("append").options(**options).save()
+            return count()
+        case FilesTarget():
+            counted, count = _counted(rows)
+            writer = counted.write.format(target.format).mode("append")
+            if target.max_records_per_file is not None:
+                writer = writer.option("maxRecordsPerFile", target.max_records_per_file)
+            if target.partition_by:
+                writer = writer.partitionBy(*target.partition_by)
+            writer.options(**dict(target.options)).save(f"{target.path}.backfill")
+            return count()
+        case DeltaTarget() | JdbcTarget() | ConsoleTarget():
+            # A query of its own each time: a batch of it was never there before.
+            query_id = f"backfill-{secrets.token_hex(8)}"
+            return batch_sink(sink.name, target, sys.stdout).write(rows, 0, query_id)
+        case _:
+            assert_never(target)
+
+
+def _counted(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """The rows, and how many they were once they are written."""
+    seen = Observation()
+    counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+    return counted, lambda: int(seen.get["rows"])

@@ -1,0 +1,67 @@
+"""Forgets how far queries are: the next run begins anew.
+
+All checkpoints are looked at before the first is touched, so that a run that is up keeps all of
+them. The group goes, too: what it shows would be wrong until the first batch of the next run.
+"""
+
+from collections.abc import Sequence
+
+from odradek import Admin
+from odradek.errors import ApiError, ErrorCode, OdradekError
+from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, CheckpointHeldError, Notes
+from odradek.spark.pipeline.engine.positions import position_text
+from odradek.spark.pipeline.engine.query_plans import QueryPlan
+from odradek.spark.pipeline.graph.model import Pipeline, Position
+
+__all__ = ["reset_queries"]
+
+_TIMEOUT_S = 10.0
+
+
+def reset_queries(
+    pipeline: Pipeline, plans: Sequence[QueryPlan], to: Position | None
+) -> tuple[str, ...]:
+    """Forgets the checkpoints of queries.
+
+    Args:
+        pipeline: whose queries they are.
+        plans: the queries.
+        to: where the next run begins; None for what the sources say.
+
+    Returns:
+        Warnings: groups that could not be deleted.
+
+    Raises:
+        CheckpointHeldError: a run is up; nothing was changed.
+    """
+    folders = [CheckpointFolder(plan.checkpoint) for plan in plans]
+    for folder in folders:
+        held = folder.holder()
+        if held is not None:
+            raise CheckpointHeldError(
+                f"the checkpoint {folder.path} is used by process {held.pid} on {held.host}: stop"
+                " that run first; nothing was changed"
+            )
+    for plan, folder in zip(plans, folders, strict=True):
+        folder.forget()
+        if to is not None:
+            start = position_text(to)
+            folder.take(Notes(pipeline.name, plan.name, fingerprint={}, start=start))
+            folder.release()
+    return _forget_groups(pipeline, [plan.group for plan in plans])
+
+
+def _forget_groups(pipeline: Pipeline, groups: Sequence[str]) -> tuple[str, ...]:
+    if pipeline.bootstrap is None:
+        return ()
+    settings = {**pipeline.kafka, "bootstrap.servers": pipeline.bootstrap}
+    try:
+        with Admin(settings) as admin:
+            found = admin.delete_groups(groups, timeout=_TIMEOUT_S)
+    except OdradekError as error:
+        return (f"the groups {', '.join(groups)} still show where the queries were: {error}",)
+    return tuple(
+        f"the group {group} still shows where the query was: {error}"
+        for group, error in found.items()
+        if isinstance(error, ApiError) and error.code is not ErrorCode.GROUP_ID_NOT_FOUND
+    )
