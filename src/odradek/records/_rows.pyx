@@ -169,17 +169,15 @@ def group_rows(groups, Py_ssize_t group_count, numbers=None):
     try:
         for index in range(count):
             group = chosen[index]
-            if group < -1 or group >= group_count:
+            if group < 0 or group >= group_count:
                 raise ValueError(f"group {group}, expected one of {group_count}")
-            places[group if group >= 0 else group_count - 1] += 1
+            places[group] += 1
         for index in range(group_count):
             size = places[index]
             places[index] = total
             total += size
         for index in range(count):
             group = chosen[index]
-            if group < 0:
-                group = <int32_t>(group_count - 1)
             written[places[group]] = rows[index] if rows != NULL else <int32_t>index
             places[group] += 1
         return result, [places[index] for index in range(group_count)]
@@ -412,6 +410,55 @@ cdef class Rows:
                     )
             chosen[index] = partition
         return result
+
+    def undecided_bytes(self, partitions, numbers=None):
+        """See `rows_pure.Rows.undecided_bytes`."""
+        cdef Held held = Held(partitions)
+        cdef Held held_numbers = self.rows_beside(held, numbers)
+        cdef const int32_t* chosen = <const int32_t*>held.view.buf
+        cdef const int32_t* rows = NULL
+        cdef Py_ssize_t index
+        cdef int64_t total = 0, body_size
+        if held_numbers is not None:
+            rows = <const int32_t*>held_numbers.view.buf
+        for index in range(held.view.len // 4):
+            if chosen[index] < 0:
+                total += self.record_size(rows[index] if rows != NULL else index, 0, 0, &body_size)
+        return total
+
+    def spread(self, bytearray partitions not None, shares, numbers=None):
+        """See `rows_pure.Rows.spread`."""
+        cdef list places = list(shares)
+        cdef Held held = Held(partitions)
+        cdef Held held_numbers = self.rows_beside(held, numbers)
+        cdef int32_t* chosen = <int32_t*>held.view.buf
+        cdef const int32_t* rows = NULL
+        cdef Py_ssize_t index, place = 0
+        cdef int64_t used = 0, size, body_size, share_bytes
+        cdef int32_t partition
+        if not places:
+            raise ValueError("no shares, expected at least one")
+        partition, share_bytes = places[0]
+        if held_numbers is not None:
+            rows = <const int32_t*>held_numbers.view.buf
+        for index in range(held.view.len // 4):
+            if chosen[index] >= 0:
+                continue
+            size = self.record_size(rows[index] if rows != NULL else index, 0, 0, &body_size)
+            if used + size > share_bytes and place + 1 < len(places):
+                place += 1
+                partition, share_bytes = places[place]
+                used = 0
+            used += size
+            chosen[index] = partition
+
+    cdef Held rows_beside(self, Held partitions, numbers):
+        """The numbers of the rows whose partitions these are; None: of all."""
+        cdef Held held = None if numbers is None else self.rows_of(numbers)
+        cdef Py_ssize_t count = self.count if held is None else held.view.len // 4
+        if partitions.view.len != 4 * count:
+            raise short_buffer("partition", 4 * count, partitions.view.len)
+        return held
 
     def largest(self):
         """See `rows_pure.Rows.largest`."""

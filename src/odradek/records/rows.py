@@ -4,8 +4,9 @@ The way back of `columns`. The caller wraps what an Arrow library holds (`Binary
 says which rows go together, and has them encoded batch by batch::
 
     rows = Rows(count, key=…, value=…, timestamp=now_ms)
-    partitions = rows.choose_partitions(4)
-    numbers, ends = group_rows(partitions, 5)      # The last group: rows that no key decides.
+    partitions = rows.choose_partitions(4)         # -1 for rows that no key decides.
+    rows.spread(partitions, [(2, 16_384), (0, 16_384)])
+    numbers, ends = group_rows(partitions, 4)
     encoded, taken, base_timestamp, max_timestamp = rows.encode(numbers, 0, ends[0], 16_384, 61)
 
 `numbers` is an int32 per row, in native byte order; None stands for all rows in their order. Rows

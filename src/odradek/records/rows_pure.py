@@ -52,7 +52,7 @@ def group_rows(
     """Sorts rows by their group, without changing the order within one.
 
     Args:
-        groups: An int32 per row; -1 stands for the last group.
+        groups: An int32 per row.
         numbers: Which rows these are; None: 0, 1, 2, ….
 
     Returns:
@@ -65,7 +65,7 @@ def group_rows(
     rows = range(len(chosen)) if numbers is None else _integers(numbers, "i", len(chosen), "row")
     sorted_rows: list[list[int]] = [[] for _ in range(group_count)]
     for row, group in zip(rows, chosen, strict=False):
-        if not -1 <= group < group_count:
+        if not 0 <= group < group_count:
             raise ValueError(f"group {group}, expected one of {group_count}")
         sorted_rows[group].append(row)
     result = bytearray(4 * len(chosen))
@@ -147,6 +147,61 @@ class Rows:
                 -1 if found is None else (murmur2_pure(found) & _MAX_INT32) % partition_count
             )
         return result
+
+    def undecided_bytes(self, partitions: Buffer, numbers: Buffer | None = None) -> int:
+        """The bytes of the rows that have the partition -1.
+
+        Args:
+            partitions: From `choose_partitions` for the same rows.
+
+        Raises:
+            ValueError: See `largest`, or there are not as many partitions as rows.
+        """
+        chosen = self._partitions_of(partitions, numbers)
+        return sum(
+            len(self._encode_one(row, 0, 0))
+            for row, partition in zip(self._rows(numbers), chosen, strict=True)
+            if partition < 0
+        )
+
+    def spread(
+        self,
+        partitions: bytearray,
+        shares: Sequence[tuple[int, int]],
+        numbers: Buffer | None = None,
+    ) -> None:
+        """Writes partitions in the place of each -1.
+
+        Args:
+            shares: Partitions and how many bytes of rows each of them takes, in turn. The last one
+                takes what is left.
+
+        Raises:
+            ValueError: See `undecided_bytes`, or there are no shares.
+        """
+        if not shares:
+            raise ValueError("no shares, expected at least one")
+        chosen = self._partitions_of(partitions, numbers)
+        turns = iter(shares)
+        left = len(shares) - 1
+        partition, share_bytes = next(turns)
+        used = 0
+        for index, row in enumerate(self._rows(numbers)):
+            if chosen[index] >= 0:
+                continue
+            size = len(self._encode_one(row, 0, 0))
+            if used + size > share_bytes and left:
+                left -= 1
+                partition, share_bytes = next(turns)
+                used = 0
+            used += size
+            chosen[index] = partition
+
+    def _partitions_of(self, partitions: Buffer, numbers: Buffer | None) -> memoryview:
+        count = self.count if numbers is None else len(numbers) // 4
+        if len(partitions) != 4 * count:
+            raise short_buffer("partition", 4 * count, len(partitions))
+        return memoryview(partitions).cast("B").cast("i")
 
     def largest(self) -> tuple[int, int]:
         """The row that takes the most bytes in a batch of its own, without its header; how many.

@@ -152,6 +152,30 @@ def test_a_row_goes_where_it_says_or_its_key_or_nowhere(twin: Any) -> None:
     assert listed(twin.Rows(2).choose_partitions(7)) == [-1, -1]
 
 
+def test_rows_that_nothing_decides_are_spread_in_shares(twin: Any) -> None:
+    """09:CL-12, 09:CL-17."""
+    rows = twin.Rows(8, value=binary([b"x" * 50] * 8))
+    one_bytes = len(encode_records([(0, None, b"x" * 50, ())])[0])
+    partitions = bytearray(indexes(-1, 5, -1, -1, -1, 5, -1, -1))
+    assert rows.undecided_bytes(partitions) == 6 * one_bytes
+    shares = [(3, 2 * one_bytes), (1, one_bytes + 1), (3, 1), (0, 1)]
+    rows.spread(partitions, shares)
+    # A share takes what fits, at least one row, and the last one takes the rest.
+    assert listed(partitions) == [3, 5, 3, 1, 3, 5, 0, 0]
+    assert rows.undecided_bytes(partitions) == 0
+    some = bytearray(indexes(-1, 2, -1))
+    assert rows.undecided_bytes(some, indexes(7, 6, 0)) == 2 * one_bytes
+    rows.spread(some, [(1, 1)], indexes(7, 6, 0))
+    assert listed(some) == [1, 2, 1]
+    for wrong in (bytearray(indexes(-1)), bytearray(indexes(*[-1] * 9))):
+        with pytest.raises(ValueError, match="column partition"):
+            rows.spread(wrong, [(1, 1)])
+        with pytest.raises(ValueError, match="column partition"):
+            rows.undecided_bytes(wrong)
+    with pytest.raises(ValueError, match="no shares"):
+        rows.spread(bytearray(indexes(*[-1] * 8)), [])
+
+
 @pytest.mark.parametrize("partition", [-1, 7, 2**31 - 1, -(2**31)])
 def test_a_partition_that_is_not_there_is_refused(twin: Any, partition: int) -> None:
     rows = twin.Rows(2, value=binary([b"", b""]))
@@ -162,12 +186,12 @@ def test_a_partition_that_is_not_there_is_refused(twin: Any, partition: int) -> 
 
 def test_rows_are_grouped_and_keep_their_order(twin: Any) -> None:
     """09:CL-17: order is kept within a partition."""
-    ordered, ends = twin.group_rows(indexes(2, 0, -1, 2, 0, 1), 4)
+    ordered, ends = twin.group_rows(indexes(2, 0, 3, 2, 0, 1), 4)
     assert (listed(ordered), list(ends)) == ([1, 4, 5, 0, 3, 2], [2, 3, 5, 6])
     ordered, ends = twin.group_rows(indexes(1, 0, 1), 2, indexes(30, 20, 10))
     assert (listed(ordered), list(ends)) == ([20, 30, 10], [1, 3])
     assert twin.group_rows(b"", 3) == (b"", [0, 0, 0])
-    for group in (3, -2):
+    for group in (3, -1):
         with pytest.raises(ValueError, match="group"):
             twin.group_rows(indexes(0, group), 3)
 

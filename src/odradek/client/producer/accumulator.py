@@ -35,6 +35,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 # What a header costs besides its bytes, at most: two lengths.
 _HEADER_OVERHEAD: Final = 10
 _MAX_TIMESTAMP: Final = 2**63 - 1
+# Of a partition, of rows without a key.
+_LEAST_SHARE_BYTES: Final = 1024
 # In which a batch grows to the largest it may become.
 _STEPS: Final = 4
 
@@ -217,13 +219,35 @@ class Accumulator:
         )
         return delivery
 
+    def share_out(self, known: TopicQueues, size: int) -> list[tuple[int, int]]:
+        """Partitions for so many bytes of rows without a key, and how much each takes in turn."""
+        share_bytes = max(self._batch_size, _LEAST_SHARE_BYTES)
+        shares: list[tuple[int, int]] = []
+        with self._lock:
+            queue = self._sticky_queue(known, 1)
+            room = max(share_bytes - self._taken_bytes(known, queue), 1)
+            while True:
+                shares.append((queue.partition, room))
+                size -= room
+                if size <= 0:
+                    break
+                queue = self._choose_queue(known)
+                room = share_bytes
+            if len(shares) > 1:
+                known.sticky = queue
+                # What the last share has taken is what counts when all rows are in their queues.
+                rows_bytes = sum(
+                    taken for number, taken in shares[:-1] if number == queue.partition
+                )
+                known.sticky_from = queue.taken_bytes + rows_bytes
+                if queue.open is not None:
+                    known.sticky_from += queue.open.gathered.size
+        return shares
+
     def append_rows(
         self, topic: str, partition: int, rows: EncodedRecords, ticket: list[int] | None = None
     ) -> Batch | None:
         """Put a batch that is encoded into the queue of its partition, behind what is there.
-
-        Args:
-            partition: -1: the one whose turn it is.
 
         Returns:
             None if the topic is not known, or there is no room.
@@ -240,10 +264,7 @@ class Accumulator:
             memory_bytes = min(rows.memory_bytes, self._options.buffer_memory)
             if not self._take_memory(memory_bytes, ticket):
                 return None
-            if partition >= 0:
-                queue = known.queues[partition]
-            else:
-                queue = self._sticky_queue(known, rows.size)
+            queue = known.queues[partition]
             if queue.open is not None:
                 self.close_batch(queue)
             batch = self._new_batch(known, queue, rows, memory_bytes)
@@ -404,17 +425,9 @@ class Accumulator:
             share_bytes = self._batch_size
             if queue.leader in self.busy_leaders:
                 share_bytes = self._step_bytes  # Its batch has to wait, and grows meanwhile.
-            taken_bytes = queue.taken_bytes - known.sticky_from
-            if queue.open is not None:
-                taken_bytes += queue.open.gathered.size
-            if taken_bytes + size <= share_bytes:
+            if self._taken_bytes(known, queue) + size <= share_bytes:
                 return queue
-        chosen = choose_queue(
-            known.available,
-            self._rng,
-            is_adaptive=self._options.is_adaptive,
-            batch_size=self._batch_size,
-        )
+        chosen = self._choose_queue(known)
         if queue is not None and queue is not chosen and queue.open is not None:
             queue.open.is_ready = True
             self._ask_to_send_to(queue)
@@ -423,6 +436,19 @@ class Accumulator:
         if chosen.open is not None:  # What it holds by now is not of the new share.
             known.sticky_from += chosen.open.gathered.size
         return chosen
+
+    def _taken_bytes(self, known: TopicQueues, sticky: PartitionQueue) -> int:
+        """What the sticky queue has taken of its share."""
+        taken_bytes = sticky.taken_bytes - known.sticky_from
+        return taken_bytes if sticky.open is None else taken_bytes + sticky.open.gathered.size
+
+    def _choose_queue(self, known: TopicQueues) -> PartitionQueue:
+        return choose_queue(
+            known.available,
+            self._rng,
+            is_adaptive=self._options.is_adaptive,
+            batch_size=self._batch_size,
+        )
 
     def close_batch(self, queue: PartitionQueue) -> None:
         """Let no more records into the open batch of a queue."""

@@ -220,10 +220,11 @@ class PartitionQueue:
 
     @property
     def next_batch(self) -> Batch | None:
-        """What may leave next."""
+        """What may leave next. Who does more than look holds the lock."""
         if self.closed:
             return self.closed[0]
-        return self.open if self.open is not None and self.open.is_ready else None
+        batch = self.open
+        return batch if batch is not None and batch.is_ready else None
 
     @property
     def is_idle(self) -> bool:

@@ -1,9 +1,9 @@
 """The rows of a table on their way into batches: `send_arrow`, but for the waiting.
 
 1. Everything is checked before the first row goes anywhere: types, sizes, partitions.
-2. Rows are grouped by partition, in their order. A row goes where its partition column says, or its
-   key, or, without either, where the producer's records without a key go: a batch here, the next
-   one there.
+2. A row goes where its partition column says, or its key, or, without either, where the producer's
+   records without a key go: as many as make a batch here, the next ones there. Then rows are
+   grouped by partition, and keep their order within one.
 3. Batches are encoded one by one, when the one before has found room in the buffer, partition by
    partition in turn: a request takes one batch of each.
 
@@ -131,8 +131,17 @@ class Lot:
             known = self._accumulator.topics.get(topic)
             if known is None:
                 raise ClosedError("producer")
-            count = len(known.queues)
-            groups += _groups(piece, topic, numbers, count, ignores_keys=self._options.ignores_keys)
+            partitions = piece.rows.choose_partitions(
+                len(known.queues),
+                numbers=numbers,
+                partitions=piece.partitions,
+                ignores_keys=self._options.ignores_keys,
+            )
+            undecided_bytes = piece.rows.undecided_bytes(partitions, numbers)
+            if undecided_bytes:
+                shares = self._accumulator.share_out(known, undecided_bytes)
+                piece.rows.spread(partitions, shares, numbers)
+            groups += _groups(piece.rows, topic, numbers, partitions, len(known.queues))
         return groups
 
     def _batches(self, groups: "list[_Group]") -> "Iterator[tuple[_Group, EncodedRecords]]":
@@ -161,21 +170,14 @@ class Lot:
 
 
 def _groups(
-    piece: Piece, topic: str, numbers: Buffer | None, partition_count: int, *, ignores_keys: bool
+    rows: Rows, topic: str, numbers: Buffer | None, partitions: bytearray, partition_count: int
 ) -> Iterator[_Group]:
-    partitions = piece.rows.choose_partitions(
-        partition_count,
-        numbers=numbers,
-        partitions=piece.partitions,
-        ignores_keys=ignores_keys,
-    )
-    ordered, ends = group_rows(partitions, partition_count + 1, numbers)
+    ordered, ends = group_rows(partitions, partition_count, numbers)
     view = memoryview(ordered)
     first = 0
-    for number, end in enumerate(ends):
+    for partition, end in enumerate(ends):
         if end > first:
-            partition = number if number < partition_count else _NO_PARTITION
-            yield _Group(topic, partition, piece.rows, view, first, end)
+            yield _Group(topic, partition, rows, view, first, end)
         first = end
 
 

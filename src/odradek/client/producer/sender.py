@@ -259,35 +259,35 @@ class Sender:
 
     def _take(self, queues: Iterable[PartitionQueue]) -> list[Batch]:
         """Batches of one request: the first of each queue, as far as they fit and may leave."""
-        options = self._options
         taken: list[Batch] = []
-        room = options.max_request_size
-        for queue in queues:
-            batch = queue.next_batch
-            if batch is None or not self._may_leave(queue, batch):
-                continue
-            with self._lock:
+        room = self._options.max_request_size
+        active = self._accumulator.active
+        with self._lock:  # Who sends meanwhile may put another batch in the place of an open one.
+            for queue in queues:
+                batch = queue.next_batch
+                if batch is None or not self._may_leave(queue, batch):
+                    continue
                 size = batch.size if batch.encoded is None else len(batch.encoded)
                 if taken and size > room:
                     continue
                 if batch is queue.open:
                     self._accumulator.close_batch(queue)
                 queue.closed.popleft()
-            if options.is_idempotent and batch.sequence == NO_SEQUENCE:
-                queue.number(batch)
-            room -= size
-            batch.attempts += 1
-            batch.is_in_flight = True
-            queue.in_flight_count += 1
-            taken.append(batch)
-        if taken:
-            # Who was served goes behind who was not.
-            active = self._accumulator.active
-            with self._lock:
-                for batch in taken:
-                    if active.pop(batch.queue, False) is None:
-                        active[batch.queue] = None
+                room -= size
+                self._let_go(batch)
+                taken.append(batch)
+                # Who was served goes behind who was not.
+                if active.pop(queue, False) is None:
+                    active[queue] = None
         return taken
+
+    def _let_go(self, batch: Batch) -> None:
+        queue = batch.queue
+        if self._options.is_idempotent and batch.sequence == NO_SEQUENCE:
+            queue.number(batch)
+        batch.attempts += 1
+        batch.is_in_flight = True
+        queue.in_flight_count += 1
 
     def _may_leave(self, queue: PartitionQueue, batch: Batch) -> bool:
         options = self._options
@@ -659,6 +659,7 @@ class Sender:
         """Take over what the cluster has told."""
         cluster = self._client.cluster
         nodes = cluster.nodes
+        has_moved = False
         for name, topic in self._topics.items():
             told = cluster.topics.get(name)
             if told is None:
@@ -671,10 +672,14 @@ class Sender:
                     self._begin_topic_anew(topic)
                     topic.topic_id = told.topic_id
                 for queue, view in zip(queues, told.partitions, strict=False):
-                    queue.leader = view.leader if view.leader in nodes else NO_LEADER
+                    leader = view.leader if view.leader in nodes else NO_LEADER
+                    has_moved = has_moved or leader != queue.leader
+                    queue.leader = leader
                 topic.available = self._available(queues)
                 if not self._is_closing:
                     self._accumulator.topics[name] = topic
+        if has_moved:
+            self.look_soon()  # What the old leader had no time for, the new one may have.
 
     def _begin_topic_anew(self, topic: TopicQueues) -> None:
         """Another topic has the name now: nothing that left can be in it."""
