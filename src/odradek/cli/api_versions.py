@@ -3,11 +3,11 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from odradek.cli.connecting import add_connection_arguments, add_json_argument, run_with_client
+from odradek.cli.connecting import add_connection_arguments, add_json_argument, run_with_admin
 from odradek.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from odradek.client import Client
+    from odradek.client.admin.admin import Admin
 
 __all__ = ["add_arguments", "run"]
 
@@ -26,13 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Asks every broker."""
-    return run_with_client("api-versions", arguments, lambda client: _show(client, arguments))
+    return run_with_admin("api-versions", arguments, lambda admin: _show(admin, arguments))
 
 
-async def _show(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import describe_api_versions
-
-    brokers = await describe_api_versions(client)
+async def _show(admin: "Admin", arguments: argparse.Namespace) -> int:
+    brokers = await admin.describe_api_versions()
     if arguments.json:
         print_json(
             [

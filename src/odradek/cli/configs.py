@@ -9,13 +9,13 @@ from odradek.cli.connecting import (
     add_json_argument,
     parse_pairs,
     report_errors,
-    run_with_client,
+    run_with_admin,
 )
 from odradek.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from odradek.client import Client
     from odradek.client.admin import ConfigResource
+    from odradek.client.admin.admin import Admin
 
 __all__ = ["add_arguments", "run"]
 
@@ -61,17 +61,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Does what was asked; returns 1 if it failed."""
     action = {"describe": _describe, "alter": _alter}[arguments.action]
-    return run_with_client(
-        f"configs {arguments.action}", arguments, lambda client: action(client, arguments)
+    return run_with_admin(
+        f"configs {arguments.action}", arguments, lambda admin: action(admin, arguments)
     )
 
 
-async def _describe(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import ConfigSource, describe_configs
+async def _describe(admin: "Admin", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin import ConfigSource
     from odradek.errors import ApiError
 
     resource = _resource(arguments)
-    entries = (await describe_configs(client, [resource]))[resource]
+    entries = (await admin.describe_configs([resource]))[resource]
     if isinstance(entries, ApiError):
         return report_errors("configs describe", [entries])
     shown = [
@@ -105,8 +105,8 @@ async def _describe(client: "Client", arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _alter(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import ConfigOperation, alter_configs
+async def _alter(admin: "Admin", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin import ConfigOperation
 
     changes = [
         change(key, value)
@@ -122,7 +122,9 @@ async def _alter(client: "Client", arguments: argparse.Namespace) -> int:
         raise CommandError("nothing to change; give --set, --delete, --append or --subtract")
     resource = _resource(arguments)
     error = (
-        await alter_configs(client, {resource: changes}, validate_only=arguments.validate_only)
+        await admin.incremental_alter_configs(
+            {resource: changes}, validate_only=arguments.validate_only
+        )
     )[resource]
     if error is not None:
         return report_errors("configs alter", [error])

@@ -11,6 +11,7 @@ from odradek.cli.output import print_error
 
 if TYPE_CHECKING:
     from odradek.client import Client, ClientOptions, TopicView
+    from odradek.client.admin.admin import Admin
     from odradek.errors import ApiError
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "find_topic",
     "parse_pairs",
     "report_errors",
+    "run_with_admin",
     "run_with_client",
 ]
 
@@ -107,6 +109,21 @@ def run_with_client(
     except CommandError as error:
         print_error(command, str(error))
     return 1
+
+
+def run_with_admin(
+    command: str,
+    arguments: argparse.Namespace,
+    work: "Callable[[Admin], Awaitable[int]]",
+) -> int:
+    """The same for commands that only administrate."""
+
+    async def administrate(client: "Client") -> int:
+        from odradek.client.admin.admin import Admin
+
+        return await work(Admin.over(client))
+
+    return run_with_client(command, arguments, administrate)
 
 
 def explain(error: "ApiError") -> str:

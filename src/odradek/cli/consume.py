@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.connecting import (
     CommandError,
     add_connection_arguments,
+    client_settings,
     find_topic,
     run_with_client,
 )
@@ -133,17 +134,12 @@ async def _consume(client: "Client", arguments: argparse.Namespace) -> int:
 
     topic = await find_topic(client, arguments.topic)
     logging.getLogger("odradek.client.consumer.fetcher").addHandler(_TroubleHandler())
-    config = {
-        "client.id": client.options.client_id,
-        "bootstrap.servers": [_address(*one) for one in client.options.bootstrap],
-        "request.timeout.ms": client.options.request_timeout_ms,
-        "default.api.timeout.ms": client.options.api_timeout_ms,
+    config = client_settings(client) | {
         "isolation.level": arguments.isolation_level,
         "enable.auto.commit": arguments.group is not None,
         "allow.auto.create.topics": False,
         "group.id": arguments.group,
         "max.poll.records": min(max(arguments.max_messages or _MAX_RECORDS, 1), _MAX_RECORDS),
-        "security.protocol": "PLAINTEXT" if client.options.tls is None else "SSL",
         # Without a group it begins where it was told, and a position that is gone is looked at.
         "auto.offset.reset": "none"
         if arguments.group is None
@@ -230,10 +226,6 @@ class _TroubleHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         print_error("consume", f"{record.getMessage()}; trying again")
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _chosen_partitions(topic: "TopicView", chosen: list[int] | None) -> "list[TopicPartition]":

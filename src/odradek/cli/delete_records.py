@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _delete(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import delete_records
+    from odradek.client.admin.admin import Admin
     from odradek.errors import ApiError
     from odradek.model import TopicPartition
 
@@ -65,7 +65,7 @@ async def _delete(client: "Client", arguments: argparse.Namespace) -> int:
                 f"--partition {number}: topic {topic.name!r} has partitions 0 to {count - 1}"
             )
     before = {TopicPartition(topic.name, number): arguments.before for number in numbers}
-    results = await delete_records(client, before)
+    results = await Admin.over(client).delete_records(before)
     left = {tp: result for tp, result in results.items() if not isinstance(result, ApiError)}
     if arguments.json:
         print_json(

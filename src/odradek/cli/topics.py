@@ -9,13 +9,14 @@ from odradek.cli.connecting import (
     add_json_argument,
     parse_pairs,
     report_errors,
-    run_with_client,
+    run_with_admin,
 )
 from odradek.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from odradek.client import Client, TopicView
+    from odradek.client import TopicView
     from odradek.client.admin import ConfigEntry
+    from odradek.client.admin.admin import Admin
     from odradek.errors import ApiError
 
 __all__ = ["add_arguments", "run"]
@@ -83,13 +84,13 @@ def run(arguments: argparse.Namespace) -> int:
         "alter": _alter,
         "delete": _delete,
     }[arguments.action]
-    return run_with_client(
-        f"topics {arguments.action}", arguments, lambda client: action(client, arguments)
+    return run_with_admin(
+        f"topics {arguments.action}", arguments, lambda admin: action(admin, arguments)
     )
 
 
-async def _create(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import NewTopic, create_topics
+async def _create(admin: "Admin", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin import NewTopic
     from odradek.errors import ApiError, ErrorCode
 
     configs = parse_pairs("--config", arguments.config)
@@ -102,7 +103,7 @@ async def _create(client: "Client", arguments: argparse.Namespace) -> int:
         )
         for name in arguments.names
     ]
-    results = await create_topics(client, topics, validate_only=arguments.validate_only)
+    results = await admin.create_topics(topics, validate_only=arguments.validate_only)
     errors, created = [], []
     for name, result in results.items():
         if not isinstance(result, ApiError):
@@ -128,12 +129,12 @@ async def _create(client: "Client", arguments: argparse.Namespace) -> int:
     return report_errors("topics create", errors)
 
 
-async def _list(client: "Client", arguments: argparse.Namespace) -> int:
+async def _list(admin: "Admin", arguments: argparse.Namespace) -> int:
     from odradek.errors import ApiError
 
     topics = [
         topic
-        for topic in (await client.topics()).values()
+        for topic in (await admin.describe_topics()).values()
         if not isinstance(topic, ApiError) and (arguments.internal or not topic.is_internal)
     ]
     if arguments.json:
@@ -156,14 +157,14 @@ async def _list(client: "Client", arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _describe(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import ConfigResource, ResourceType, describe_configs
+async def _describe(admin: "Admin", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin import ConfigResource, ResourceType
     from odradek.errors import ApiError
 
-    found = await client.topics(arguments.names or None)
+    found = await admin.describe_topics(arguments.names or None)
     topics = [topic for topic in found.values() if not isinstance(topic, ApiError)]
     resources = {topic.name: ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics}
-    configs = await describe_configs(client, list(resources.values())) if topics else {}
+    configs = await admin.describe_configs(list(resources.values())) if topics else {}
     errors = [topic for topic in found.values() if isinstance(topic, ApiError)]
     described = []
     for topic in topics:
@@ -182,14 +183,8 @@ async def _describe(client: "Client", arguments: argparse.Namespace) -> int:
     return report_errors("topics describe", errors)
 
 
-async def _alter(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import (
-        ConfigOperation,
-        ConfigResource,
-        ResourceType,
-        alter_configs,
-        create_partitions,
-    )
+async def _alter(admin: "Admin", arguments: argparse.Namespace) -> int:
+    from odradek.client.admin import ConfigOperation, ConfigResource, ResourceType
     from odradek.errors import ApiError
 
     changes = [
@@ -202,20 +197,19 @@ async def _alter(client: "Client", arguments: argparse.Namespace) -> int:
     failed: dict[str, ApiError] = {}
     if changes:
         resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in arguments.names}
-        altered = await alter_configs(client, dict.fromkeys(resources.values(), changes))
+        altered = await admin.incremental_alter_configs(dict.fromkeys(resources.values(), changes))
         failed = {name: error for name in arguments.names if (error := altered[resources[name]])}
     growing = [name for name in arguments.names if name not in failed]
     if arguments.partitions is not None and growing:
-        grown = await create_partitions(client, dict.fromkeys(growing, arguments.partitions))
+        grown = await admin.create_partitions(dict.fromkeys(growing, arguments.partitions))
         failed |= {name: told for name, told in grown.items() if isinstance(told, ApiError)}
     return _print_done("altered", "topics alter", arguments, failed)
 
 
-async def _delete(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import delete_topics
+async def _delete(admin: "Admin", arguments: argparse.Namespace) -> int:
     from odradek.errors import ErrorCode
 
-    results = await delete_topics(client, arguments.names)
+    results = await admin.delete_topics(arguments.names)
     failed = {name: error for name, error in results.items() if error is not None}
     missing = [
         name for name, error in failed.items() if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

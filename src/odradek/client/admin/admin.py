@@ -70,6 +70,13 @@ class Admin:
         options = client_options(settings.build(ClientConfig), ssl_context=ssl_context)
         self._client = Client(options)
 
+    @classmethod
+    def over(cls, client: Client) -> Self:
+        """One that asks through a client that somebody else opens and closes."""
+        admin = cls.__new__(cls)
+        admin._client = client  # noqa: SLF001 - its own
+        return admin
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
