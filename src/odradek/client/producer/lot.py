@@ -48,6 +48,7 @@ class _Group(NamedTuple):
     numbers: memoryview
     first: int  # A place in `numbers`.
     end: int
+    max_bytes: int  # Of a batch.
 
 
 class Lot:
@@ -141,7 +142,16 @@ class Lot:
             if undecided_bytes:
                 shares = self._accumulator.share_out(known, undecided_bytes)
                 piece.rows.spread(partitions, shares, numbers)
-            groups += _groups(piece.rows, topic, numbers, partitions, len(known.queues))
+            ordered, ends = group_rows(partitions, len(known.queues), numbers)
+            view = memoryview(ordered)
+            first = 0
+            for queue, end in zip(known.queues, ends, strict=False):
+                # They wait together, so they may leave together.
+                max_bytes = max(self._options.batch_size, queue.max_batch_bytes)
+                if end > first:
+                    place = (topic, queue.partition)
+                    groups.append(_Group(*place, piece.rows, view, first, end, max_bytes))
+                first = end
         return groups
 
     def _batches(self, groups: "list[_Group]") -> "Iterator[tuple[_Group, EncodedRecords]]":
@@ -154,7 +164,7 @@ class Lot:
                 group.numbers,
                 group.first,
                 group.end,
-                max_bytes=options.batch_size,
+                max_bytes=group.max_bytes,
                 codec=options.codec,
                 level=options.level,
             )
@@ -167,18 +177,6 @@ class Lot:
         for piece in self._pieces:
             for topic, numbers in piece.topics:
                 yield from _records(piece, topic, numbers)
-
-
-def _groups(
-    rows: Rows, topic: str, numbers: Buffer | None, partitions: bytearray, partition_count: int
-) -> Iterator[_Group]:
-    ordered, ends = group_rows(partitions, partition_count, numbers)
-    view = memoryview(ordered)
-    first = 0
-    for partition, end in enumerate(ends):
-        if end > first:
-            yield _Group(topic, partition, rows, view, first, end)
-        first = end
 
 
 def _records(piece: Piece, topic: str, numbers: Buffer | None) -> Iterator[Fields]:

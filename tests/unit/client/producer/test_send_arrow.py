@@ -75,7 +75,7 @@ async def test_rows_without_a_key_fill_a_batch_here_and_the_next_one_there() -> 
     log = Log()
     async with scripted() as broker:
         script(broker, log.append, partitions=4)
-        async with producer_of(broker) as producer:
+        async with producer_of(broker, batch_size=16_384) as producer:
             found = await (await producer.send_arrow("t", pa.table({"value": values})))
     batches = sent_batches(broker)
 
@@ -85,6 +85,19 @@ async def test_rows_without_a_key_fill_a_batch_here_and_the_next_one_there() -> 
     # All are full, but for the last one of each partition.
     assert sum(len(batch.encoded) > 15_000 for batch in batches) >= len(batches) - 4
     assert sum(one.record_count for one in found.ranges) == 3_000
+
+
+async def test_rows_that_come_together_leave_in_large_batches() -> None:
+    """09:CL-17: unless somebody chose the size, as with records that wait."""
+    log = Log()
+    async with scripted() as broker:
+        script(broker, log.append, partitions=2)
+        async with producer_of(broker) as producer:
+            table = pa.table({"value": [b"x" * 1_000] * 1_000, "partition": [0, 1] * 500})
+            await (await producer.send_arrow("t", table))
+    sizes = [len(batch.encoded) for batch in sent_batches(broker)]
+    assert len(sizes) == 4
+    assert max(sizes) <= 256 * 1024
 
 
 async def test_a_partition_column_decides_where_it_says_something() -> None:
