@@ -31,7 +31,7 @@ from odradek.coordination.paths import (
     partition_state_path,
     topic_path,
 )
-from odradek.coordination.store import ANY_VERSION, CoordinationStore
+from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create, Delete
 from odradek.errors import ApiError, ControllerMoved, ErrorCode
 from odradek.metadata.changes import TopicRemoved
 from odradek.metadata.ports import ControllerState, Hint, MetadataPersistence
@@ -203,10 +203,19 @@ def test_a_topic_found_recreated_has_its_old_replicas_deleted_first(tmp_path: Pa
         await create(member)
         await cluster.settle()
         recorder.take()
-        # As if nothing had been read between deletion and creation.
-        member.controller.context.topic_incarnations["t"] = 1
-        await member.store.delete(partition_state_path(T0), ANY_VERSION)
-        await foreign(cluster).create(topic_path("u"), b'{"version":2,"partitions":{"0":[0]}}')
+        # Nothing can be read between deletion and creation.
+        gone = (
+            partition_state_path(T0),
+            "/brokers/topics/t/partitions/0",
+            "/brokers/topics/t/partitions",
+            topic_path("t"),
+        )
+        await foreign(cluster).multi(
+            [
+                *(Delete(path, ANY_VERSION) for path in gone),
+                Create(topic_path("t"), b'{"version":2,"partitions":{"0":[0]}}'),
+            ]
+        )
         await cluster.settle()
         assert recorder.names()[0] == "StopReplica"
         assert recorder.names()[1:] == ["LeaderAndIsr", "UpdateMetadata"]
