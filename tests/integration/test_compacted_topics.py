@@ -1,5 +1,6 @@
 """Compacted topics of a whole broker: cleaned by themselves, with nothing lost."""
 
+import threading
 import time
 from pathlib import Path
 
@@ -70,3 +71,43 @@ def test_a_topic_is_compacted_by_itself(tmp_path: Path) -> None:
     last = {record.key: record.value for record in records}
     assert last == {b"%d" % key: b"2-%d-%s" % (ROUNDS - 1, b"x" * 100) for key in range(KEYS)}
     assert len(records) < ROUNDS * KEYS
+
+
+def test_a_throttled_pass_goes_on_when_the_rate_is_raised(tmp_path: Path) -> None:
+    """Both settings are changed on the running broker; before, it would look once a day, and need
+    days for a pass."""
+    settings = {
+        **SETTINGS,
+        "log.cleaner.backoff.ms": str(86_400_000),
+        "log.cleaner.io.max.bytes.per.second": "1",
+    }
+    with EmbeddedBroker(settings, data_dir=tmp_path) as broker:
+        odradek = Commands(broker.bootstrap_servers)
+        odradek.ok(
+            "topics", "create", "t",
+            "--config", "cleanup.policy=compact",
+            "--config", "segment.bytes=200000",
+            "--config", "min.cleanable.dirty.ratio=0.01",
+        )  # fmt: skip
+        for number in range(3):
+            lines = [
+                f"{key}:{number}-{i}-{'x' * 100}\n" for i in range(ROUNDS) for key in range(KEYS)
+            ]
+            odradek.ok("produce", "t", "--key-separator", ":", stdin="".join(lines).encode())
+        written = size_of(tmp_path / "t-0")
+        odradek.ok("configs", "alter", "broker", "default", "--set", "log.cleaner.backoff.ms=50")
+        end = time.monotonic() + DEADLINE_S
+        # A pass that has read keys waits before it has written anything.
+        while "cleaner" not in {thread.name.split("_")[0] for thread in threading.enumerate()}:
+            assert time.monotonic() < end, "no pass has begun"
+            time.sleep(0.05)
+        assert size_of(tmp_path / "t-0") == written
+        odradek.ok(
+            "configs", "alter", "broker", "default",
+            "--set", "log.cleaner.io.max.bytes.per.second=100000000",
+        )  # fmt: skip
+        checkpoint = tmp_path / "cleaner-offset-checkpoint"
+        while not names(checkpoint, "t 0 "):
+            assert time.monotonic() < end, "the log is not compacted"
+            time.sleep(0.1)
+        assert size_of(tmp_path / "t-0") < written / 3

@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass
 
 from odradek.config import Kind, key
+from odradek.records.key_table import MAX_SLOTS, SLOT_SIZE
 
 __all__ = ["CleanerConfig"]
 
@@ -64,3 +65,9 @@ class CleanerConfig:
         dynamic=True,
         doc="Most bytes that are read and written in a second, of all threads together.",
     )
+
+    @property
+    def most_keys(self) -> int:
+        """How many one pass takes, whatever its log."""
+        slots = min(self.dedupe_buffer_bytes // self.threads // SLOT_SIZE, MAX_SLOTS)
+        return int(slots * self.load_factor)

@@ -13,7 +13,8 @@ are as good as they are: compacting again changes nothing about them.
 
 | what went wrong                        | consequence                                            |
 |----------------------------------------|--------------------------------------------------------|
-| a damaged batch, keys that do not fit  | the partition is uncleanable until the next start      |
+| a damaged batch, keys that do not fit  | the partition is uncleanable until the next start, the |
+|                                        | latter also until there is more room                   |
 | the disk                               | the data directory goes offline                        |
 | no descriptors, no memory              | the partition is tried again after the backoff         |
 """
@@ -32,7 +33,12 @@ from odradek.storage.cleaning.checkpoint import FirstDirtyOffsets
 from odradek.storage.cleaning.plan import Cleanable, Source, choose, find_cleanable, list_sources
 from odradek.storage.cleaning.stats import CleanerStats
 from odradek.storage.cleaning.throttle import Throttle
-from odradek.storage.cleaning.work import CleaningCancelledError, CleaningPass, PassPlan
+from odradek.storage.cleaning.work import (
+    CleaningCancelledError,
+    CleaningPass,
+    PassPlan,
+    TableTooSmallError,
+)
 from odradek.storage.log import Log, LogServices
 from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
 from odradek.storage.replacement import swap_segments
@@ -88,23 +94,34 @@ class LogCleaner:
         self._tasks = tasks or services.tasks
         self._throttle = Throttle(services.clock, config.io_max_bytes_per_second)
         self._running: dict[TopicPartition, _Running] = {}
+        # Uncleanable for a batch with more keys than there is room for.
+        self._short_of_room: set[TopicPartition] = set()
         # Partitions that are left alone until the next backoff is over.
         self._resting: set[TopicPartition] = set()
         self._is_stopped = False
         self._is_choosing = False
         self._is_timer_set = False
+        self._timer_number = 0  # Of the last one that was set.
 
     # Life
 
     @property
     def config(self) -> CleanerConfig:
-        """Its settings; a change holds from the next pass on, that of the rate at once."""
+        """Its settings; a change holds from the next pass on, of rate and backoff at once."""
         return self._config
 
     @config.setter
     def config(self, config: CleanerConfig) -> None:
-        self._config = config
+        before, self._config = self._config, config
         self._throttle.bytes_per_second = config.io_max_bytes_per_second
+        if config.most_keys > before.most_keys:
+            for topic_partition in self._short_of_room:
+                self.uncleanable.pop(topic_partition, None)
+            self._short_of_room.clear()
+        is_waiting_anew = self._is_timer_set and config.backoff_ms != before.backoff_ms
+        if is_waiting_anew:
+            self._is_timer_set = False
+            self._wait()
 
     def start(self) -> None:
         """Looks for work, again and again, from the first backoff on."""
@@ -139,6 +156,7 @@ class LogCleaner:
         """
         self._cancel(log)
         self.uncleanable.pop(log.topic_partition, None)
+        self._short_of_room.discard(log.topic_partition)
         self.first_dirty.forget(log)
 
     def handle_directory_failure(self, directory: LogDirectory) -> None:
@@ -173,8 +191,12 @@ class LogCleaner:
         if self._is_timer_set or self._is_stopped:
             return
         self._is_timer_set = True
+        self._timer_number += 1
+        number = self._timer_number
 
         def wake() -> None:
+            if number != self._timer_number:
+                return  # The backoff was changed meanwhile, and another timer set.
             self._is_timer_set = False
             self._resting.clear()
             self.run()
@@ -356,6 +378,8 @@ class LogCleaner:
         else:
             logger.error("%s: uncleanable until the next start: %s", log.topic_partition, error)
             self.uncleanable[log.topic_partition] = str(error)
+            if isinstance(error, TableTooSmallError):
+                self._short_of_room.add(log.topic_partition)
         self._wait()
 
 
