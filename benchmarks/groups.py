@@ -2,23 +2,25 @@
 
 Every group has one member, and every request is answered on its own: a commit of one partition, in
 the log before its answer, or a heartbeat. The same frames go to every server, and each answer is
-compared byte for byte. Both servers keep their groups in one partition of the offsets topic, and
-neither waits before a group's first generation.
+compared byte for byte. Both servers keep their groups in one partition of the offsets topic, or in
+fifty of them, and neither waits before a group's first generation.
 """
 
+import contextlib
 import selectors
 import struct
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from benchmarks import load_clients
 from benchmarks.broker import Samples
 from benchmarks.broker import _compare as compare
 from benchmarks.load_clients import Figures
-from benchmarks.servers import KAFKA, ODRADEK, Run, Server, Start, start_odradek
+from benchmarks.servers import KAFKA, ODRADEK, Run, Server, Start, start_odradek, with_kafka
 from benchmarks.table import Row, server_benchmark
 from odradek.errors import ErrorCode
 from odradek.protocol.api_keys import ApiKey
@@ -48,6 +50,21 @@ _SETTLING_MEMBERS = 100
 _STALL_S = 60
 _GROUPS_IN_MEMORY = 10_000
 _SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+_SPREAD = {**_SETTINGS, "offsets.topic.num.partitions": "50"}
+_SPREAD_GROUPS = 1_000
+_COMMITS = 1_000_000
+_SEGMENT_MB = 4
+_COMPACTED_SOON = {
+    **_SETTINGS,
+    "offsets.topic.segment.bytes": str(_SEGMENT_MB << 20),
+    "log.cleaner.backoff.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+}
+_LOADING = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 # (request, its answer)
 Exchange = tuple[ApiKey, int, Message, Message]
@@ -56,9 +73,74 @@ Exchange = tuple[ApiKey, int, Message, Message]
 @server_benchmark("groups")
 def groups(run: Run) -> Iterator[Row]:
     """Commits and heartbeats."""
-    servers = _servers(run)
-    for count in _GROUP_COUNTS:
-        label = f"{count:,} group{'s' if count > 1 else ''}"
+    yield from _compare_servers(
+        run,
+        _SETTINGS,
+        {count: f"{count:,} group{'s' if count > 1 else ''}" for count in _GROUP_COUNTS},
+    )
+
+
+@server_benchmark("groups-spread")
+def spread(run: Run) -> Iterator[Row]:
+    """The same with as many partitions of the offsets topic as there are by default."""
+    label = f"{_SPREAD_GROUPS:,} groups in 50 partitions"
+    yield from _compare_servers(run, _SPREAD, {_SPREAD_GROUPS: label})
+
+
+@server_benchmark("groups-million")
+def million(run: Run) -> Iterator[Row]:
+    """What a million commits leave of the offsets topic, while it is compacted."""
+    with start_odradek(_COMPACTED_SOON) as server, tempfile.TemporaryDirectory() as directory:
+        port = _prepare(server)
+        member_ids = _join_all(port, 1_000)
+        exchanges = [_member_commit(f"g{i}", name) for i, name in enumerate(member_ids)]
+        frames = _write(Path(directory) / "commits", exchanges)
+        assert server.data is not None
+        count = run.scaled(_COMMITS)
+        with _Watch(server.data / "__consumer_offsets-0") as watch:
+            figures = load_clients.replay_frames(
+                server.bootstrap, frames, connections=_CONNECTIONS, depth=4, count=count
+            )
+    name = f"{count:,} commits"
+    yield Row(name=name, measured=count / (figures["elapsed_ns"] / 1e9), unit="/s")
+    bar = 4.0 * _SEGMENT_MB
+    yield Row(
+        name=f"  offsets topic at its largest, {_SEGMENT_MB} MB segments",
+        measured=watch.largest / 2**20, unit="MB", bar=bar, raw={"at_the_end": watch.last},
+    )  # fmt: skip
+
+
+class _Watch:
+    """Looks at the size of a directory, again and again, until it ends."""
+
+    def __init__(self, directory: Path) -> None:
+        self.largest = self.last = 0
+        self._directory = directory
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(0.1):
+            size = 0
+            for path in self._directory.glob("*.log*"):
+                with contextlib.suppress(FileNotFoundError):
+                    # What is set aside for later appends is not there yet.
+                    size += path.stat().st_size
+            self.largest, self.last = max(self.largest, size), size
+
+
+def _compare_servers(run: Run, settings: dict[str, str], labels: dict[int, str]) -> Iterator[Row]:
+    """Commits and heartbeats of so many groups."""
+    servers = _servers(run, settings)
+    for count, label in labels.items():
         samples: Samples = {name: [] for name in servers}
         for _ in range(run.repeats):
             for name, start in servers.items():
@@ -75,7 +157,7 @@ def groups(run: Run) -> Iterator[Row]:
 @server_benchmark("groups-settle")
 def settle(run: Run) -> Iterator[Row]:
     """A hundred members that join at once."""
-    servers = _servers(run)
+    servers = _servers(run, _SETTINGS)
     members = run.scaled(_SETTLING_MEMBERS) if run.is_quick else _SETTLING_MEMBERS
     samples: Samples = {name: [] for name in servers}
     for _ in range(run.repeats):
@@ -108,10 +190,10 @@ def memory(run: Run) -> Iterator[Row]:
     yield Row(name="memory per group with one offset", measured=per_group, unit="B")
 
 
-def _servers(run: Run) -> dict[str, Start]:
-    servers: dict[str, Start] = {ODRADEK: lambda: start_odradek(_SETTINGS)}
+def _servers(run: Run, settings: dict[str, str]) -> dict[str, Start]:
+    servers: dict[str, Start] = {ODRADEK: lambda: start_odradek(settings)}
     if KAFKA in run.servers:
-        servers[KAFKA] = run.servers[KAFKA]  # Tests' Kafka has these settings already.
+        servers[KAFKA] = with_kafka(settings)
     return servers
 
 
@@ -149,19 +231,7 @@ def _join_all(port: int, group_count: int) -> list[str]:
     member_ids = []
     with RawConnection(port) as connection:
         for number in range(group_count):
-            protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"")
-            joined: Any = connection.call(
-                ApiKey.JOIN_GROUP,
-                3,  # The last one that joins in one step.
-                join_group.JoinGroupRequest(
-                    group_id=f"g{number}",
-                    session_timeout_ms=_SESSION_TIMEOUT_MS,
-                    rebalance_timeout_ms=_SESSION_TIMEOUT_MS,
-                    member_id="",
-                    protocol_type="consumer",
-                    protocols=[protocol],
-                ),
-            )
+            joined = _join(connection, f"g{number}")
             assert (joined.error_code, joined.generation_id) == (0, 1)
             synced: Any = connection.call(
                 ApiKey.SYNC_GROUP,
@@ -180,6 +250,25 @@ def _join_all(port: int, group_count: int) -> list[str]:
             assert synced.error_code == 0
             member_ids.append(joined.member_id)
     return member_ids
+
+
+def _join(connection: RawConnection, group_id: str) -> Any:
+    protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"")
+    request = join_group.JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=_SESSION_TIMEOUT_MS,
+        rebalance_timeout_ms=_SESSION_TIMEOUT_MS,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    deadline = time.monotonic() + _STALL_S
+    while True:
+        # The last version that joins in one step.
+        joined: Any = connection.call(ApiKey.JOIN_GROUP, 3, request)
+        if joined.error_code not in _LOADING or time.monotonic() > deadline:
+            return joined
+        time.sleep(0.05)
 
 
 def _member_commit(group_id: str, member_id: str) -> Exchange:

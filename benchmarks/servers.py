@@ -143,8 +143,8 @@ class _DefaultKafka(KafkaInstall):
         return [self.java, *_KAFKA_JVM_OPTIONS, level, *classes, class_name, *args]
 
 
-def with_kafka() -> Start:
-    """How to start an Apache Kafka.
+def with_kafka(settings: Mapping[str, str] | None = None) -> Start:
+    """How to start an Apache Kafka; the settings win over those of the tests.
 
     Raises:
         RuntimeError: there is none here.
@@ -158,7 +158,7 @@ def with_kafka() -> Start:
     def start() -> Iterator[Server]:
         with (
             tempfile.TemporaryDirectory(prefix="kafka-bench-") as data,
-            running_broker(install, Path(data)) as broker,
+            running_broker(install, Path(data), settings) as broker,
         ):
             yield Server(bootstrap=broker.bootstrap, pid=broker.pid)
 
