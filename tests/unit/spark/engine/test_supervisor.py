@@ -30,6 +30,7 @@ class Query:
         self.fresh: list[BatchRow] = []
         self.state = "batch"
         self.stopped = False
+        self.starting = 0  # Looks until it has started.
 
     def is_active(self) -> bool:
         assert not self.stopped
@@ -43,6 +44,10 @@ class Query:
     def new_batches(self) -> list[BatchRow]:
         fresh, self.fresh = self.fresh, []
         return fresh
+
+    def is_starting(self) -> bool:
+        self.starting -= 1
+        return self.starting >= 0
 
     def failure(self) -> Failure | None:
         return BROKEN if self.state == "fail" else None
@@ -200,3 +205,12 @@ def test_one_that_cannot_be_started_again_counts_as_failed() -> None:
     assert run.supervisor.run()
     kinds = [told[1] for told in run.notes.told]
     assert kinds == ["IOException", "PipelineError", 0]
+
+
+def test_queries_start_one_after_the_other() -> None:
+    """12:SP-64: one that takes its time to start holds up the next, but not for ever."""
+    slow, stuck, last = Query("end"), Query("end"), Query("end")
+    slow.starting, stuck.starting = 3, 1_000
+    run = Run(a=[slow], b=[stuck], c=[last])
+    assert run.supervisor.run()
+    assert run.started_s == [0, 3, 33]

@@ -44,6 +44,7 @@ from odradek.spark.pipeline.graph.model import (
 __all__ = ["StartedQuery", "batch_sink", "start_query"]
 
 _QUERY_ID: Final = "sql.streaming.queryId"
+_STARTING: Final = "Initializing sources"  # Spark's words.
 
 
 def start_query(
@@ -97,6 +98,9 @@ class StartedQuery:
 
     def is_active(self) -> bool:
         return bool(self._query.isActive)
+
+    def is_starting(self) -> bool:
+        return self.is_active() and self._query.status["message"] == _STARTING
 
     def failure(self) -> Failure | None:
         error = self._query.exception()

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Final, TextIO
 
 import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # It ships no types.
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -51,6 +52,7 @@ __all__ = ["run_pipeline"]
 _log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS: Final = 30.0
+_JAVA_GONE: Final = (ConnectionError, Py4JError)
 _MIN_SECRET: Final = 4  # Shorter ones are in every other word.
 
 
@@ -99,14 +101,8 @@ def run_pipeline(
             server = stack.enter_context(MetricsServer(metrics_port, metrics.render))
             _log.info("metrics are served on port %d", server.port)
         if session is None:
-            session = build_session(
-                master=master or pipeline.spark.master,
-                conf=pipeline.spark.conf,
-                app_name=f"odradek-{pipeline.name}",
-                checkpoint=pipeline.checkpoint,
-                ship=pipeline.spark.ship,
-            )
-            stack.callback(session.stop)
+            session = _own_session(pipeline, master)
+            stack.callback(_stop_session, session)
         if spark_log is not None and not is_remote():
             session.sparkContext.setLogLevel(spark_log.upper())
         schemas = AvroSchemas(pipeline.registry)
@@ -119,10 +115,48 @@ def run_pipeline(
         stack.enter_context(_signals(supervisor.stop))
         try:
             return supervisor.run()
+        except _JAVA_GONE as error:
+            raise PipelineError(f"Java, in which Spark runs, has ended: {error}") from error
         finally:
             display.close(supervisor.states())
-            if not progress_of(session).settle(_SETTLE_SECONDS):
-                _log.warning("the groups of %s do not show the last batches yet", pipeline.name)
+            _settle(session, pipeline.name)
+
+
+def _own_session(pipeline: Pipeline, master: str | None) -> SparkSession:
+    """Starts Spark. Its Java is to end when told by this process, and by no signal.
+
+    What sends SIGTERM may send it to all processes of a group; then Java would be gone in the
+    middle of a batch. It leaves ignored the signals that it finds ignored. One that comes while it
+    starts is lost.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if is_main else None
+    try:
+        return build_session(
+            master=master or pipeline.spark.master,
+            conf=pipeline.spark.conf,
+            app_name=f"odradek-{pipeline.name}",
+            checkpoint=pipeline.checkpoint,
+            ship=pipeline.spark.ship,
+        )
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _stop_session(session: SparkSession) -> None:
+    with contextlib.suppress(*_JAVA_GONE):
+        session.stop()
+
+
+def _settle(session: SparkSession, pipeline: str) -> None:
+    """Has the groups show the last batches."""
+    try:
+        is_settled = progress_of(session).settle(_SETTLE_SECONDS)
+    except _JAVA_GONE:
+        is_settled = False
+    if not is_settled:
+        _log.warning("the groups of %s do not show the last batches yet", pipeline)
 
 
 class _All:

@@ -31,6 +31,7 @@ from odradek.spark.pipeline.graph.model import Restart
 __all__ = ["Observer", "QueryState", "RunningQuery", "Supervisor"]
 
 POLL_SECONDS: Final = 0.2
+START_MS: Final = 30_000  # As long as the next query waits for one that takes its time.
 
 
 class QueryState(StrEnum):
@@ -52,6 +53,10 @@ class RunningQuery(Protocol):
 
     def is_active(self) -> bool:
         """Whether it has neither ended nor failed."""
+        ...
+
+    def is_starting(self) -> bool:
+        """Whether its sources are not there yet."""
         ...
 
     def failure(self) -> Failure | None:
@@ -147,12 +152,22 @@ class Supervisor:
                 if not self._asked:
                     one.query = one.start()
                     one.state = QueryState.RUNNING
+                    self._wait_for_start(one.query)
             while not self._step():
                 self._wait(POLL_SECONDS)
                 self._wake.clear()
         finally:
             self._stop_all()
         return QueryState.FAILED not in self.states().values()
+
+    def _wait_for_start(self, query: RunningQuery) -> None:
+        """Starts one after the other: each begins with a Python process or more, and Spark gives
+        up one that does not answer within seconds, as on a machine that starts many at once."""
+        deadline_ms = self._clock.monotonic_ms() + START_MS
+        while query.is_starting() and not self._asked:
+            if self._clock.monotonic_ms() >= deadline_ms:
+                return
+            self._wait(POLL_SECONDS)
 
     def _step(self) -> bool:
         """Looks once at every query; returns whether the run is over."""
