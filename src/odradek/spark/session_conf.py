@@ -98,6 +98,8 @@ def session_conf(
         if not key.startswith("spark."):
             raise ConfigError(key, value, "a setting of Spark begins with spark.")
     conf = dict(_EVERYWHERE)
+    if is_connect(master):  # A server that runs takes nothing else.
+        conf = {key: value for key, value in conf.items() if key.startswith("spark.sql.")}
     found = _LOCAL.fullmatch(master)
     if found is not None:
         conf |= _LOCAL_ONLY

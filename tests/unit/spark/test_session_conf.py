@@ -64,6 +64,10 @@ def test_a_cluster_keeps_what_it_decides() -> None:
     )
 
 
+def test_a_server_that_runs_is_told_what_a_session_may_choose() -> None:
+    assert all(key.startswith("spark.sql.") for key in session_conf("sc://host", {}))
+
+
 def test_what_the_user_sets_wins() -> None:
     given = {"spark.ui.enabled": "true", "spark.sql.shuffle.partitions": "5", "spark.x": "y"}
     assert given.items() <= session_conf("local[2,4]", given).items()
