@@ -28,7 +28,7 @@ from tests.support.group_readers import OurReader, new_name, poll_until
 
 pytestmark = pytest.mark.slow
 
-NOTHING_DONE = "odradek groups: nothing was changed; --execute does it\n"
+NOTHING_DONE = "odradek groups reset-offsets: nothing was changed; --execute does it\n"
 # Messages 0 to 4 of each partition carry these times.
 FIRST_MS = int(datetime(2020, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
 MINUTE_MS = 60_000
@@ -111,6 +111,9 @@ def test_groups_are_listed_by_state(odradek: Commands) -> None:
         assert idle not in stable
         by_name = {one["group_id"]: one for one in odradek.ok("groups", "list", "--json").json}
         assert by_name[busy]["state"] == "Stable"
+        unknown = odradek("groups", "list", "--state", "asleep")
+        assert unknown.code == 2
+        assert "asleep is no state, expected one of PreparingRebalance, " in unknown.err
         table = odradek.ok("groups", "list", terminal=True).lines
         assert table[0].split() == ["GROUP", "STATE", "PROTOCOL"]
 
@@ -142,7 +145,7 @@ def test_a_group_with_a_member_is_described_and_kept(odradek: Commands) -> None:
         reset = odradek("groups", "reset-offsets", group, "--to-earliest", "--execute")
         assert (reset.code, reset.out) == (1, "")
         assert reset.err == (
-            f"odradek groups: group {group!r} has active members (1); "
+            f"odradek groups reset-offsets: group {group!r} has active members (1); "
             "stop them first: they would commit over it\n"
         )
         idle = group_at(odradek, topic, 1, 1)
@@ -152,7 +155,7 @@ def test_a_group_with_a_member_is_described_and_kept(odradek: Commands) -> None:
         forgotten = odradek("groups", "delete-offsets", group, "--topic", f"{topic}:0")
         assert (forgotten.code, forgotten.out) == (1, "")
         assert forgotten.err == (
-            f"odradek groups: {topic}-0: GROUP_SUBSCRIBED_TO_TOPIC; "
+            f"odradek groups delete-offsets: {topic}-0: GROUP_SUBSCRIBED_TO_TOPIC; "
             "stop the members that read it first\n"
         )
         reader.commit()  # It is still a member.
@@ -164,14 +167,14 @@ def test_a_group_without_members_is_said_to_have_none(odradek: Commands) -> None
     shown = odradek("groups", "describe", group, terminal=True)
     assert (shown.code, shown.err) == (
         0,
-        f"odradek groups: group {group!r} has no active members\n",
+        f"odradek groups describe: group {group!r} has no active members\n",
     )
     assert shown.lines[0].split()[:6] == [
         "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG",
     ]  # fmt: skip
     assert shown.lines[1].split() == [group, topic, "0", "3", "5", "2", "-", "-", "-"]
     (one,) = odradek("groups", "describe", group, "--json").json
-    assert (one["lag"], one["consumer_id"]) == (2, "-")
+    assert (one["lag"], one["consumer_id"]) == (2, None)
     assert odradek.ok("groups", "describe", group, "--members").out == ""
     everything = odradek("groups", "describe", "--state")
     assert [group, "0", "", "Empty", "0"] in everything.rows
@@ -259,7 +262,10 @@ def test_offsets_that_cannot_be_moved(odradek: Commands, shared_topic: str) -> N
     assert "expected TOPIC or TOPIC:0,1" in refusal(group, *only, f"{shared_topic}:all")
     assert "topic 'nowhere' does not exist" in refusal(group, *only, "nowhere")
     unread = refusal(group, "--shift-by", 1, "--topic", shared_topic)
-    assert unread == f"odradek groups: --shift-by: nothing is committed for {shared_topic}-1"
+    assert (
+        unread
+        == f"odradek groups reset-offsets: --shift-by: nothing is committed for {shared_topic}-1"
+    )
     assert committed(odradek, group) == {0: 3}
 
 

@@ -35,13 +35,26 @@ examples:
   odradek groups reset-offsets billing --topic orders --to-datetime 2026-01-31T12:00:00Z --execute
 """
 
+# Of classic groups, and those that other clusters may have besides.
+_STATES = (
+    "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning",
+    "Reconciling", "NotReady",
+)  # fmt: skip
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     list_ = actions.add_parser("list", help="list groups")
-    list_.add_argument("--state", action="append", default=[], help="only in this state")
+    list_.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        type=_state,
+        metavar="STATE",
+        help=f"only in this state: {', '.join(_STATES)}; may be repeated",
+    )
 
     describe = actions.add_parser("describe", help="show offsets and lag, members, or state")
     describe.add_argument("groups", nargs="*", metavar="GROUP", help="default: all groups")
@@ -93,7 +106,15 @@ def run(arguments: argparse.Namespace) -> int:
         "delete": _delete,
         "delete-offsets": _delete_offsets,
     }[arguments.action]
-    return run_with_client("groups", arguments, lambda client: work(client, arguments))
+    command = f"groups {arguments.action}"
+    return run_with_client(command, arguments, lambda client: work(client, arguments))
+
+
+def _state(text: str) -> str:
+    for state in _STATES:
+        if state.lower() == text.lower():
+            return state
+    raise argparse.ArgumentTypeError(f"{text} is no state, expected one of {', '.join(_STATES)}")
 
 
 async def _list(client: "Client", arguments: argparse.Namespace) -> int:
@@ -126,7 +147,7 @@ async def _describe(client: "Client", arguments: argparse.Namespace) -> int:
     else:
         await _show_offsets(client, groups, is_json=arguments.json)
     return report_errors(
-        "groups", [error for error in described.values() if isinstance(error, ApiError)]
+        "groups describe", [error for error in described.values() if isinstance(error, ApiError)]
     )
 
 
@@ -181,7 +202,7 @@ async def _show_offsets(
         partitions = sorted({*committed, *readers})
         ends = await list_offsets(client, dict.fromkeys(partitions, LATEST)) if partitions else {}
         if not group.members and partitions:
-            print_error("groups", f"group {group.group_id!r} has no active members")
+            print_error("groups describe", f"group {group.group_id!r} has no active members")
         for tp in partitions:
             end = ends[tp]
             at = committed[tp].offset if tp in committed else None
@@ -191,7 +212,7 @@ async def _show_offsets(
             rows.append(
                 (group.group_id, tp.topic, tp.partition, at, last, lag)
                 + (
-                    ("-", "-", "-")
+                    (None, None, None)
                     if reader is None
                     else (reader.member_id, reader.client_host, reader.client_id)
                 )
@@ -248,7 +269,7 @@ async def _reset(client: "Client", arguments: argparse.Namespace) -> int:
         is_json=arguments.json,
     )
     if not arguments.execute:
-        print_error("groups", "nothing was changed; --execute does it")
+        print_error("groups reset-offsets", "nothing was changed; --execute does it")
     return 0
 
 
@@ -257,7 +278,9 @@ async def _delete(client: "Client", arguments: argparse.Namespace) -> int:
 
     results = await delete_groups(client, arguments.groups, deadline=client.deadline())
     _report_done(results, is_json=arguments.json)
-    return report_errors("groups", [error for error in results.values() if error is not None])
+    return report_errors(
+        "groups delete", [error for error in results.values() if error is not None]
+    )
 
 
 async def _delete_offsets(client: "Client", arguments: argparse.Namespace) -> int:
@@ -268,7 +291,9 @@ async def _delete_offsets(client: "Client", arguments: argparse.Namespace) -> in
         client, arguments.group, partitions, deadline=client.deadline()
     )
     _report_done({str(tp): error for tp, error in results.items()}, is_json=arguments.json)
-    return report_errors("groups", [error for error in results.values() if error is not None])
+    return report_errors(
+        "groups delete-offsets", [error for error in results.values() if error is not None]
+    )
 
 
 def _report_done(results: "dict[str, ApiError | None]", *, is_json: bool) -> None:
