@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import pyarrow as pa
 import pytest
 
 from odradek import Admin, Producer, aio
@@ -155,6 +157,80 @@ def check_without_a_key_batches_are_full_and_spread(bootstrap: str) -> None:
     assert figures["batch-size-avg"] > 3_000
     read = read_all(bootstrap, topic, 4_000, 4)
     assert all(read.values())  # A hundred full batches at random leave no partition out.
+
+
+def check_tables_arrive_row_by_row(bootstrap: str) -> None:
+    """09:CL-17: what a client that is not ours reads is what the rows say."""
+    topic = new_topic(bootstrap, 3)
+    count = 2_000
+    keys = [None if n % 3 == 0 else b"k%d" % (n % 40) for n in range(count)]
+    headers = [None if n % 2 else [("n", b"%d" % n), ("none", None)] for n in range(count)]
+    table = pa.table(
+        {
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array([f"value {n}" for n in range(count)], pa.string()),
+            "headers": pa.array(headers, pa.map_(pa.string(), pa.binary())),
+            "timestamp": pa.array(range(1_000, 1_000 + count), pa.int64()),
+        }
+    )
+    for codec in CODECS:
+        with Producer(bootstrap_servers=bootstrap, compression_type=codec) as producer:
+            found = producer.send_arrow(topic, table).result(WAIT_S)
+            assert found.record_count == sum(one.record_count for one in found.ranges) == count
+    read = read_all(bootstrap, topic, count * len(CODECS), 3)
+    by_turn: list[set[int]] = [set() for _ in CODECS]
+    for partition, messages in read.items():
+        turn, last = 0, -1
+        for message in messages:
+            number = message.timestamp()[1] - 1_000
+            if number < last:
+                turn += 1
+            last = number
+            by_turn[turn].add(number)
+            assert message.value() == f"value {number}".encode()
+            assert (message.key(), message.headers()) == (keys[number], headers[number])
+            if message.key() is not None:
+                assert partition == partition_of_key(message.key(), 3)
+    # Each table is whole, and every partition holds the rows of each in their order.
+    assert by_turn == [set(range(count))] * len(CODECS)
+
+
+def check_threads_share_a_producer(bootstrap: str) -> None:
+    """09:CL-10, 09:CL-14: each record once, and those of a thread in the order of its sends."""
+    topic = new_topic(bootstrap, 3)
+    deliveries: list[list[Any]] = [[] for _ in range(4)]
+    with Producer(bootstrap_servers=bootstrap, buffer_memory=400_000) as producer:
+
+        def work(worker: int) -> None:
+            for number in range(2_500):
+                value = b"%d %d " % (worker, number) + b"x" * (number % 300)
+                key = None if number % 2 else b"%d" % (number % 7)
+                deliveries[worker].append(producer.send(topic, value, key))
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+        producer.flush(WAIT_S)
+        assert producer.metrics()["buffer-available-bytes"] == 400_000
+    read = read_all(bootstrap, topic, 10_000, 3)
+    at = {
+        (message.partition(), message.offset()): message
+        for messages in read.values()
+        for message in messages
+    }
+    for worker, some in enumerate(deliveries):
+        assert len(some) == 2_500
+        for number, delivery in enumerate(some):
+            found = delivery.result(0)
+            message = at.pop((found.partition, found.offset))
+            assert message.value().startswith(b"%d %d " % (worker, number))
+        places = [(one.result(0).partition, one.result(0).offset) for one in some]
+        for partition in range(3):
+            offsets = [offset for found, offset in places if found == partition]
+            assert offsets == sorted(offsets)
+    assert at == {}
 
 
 def check_a_refused_record_spares_the_others(bootstrap: str) -> None:
@@ -322,6 +398,8 @@ CHECKS = (
     check_records_arrive_as_they_were_sent,
     check_the_awaited_face_does_the_same,
     check_without_a_key_batches_are_full_and_spread,
+    check_tables_arrive_row_by_row,
+    check_threads_share_a_producer,
     check_a_refused_record_spares_the_others,
     check_topics_and_partitions,
     check_records_and_producers,
