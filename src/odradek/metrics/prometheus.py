@@ -13,6 +13,7 @@ How names are formed is told in `odradek.metrics.names`.
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import assert_never
 
 from odradek.metrics.instruments import QUANTILES, Gauge, Histogram, Meter, Timer
@@ -44,10 +45,9 @@ def iter_prometheus(registry: MetricRegistry) -> Iterator[str]:
             f"# HELP {family.name} {family.doc.translate(_HELP_ESCAPES)}\n"
             f"# TYPE {family.name} {family.kind.value}\n"
         )
-        series = tuple(family.series.items())
-        step = SERIES_PER_PIECE[family.kind]
-        for start in range(0, len(series), step):
-            yield _render(family.name, series[start : start + step])
+        series = family.items()
+        while piece := tuple(islice(series, SERIES_PER_PIECE[family.kind])):
+            yield _render(family.name, piece)
 
 
 def _render(family: str, series: Sequence[tuple[MetricName, Instrument]]) -> str:

@@ -59,6 +59,32 @@ class Family:
     def kind(self) -> Kind:
         return _KINDS[self.instrument_type]
 
+    def items(self) -> "Iterator[tuple[MetricName, Instrument]]":
+        """The series as of now; others may come and go between two steps."""
+        return iter(tuple(self.series.items()))
+
+
+class CollectedFamily(Family):
+    """One whose series are asked for when they are read, and not kept."""
+
+    __slots__ = ("_max_series", "_name", "_read")
+
+    def __init__(
+        self, name: MetricName, read: Callable[[], Collected], doc: str, max_series: int
+    ) -> None:
+        super().__init__(name.family(Kind.GAUGE), Gauge, doc)
+        self._name = name
+        self._read = read
+        self._max_series = max_series
+
+    def items(self) -> "Iterator[tuple[MetricName, Instrument]]":
+        domain, type_name, name = self._name.domain, self._name.type, self._name.name
+        try:
+            for tags, value in islice(self._read(), self._max_series):
+                yield MetricName(domain, type_name, name, tags), Gauge(_constant(value))
+        except Exception:  # noqa: BLE001 - anybody's code, logged
+            _log.exception("Metric %s cannot be read", self.name)
+
 
 class MetricRegistry:
     """Holds instruments by name; the same name gives the same instrument.
@@ -80,7 +106,7 @@ class MetricRegistry:
         self._random = random
         self._max_series = max_series_per_family
         self._families: dict[str, Family] = {}
-        self._collected: dict[str, tuple[MetricName, Callable[[], Collected], str]] = {}
+        self._collected: dict[str, CollectedFamily] = {}
         # Names by (tag, value), so that a deleted topic is found without a walk over all of them.
         self._by_tag: dict[tuple[str, str], dict[MetricName, Family]] = {}
 
@@ -107,8 +133,13 @@ class MetricRegistry:
             self._put(family, name, Gauge(read))
 
     def collect(self, name: MetricName, read: Callable[[], Collected], doc: str = "") -> None:
-        """Register gauges that differ in their tags, to be asked for all at once when read."""
-        self._collected[name.family(Kind.GAUGE)] = (name, read, doc)
+        """Register gauges that differ in their tags, asked for by their reader.
+
+        `read` goes on where it was after others have run: it must not mind what they change.
+        """
+        doc = doc or f"{name.domain}:type={name.type},name={name.name}"
+        family = CollectedFamily(name, read, doc, self._max_series)
+        self._collected[family.name] = family
 
     def get(self, name: MetricName) -> Instrument | None:
         for family in self._families.values():
@@ -119,7 +150,7 @@ class MetricRegistry:
     def families(self) -> Iterator[Family]:
         """All families by name. The registry may change between two steps."""
         for name in sorted({*self._families, *self._collected}):
-            family = self._families.get(name) or self._read_collected(name)
+            family = self._families.get(name) or self._collected.get(name)
             if family is not None:
                 yield family
 
@@ -165,22 +196,6 @@ class MetricRegistry:
                 f"a {instrument_type.__name__} cannot join them"
             )
         return family
-
-    def _read_collected(self, family_name: str) -> Family | None:
-        """The series of a family that is not kept, as they are now; None if there are none."""
-        if family_name not in self._collected:
-            return None
-        name, read, doc = self._collected[family_name]
-        family = Family(
-            family_name, Gauge, doc or f"{name.domain}:type={name.type},name={name.name}"
-        )
-        try:
-            for tags, value in islice(read(), self._max_series):
-                series = MetricName(name.domain, name.type, name.name, tags)
-                family.series[series] = Gauge(_constant(value))
-        except Exception:  # noqa: BLE001 - anybody's code, logged
-            _log.exception("Metric %s cannot be read", family_name)
-        return family if family.series else None
 
     def _has_room(self, family: Family) -> bool:
         if len(family.series) < self._max_series:

@@ -86,8 +86,9 @@ def _counter(registry: GroupRegistry, state: GroupState) -> Callable[[], int]:
 def _read_lags(
     registry: GroupRegistry, high_watermark: Callable[[str, int], int | None]
 ) -> Collected:
-    for group_id, group in registry.groups.items():
-        for (topic, partition), slot in group.offsets.items():
+    # Copies: commits and removals go on while somebody reads.
+    for group_id, group in tuple(registry.groups.items()):
+        for (topic, partition), slot in tuple(group.offsets.items()):
             if slot.committed is None:
                 continue
             end = high_watermark(topic, partition)
