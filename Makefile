@@ -24,8 +24,8 @@ $(READY): pyproject.toml setup.py scripts/setup scripts/debian-packages $(COMPIL
 	@rm -f .venv/.ready*
 	@touch $@
 
-demo: $(READY) ## a broker, a million messages in and out, a kill and the recovery
-	@$(BIN)/python scripts/demo.py
+demo: $(READY) ## a broker, a million messages, a kill and the recovery; then a pipeline from a topic to a table
+	@$(BIN)/python -m scripts.demo
 
 test: $(READY) ## all checks and all tests; what CI runs
 	@scripts/kafka || echo "test: no Apache Kafka here, the tests that need it will be skipped"
