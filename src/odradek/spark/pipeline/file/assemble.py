@@ -42,7 +42,9 @@ def assemble(context: Context, draft: Draft, path: str) -> Pipeline:
     sources = {one.name: one for one in draft.sources}
     queries = {one.name: one.query for one in draft.transforms if one.query is not None}
     # What reads itself has no rows to speak of.
-    analysis = analyse_parts(sources, transforms if cycle is None else {}, queries)
+    known = transforms if cycle is None else {}
+    unknown = [one.name for one in draft.transforms if _is_unknown(one, inputs[one.name])]
+    analysis = analyse_parts(sources, known, queries, unknown)
     check_draft(context, draft, transforms, analysis)
     sinks = _sinks(context, draft, names, analysis)
     _check_state(context, draft, sinks, analysis)
@@ -129,6 +131,13 @@ def _inputs(context: Context, draft: DraftTransform, names: Mapping[str, str]) -
         message = f"'inputs' of {what} has to be what its SQL reads: {', '.join(found)}"
         context.error(draft.declared_inputs[0][1], "P03", message)
     return tuple(name for name in declared if name)
+
+
+def _is_unknown(draft: DraftTransform, inputs: tuple[str, ...]) -> bool:
+    """Whether something is wrong with what a transform reads."""
+    names = dict.fromkeys(name.casefold() for name, _ in draft.inputs)
+    is_closed = draft.query is None and not inputs
+    return is_closed or len(names) != len(inputs)
 
 
 def _look_up(context: Context, name: str, place: Place, what: str, names: Mapping[str, str]) -> str:

@@ -16,6 +16,8 @@ __all__ = ["missing_function"]
 def missing_function(module: str, function: str, folder: str) -> str | None:
     """Why a function is not there, or None if it is, or nobody can tell."""
     spec = _find(module, folder)
+    if spec is None and (module in sys.modules or module in sys.builtin_module_names):
+        return None
     if spec is None:
         return f"there is no module '{module}' in the pipeline's folder or on Python's path"
     if not spec.origin or not spec.origin.endswith(".py"):

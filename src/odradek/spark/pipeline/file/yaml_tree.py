@@ -104,13 +104,26 @@ class _Builder:
         self._text = text
         self._shown = shown
         self._problems = problems
-        self._left = _MAX_NODES
         self._open: set[int] = set()
+        # What is built already, and its size with all that is in it: an alias is the node again.
+        self._built: dict[int, tuple[Node, int]] = {}
+        self._size = 0
 
     def build(self, node: Any) -> Node:
-        self._left -= 1
-        if self._left < 0:
+        known = self._built.get(id(node))
+        before = self._size
+        if known is None:
+            built = self._build(node)
+            self._size += 1
+            self._built[id(node)] = built, self._size - before
+        else:
+            built, size = known
+            self._size += size
+        if self._size > _MAX_NODES:
             raise _TooLargeError
+        return built
+
+    def _build(self, node: Any) -> Node:
         place = self._place(node)
         if isinstance(node, ScalarNode):
             return self._scalar(node, place)

@@ -1,7 +1,7 @@
 """What is known, without Spark, of the rows behind every source and transform of a pipeline."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from odradek.spark.pipeline.graph.ddl import DdlError, parse_ddl
 from odradek.spark.pipeline.graph.lineage import ColumnProblem, relation_of_query
@@ -69,14 +69,20 @@ def analyse_parts(
     sources: Mapping[str, Source],
     transforms: Mapping[str, Transform],
     queries: Mapping[str, Query],
+    unknown: Collection[str] = (),
 ) -> Analysis:
-    """The same for parts that are not a pipeline yet; transforms stand behind their inputs."""
+    """The same for parts that are not a pipeline yet; transforms stand behind their inputs.
+
+    Of the transforms in `unknown` nothing is known, not even whether they are streams.
+    """
     relations = {name: relation_of_source(source) for name, source in sources.items()}
     problems: dict[str, tuple[ColumnProblem, ...]] = {}
     for name, transform in transforms.items():
         inputs = {one: relations[one] for one in transform.inputs if one in relations}
         found: tuple[ColumnProblem, ...] = ()
-        if name in queries:
+        if name in unknown:
+            relation = Relation(True, None, None)
+        elif name in queries:
             relation, found = relation_of_query(queries[name], inputs, name)
         elif isinstance(transform.step, Dedup) and inputs:
             relation = relation_of_dedup(next(iter(inputs.values())), transform.step.keys, name)

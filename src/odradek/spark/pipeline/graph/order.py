@@ -20,12 +20,17 @@ def find_cycle(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
 
 
 def in_order(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The keys of `inputs`, each behind those it reads, else in the order they came in."""
+    """The keys of `inputs`, each behind those it reads, else in the order they came in.
+
+    In a circle somebody has to be first.
+    """
     done: dict[str, None] = {}
+    begun: set[str] = set()
 
     def visit(name: str) -> None:
-        if name in done or name not in inputs:
+        if name in begun or name not in inputs:
             return
+        begun.add(name)
         for other in inputs[name]:
             visit(other)
         done[name] = None
