@@ -16,8 +16,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from odradek.client.client import Client
 from odradek.client.cluster import NO_TOPIC_ID, Cluster
@@ -25,17 +24,18 @@ from odradek.client.config import ClientConfig, client_options, read_settings
 from odradek.client.consumer.commits import OffsetAndMetadata, check_offsets
 from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
 from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator
-from odradek.client.consumer.fetch_session import Wanted
-from odradek.client.consumer.fetched import FetchedData
-from odradek.client.consumer.fetcher import (
+from odradek.client.consumer.fetch_requests import (
     FETCH_LANE,
     FIRST_FETCH_VERSION,
     LAST_FETCH_BY_NAME,
     fetch_topics,
 )
+from odradek.client.consumer.fetch_session import Wanted
+from odradek.client.consumer.fetched import FetchedData
 from odradek.client.consumer.partition_state import PartitionState
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.leaders import api_error, topic_name
+from odradek.client.opening import Opened
 from odradek.client.retry import Deadline
 from odradek.errors import (
     ApiError,
@@ -121,7 +121,7 @@ class RawBatches:
         return builder.finish()
 
 
-class SimpleConsumer:
+class SimpleConsumer(Opened):
     """See the module's docstring. An async context manager; also for several tasks at once.
 
     Args: As `Consumer`; the settings of groups and polling do not matter here. The first address
@@ -144,18 +144,6 @@ class SimpleConsumer:
         self._connection: OutboundConnection | None = None
         self._turn = asyncio.Lock()
         self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Nothing to begin with: the first call connects."""

@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,7 @@ import pytest
 
 import odradek
 from odradek import Admin, Producer, aio
+from odradek.client.consumer import ConcurrentModificationError, WakeupError
 from odradek.client.errors import ClosedError, ForkedError
 from odradek.errors import ApiError, DisconnectedError, ErrorCode
 from tests.support.produced import Log, refuse, script
@@ -71,7 +73,7 @@ def test_both_faces_have_the_same_names() -> None:
         blocking, awaited = getattr(odradek, name), getattr(aio, name)
         public = {one for one in vars(awaited) if not one.startswith("_")}
         inner = {"start", "accumulator", "know_topic", "prepare", "is_plain", "max_block_ms"}
-        inner |= {"lot_of", "delivery_of"}
+        inner |= {"lot_of", "delivery_of", "over"}
         missing = {one for one in public - inner - {"no_room"} if not hasattr(blocking, one)}
         assert missing == set()
 
@@ -214,3 +216,45 @@ def test_a_child_process_is_refused() -> None:
 async def test_a_delivery_may_be_awaited_on_another_loop() -> None:
     with scripted_elsewhere() as broker, Producer(servers(broker)) as producer:
         assert (await producer.send("t", b"a")).offset == 100
+
+
+def test_a_consumer_that_another_thread_uses_is_not_closed() -> None:
+    """09:CL-6: the other thread polls on, as if nobody had tried."""
+    heard: list[str] = []
+    # Nobody is there: a poll waits all its time.
+    consumer = odradek.Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([("t", 0)])
+
+    def poll() -> None:
+        while not heard:
+            try:
+                consumer.poll(60)
+            except ConcurrentModificationError:
+                continue  # The test looked at that very moment.
+            except WakeupError:
+                heard.append("woken")
+
+    polling = threading.Thread(target=poll)
+    polling.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not _is_used_elsewhere(consumer):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with pytest.raises(ConcurrentModificationError):
+            consumer.close()
+        consumer.wakeup()
+        polling.join(60)
+        assert heard == ["woken"]
+        assert consumer.paused() == frozenset()
+    finally:
+        polling.join(60)
+        consumer.close(0)
+    consumer.close()
+
+
+def _is_used_elsewhere(consumer: odradek.Consumer) -> bool:
+    if consumer._owner.acquire(blocking=False):
+        consumer._owner.release()
+        return False
+    return True

@@ -4,7 +4,6 @@
 
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 from odradek.client.admin import api_versions, cluster, configs, groups, producers, quotas
@@ -27,6 +26,7 @@ from odradek.client.cluster import TopicView
 from odradek.client.config import ClientConfig, client_options, read_settings
 from odradek.client.consumer.commits import OffsetAndMetadata
 from odradek.client.offsets import FoundOffset, list_offsets
+from odradek.client.opening import Opened
 from odradek.client.retry import Deadline
 from odradek.config import Definition
 from odradek.errors import ApiError
@@ -37,7 +37,7 @@ __all__ = ["Admin"]
 _DEFINITION: Final = Definition(ClientConfig)
 
 
-class Admin:
+class Admin(Opened):
     """What an administrator asks of a cluster.
 
     ::
@@ -76,18 +76,6 @@ class Admin:
         admin = cls.__new__(cls)
         admin._client = client  # noqa: SLF001 - its own
         return admin
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Begin on the running loop. Nothing is connected before the first call."""

@@ -158,6 +158,17 @@ class Consumer(Blocking[awaited.Consumer]):
         self._check_usable()
         self._thread.loop.call_soon_threadsafe(self._core.wakeup)
 
+    def close(self, timeout: float | None = None) -> None:
+        """See `odradek.aio.Consumer.close`.
+
+        Raises:
+            ConcurrentModificationError: another thread is using it; it stays open.
+        """
+        if self._fork_guard.is_child:
+            return
+        with self._owned():
+            super().close(timeout)
+
     @contextmanager
     def _owned(self) -> Iterator[None]:
         """One thread at a time."""

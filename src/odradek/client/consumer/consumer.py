@@ -14,8 +14,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from odradek.client.assignors import Assignor, find_assignors
 from odradek.client.client import Client
@@ -48,6 +47,7 @@ from odradek.client.consumer.subscription import RebalanceListener, Subscription
 from odradek.client.consumer.upkeep import Upkeep
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
+from odradek.client.opening import Opened
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError
 from odradek.model import TopicPartition
@@ -92,7 +92,7 @@ class ConsumerInterceptor(Protocol):
         ...
 
 
-class Consumer:
+class Consumer(Opened):
     """Reads records. An async context manager; see `docs/clients/consumer.md`.
 
     Args:
@@ -193,18 +193,6 @@ class Consumer:
         # The listener, which hears of the end, may still commit while it closes.
         self._is_closing = False
         self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Begin, on the running loop. Contacts nobody before something is to be read."""

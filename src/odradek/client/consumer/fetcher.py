@@ -17,12 +17,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from odradek.client.client import Client
 from odradek.client.cluster import NO_TOPIC_ID
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import OffsetsOutOfRangeError
+from odradek.client.consumer.fetch_requests import (
+    FETCH_LANE,
+    FIRST_FETCH_VERSION,
+    LAST_FETCH_BY_NAME,
+    fetch_topics,
+    forgotten_topics,
+)
 from odradek.client.consumer.fetch_session import FetchSession, SessionRequest, Wanted
 from odradek.client.consumer.fetched import FetchedData
 from odradek.client.consumer.metrics import ConsumerMetrics
@@ -35,26 +41,13 @@ from odradek.network.outbound import OutboundConnection
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.envelope import parse_response
-from odradek.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
-)
+from odradek.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from odradek.protocol.versions import VersionRange
 from odradek.records.codec import ConsumerRecord
 
 __all__ = ["FETCH_LANE", "FIRST_FETCH_VERSION", "LAST_FETCH_BY_NAME", "Fetcher", "fetch_topics"]
 
 _log = logging.getLogger(__name__)
-
-# The connection for fetches: nothing else waits behind a long poll.
-FETCH_LANE: Final = "fetch"
-# The first version with batches of magic 2, and the last that names topics.
-FIRST_FETCH_VERSION: Final = 4
-LAST_FETCH_BY_NAME: Final = 12
 
 
 class _Link:
@@ -241,7 +234,7 @@ class Fetcher:
             session_id=asked.session_id,
             session_epoch=asked.session_epoch,
             topics=fetch_topics(asked.changed, config.max_partition_fetch_bytes),
-            forgotten_topics_data=_forgotten(asked.forgotten),
+            forgotten_topics_data=forgotten_topics(asked.forgotten),
             rack_id=config.client_rack,
         )
 
@@ -521,37 +514,6 @@ class Fetcher:
         except ApiError:
             return
         answer.add_done_callback(_ignore)
-
-
-def fetch_topics(wanted: Mapping[TopicPartition, Wanted], max_bytes: int) -> list[FetchTopic]:
-    """Partitions as a Fetch request nests them, in their order as far as topics allow."""
-    topics: dict[str, list[FetchPartition]] = {}
-    ids: dict[str, bytes] = {}
-    for tp, one in wanted.items():
-        ids[tp.topic] = one.topic_id
-        topics.setdefault(tp.topic, []).append(
-            FetchPartition(
-                partition=tp.partition,
-                current_leader_epoch=one.leader_epoch,
-                fetch_offset=one.offset,
-                last_fetched_epoch=one.last_epoch,
-                partition_max_bytes=max_bytes,
-            )
-        )
-    return [
-        FetchTopic(topic=name, topic_id=ids[name], partitions=partitions)
-        for name, partitions in topics.items()
-    ]
-
-
-def _forgotten(partitions: Mapping[TopicPartition, bytes]) -> list[ForgottenTopic]:
-    topics: dict[tuple[str, bytes], list[int]] = {}
-    for tp, topic_id in partitions.items():
-        topics.setdefault((tp.topic, topic_id), []).append(tp.partition)
-    return [
-        ForgottenTopic(topic=name, topic_id=topic_id, partitions=numbers)
-        for (name, topic_id), numbers in topics.items()
-    ]
 
 
 def _code(number: int) -> ErrorCode:

@@ -1,0 +1,33 @@
+"""What the awaited clients have in common: `async with` opens them, its end closes them."""
+
+# ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Opened"]
+
+
+class Opened(ABC):
+    """A client that is started and closed; an async context manager."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin, on the running loop."""
+
+    @abstractmethod
+    async def close(self, timeout: float | None = None) -> None:
+        """End within the timeout, in seconds, whatever the brokers do; a second call is nothing."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
