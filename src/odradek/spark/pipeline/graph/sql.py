@@ -108,7 +108,7 @@ def parse_predicate(sql: str) -> exp.Expr:
     statements = _statements(sql)
     if len(statements) != 1:
         raise SqlError("expected one predicate", 0)
-    if isinstance(statements[0], exp.Query | exp.Command | exp.DDL | exp.DML | exp.Alias):
+    if isinstance(statements[0], exp.Query) or not isinstance(statements[0], exp.Condition):
         raise SqlError("expected a predicate such as 'amount > 0'", 0)
     return statements[0]
 
@@ -209,7 +209,7 @@ def _is_defined_around(table: exp.Table, name: str) -> bool:
     outer = table.parent
     while outer is not None:
         with_ = outer.args.get("with_") or outer.args.get("with")
-        if isinstance(with_, exp.With):
+        if isinstance(with_, exp.With) and with_ is not inner:
             for definition in with_.expressions:
                 if definition.alias.casefold() == name.casefold():
                     return True
