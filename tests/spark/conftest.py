@@ -18,6 +18,7 @@ from odradek import Admin
 from odradek.client.admin import NewTopic
 from odradek.spark.session import build_session
 from tests.support.odradek_broker import OdradekBroker, running_odradek
+from tests.support.spark_connector import connector_jars
 
 _HERE = Path(__file__).parent
 _END_TIMEOUT_S = 60
@@ -38,6 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two threads of this machine, with the source registered."""
     folder = tmp_path_factory.mktemp("spark")
+    jars = connector_jars()
     session = build_session(
         master="local[2]",
         app_name="odradek-tests",
@@ -46,6 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         keep_class_data=False,
         conf={
             "spark.driver.memory": "1g",
+            **({"spark.jars": jars} if jars else {}),
             "spark.local.dir": str(folder / "local"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
         },

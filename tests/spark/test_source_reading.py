@@ -87,7 +87,7 @@ def test_records_of_every_codec(
 ) -> None:
     """12:SP-36: null keys and values, headers, several batches, cut anywhere by splits."""
     topic = f"codec-{codec}"
-    create(admin, topic, partitions=2)
+    create(admin, topic, partitions=2, retention_ms="-1")
     sent = [
         (
             number % 2,

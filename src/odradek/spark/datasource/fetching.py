@@ -3,7 +3,8 @@
 Differences to a consumer: it knows where to end, and it must not read another topic of the same
 name. Rules:
 
-1. The topic is the one that was planned: another id under the name is `RecreatedTopicError`.
+1. The topic is the one that was planned: another id under the name is `RecreatedTopicError`, once
+   it is clear that brokers do not just tell an old one.
 2. An answer without a byte although the log goes on beyond the position means that nothing is left
    in between: compaction may take the last records of a range. Two such answers in a row move the
    position to the end that the broker tells.
@@ -51,6 +52,8 @@ __all__ = ["Fetched", "RecreatedTopicError", "fetch_split", "topic_id_text"]
 _LAST_VERSION: Final = 32767
 _MAX_FETCH_BYTES: Final = 2**31 - 1
 _EMPTY_ANSWERS: Final = 2
+# Times that the cluster is asked again who has the name: brokers hear of a new topic one by one.
+_MAX_OTHERS: Final = 3
 
 
 class RecreatedTopicError(OdradekError):
@@ -141,6 +144,7 @@ class _Fetch:
         self._split = split
         self._tp = split.tp
         self._max_bytes = max_bytes
+        self._other_count = 0
 
     def ask(self, offset: int, deadline: Deadline) -> "asyncio.Task[PartitionData]":
         """Put the request on the wire."""
@@ -182,7 +186,10 @@ class _Fetch:
         if leader is None or known is None:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader at the moment")
         topic_id = client.cluster.topic_id(tp.topic)
-        self._check_same(topic_id)
+        if not self._is_planned(topic_id):
+            # What is known here may be older than the plan.
+            client.forget_leader(tp, leader.id)
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{tp}: another topic than was planned")
         last = _LAST_VERSION if topic_id != NO_TOPIC_ID else LAST_FETCH_BY_NAME
         request = FetchRequest(
             max_wait_ms=self._config.fetch_max_wait_ms,
@@ -214,10 +221,18 @@ class _Fetch:
                 client.forget_leader(tp, leader.id)
             raise
 
-    def _check_same(self, topic_id: bytes) -> None:
+    def _is_planned(self, topic_id: bytes) -> bool:
+        """
+        Raises:
+            RecreatedTopicError: it is another topic, however often the cluster is asked.
+        """
         expected, found = self._split.topic_id, topic_id_text(topic_id)
-        if NO_ID not in (expected, found) and expected != found:
+        if NO_ID in (expected, found) or expected == found:
+            return True
+        self._other_count += 1
+        if self._other_count > _MAX_OTHERS:
             raise RecreatedTopicError(self._split.topic, expected=expected, found=found)
+        return False
 
     def _answer_of(self, response: FetchResponse) -> PartitionData:
         if not response.responses:

@@ -4,6 +4,7 @@ Spark makes several of these objects, in different processes, and sends them abo
 nothing but options and, in the process that drives a stream, the planner.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ from odradek.spark.datasource.reading import read_split
 from odradek.spark.datasource.splits import Split, cut, splits_between
 
 __all__ = ["BatchReader", "FilteringReader", "StreamReader"]
+
+_log = logging.getLogger(__name__)
 
 _NO_LIMITS: Final = Limits()
 
@@ -66,12 +69,18 @@ class FilteringReader(BatchReader):
     """The same, with `pushFilters=true`: Spark tells which records a query wants.
 
     A class of its own, because Spark refuses a reader that could be told, unless
-    `spark.sql.python.filterPushdown.enabled` is set.
+    `spark.sql.python.filterPushdown.enabled` is set. Spark keeps what it has told for as long as
+    the frame lives, also for queries with other filters: a frame is good for one query.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take what narrows ranges of offsets; return what Spark still has to check."""
         self._pushed, rest = push_filters(filters)
+        if self._pushed != Pushed():
+            _log.warning(
+                "pushFilters: this frame reads no more than its first query asked for; load it "
+                "again for another query"
+            )
         return rest
 
 

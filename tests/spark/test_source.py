@@ -1,0 +1,244 @@
+"""The source on a real Spark, reading from a real broker."""
+
+import functools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, lit
+
+from odradek import Admin, Producer
+from odradek.client.admin import NewTopic
+from odradek.model import TopicPartition
+from tests.support.odradek_broker import OdradekBroker
+
+TIMEOUT_S = 240
+FIRST_MS = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
+# Or the broker deletes what is so old.
+KEPT = {"retention.ms": "-1"}
+
+
+def write(broker: OdradekBroker, topic: str, counts: dict[int, int], first: int = 0) -> None:
+    """So many records to each partition, the timestamp and value telling which it is."""
+    with Producer(bootstrap_servers=broker.bootstrap, batch_size=1000) as producer:
+        for partition, count in counts.items():
+            for number in range(first, first + count):
+                producer.send(
+                    topic,
+                    b"%d/%d" % (partition, number),
+                    partition=partition,
+                    timestamp=FIRST_MS + number,
+                )
+
+
+def values(partition: int, start: int, end: int) -> set[str]:
+    return {f"{partition}/{number}" for number in range(start, end)}
+
+
+def batch(spark: SparkSession, broker: OdradekBroker, **options: str) -> DataFrame:
+    settings = {"kafka.bootstrap.servers": broker.bootstrap, **options}
+    return spark.read.format("odradek").options(**settings).load()
+
+
+def stream(spark: SparkSession, broker: OdradekBroker, **options: str) -> DataFrame:
+    settings = {"kafka.bootstrap.servers": broker.bootstrap, **options}
+    settings.setdefault("startingOffsets", "earliest")
+    return spark.readStream.format("odradek").options(**settings).load()
+
+
+class Run:
+    """An AvailableNow run from a checkpoint, and what it brought."""
+
+    def __init__(self, frame: DataFrame, checkpoint: Path, fail_at: int = -1) -> None:
+        self.batches: dict[int, list[str]] = {}
+
+        def take(rows: DataFrame, batch_id: int) -> None:
+            if batch_id == fail_at:
+                raise RuntimeError("as it was told to")
+            found = rows.select(col("value").cast("string")).collect()
+            self.batches[batch_id] = [row[0] for row in found]
+
+        self.query = (
+            frame.writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        self.error: StreamingQueryException | None = None
+        try:
+            assert self.query.awaitTermination(TIMEOUT_S), "it does not end"
+        except StreamingQueryException as error:
+            self.error = error
+        finally:
+            self.query.stop()
+
+    @property
+    def values(self) -> list[str]:
+        assert self.error is None, self.error
+        return [value for rows in self.batches.values() for value in rows]
+
+    def offsets(self, kind: str) -> list[dict[str, Any]]:
+        """What each progress told of its source."""
+        return [json.loads(progress["sources"][0][kind]) for progress in self.query.recentProgress]
+
+
+def test_batches(spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str]) -> None:
+    """12:SP-1, 12:SP-30: columns, filters that narrow what is read, splits, plain SQL."""
+    name = topic(partitions=3, configs=KEPT)
+    write(broker, name, {0: 50, 2: 30})
+    spark.sql(
+        "create or replace temporary view there using odradek options "
+        f"(`kafka.bootstrap.servers` '{broker.bootstrap}', subscribe '{name}')"
+    )
+    everything = batch(spark, broker, subscribe=name)
+    narrow = batch(spark, broker, subscribe=name, columns="value,offset", pushFilters="true")
+    assert narrow.columns == ["value", "offset"]
+    cut = batch(spark, broker, subscribe=name, minPartitions="6")
+    assert cut.rdd.getNumPartitions() == 6
+
+    def pushed() -> DataFrame:
+        # Spark keeps the filters of a frame's first query for the next ones.
+        return batch(spark, broker, subscribe=name, pushFilters="true", minPartitions="6")
+
+    frames = {
+        "everything": everything,
+        "cut": cut.where("offset < 7"),
+        "narrow": narrow.where("offset >= 45"),
+        "partitions": pushed().where("partition in (0, 1) and offset < 5"),
+        # The record at offset 40 has this timestamp.
+        "time": pushed().where("timestamp >= timestamp '2023-11-14 22:13:20.040 UTC'"),
+        "not pushed": pushed().where("timestamp < timestamp '2023-11-14 22:13:20.003 UTC'"),
+        "limited": everything.where("partition = 2").limit(3),
+        "view": spark.table("there").where("offset % 10 = 7"),
+        "nothing": batch(spark, broker, subscribePattern=f"{name}-nothing"),
+    }
+    found: dict[str, set[str]] = {case: set() for case in frames}
+    for row in union(frames).collect():
+        found[row["case"]].add(row["value"])
+    assert len(found.pop("limited")) == 3
+    assert found == {
+        "everything": values(0, 0, 50) | values(2, 0, 30),
+        "cut": values(0, 0, 7) | values(2, 0, 7),
+        "narrow": values(0, 45, 50),
+        "partitions": values(0, 0, 5),
+        "time": values(0, 40, 50),
+        "not pushed": values(0, 0, 3) | values(2, 0, 3),
+        "view": {f"0/{n}7" for n in ("", 1, 2, 3, 4)} | {f"2/{n}7" for n in ("", 1, 2)},
+        "nothing": set(),
+    }
+
+
+def union(frames: dict[str, DataFrame]) -> DataFrame:
+    """Several queries as one job."""
+    tagged = [
+        frame.select(lit(case).alias("case"), col("value").cast("string"))
+        for case, frame in frames.items()
+    ]
+    return functools.reduce(DataFrame.unionAll, tagged)
+
+
+def test_what_is_wrong_is_told_when_a_query_is_planned(
+    spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str]
+) -> None:
+    """12:SP-29: all of it."""
+    with pytest.raises(PySparkException) as caught:
+        batch(spark, broker, subscribe="a", assign="{}", maxOfsetsPerTrigger="1").count()
+    for expected in ("came subscribe and assign", "did you mean maxOffsetsPerTrigger?"):
+        assert expected in str(caught.value)
+    with pytest.raises(PySparkException, match="leave the schema out"):
+        spark.read.format("odradek").schema("value binary").options(
+            **{"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "a"}
+        ).load().count()
+    with pytest.raises(PySparkException, match="there is no never-made"):
+        batch(spark, broker, subscribe="never-made").count()
+
+
+def test_a_stream_in_steps(
+    spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """12:SP-33, 12:SP-34, 12:SP-35: limits, a failed batch, what came since, a new partition."""
+    name = topic(partitions=2, configs=KEPT)
+    write(broker, name, {0: 60, 1: 30})
+    frame = stream(spark, broker, subscribe=name, maxOffsetsPerTrigger="60", minPartitions="3")
+
+    first = Run(frame, tmp_path, fail_at=1)
+    assert "as it was told to" in str(first.error)
+    assert set(first.batches) == {0}
+    assert set(first.batches[0]) == values(0, 0, 40) | values(1, 0, 20)
+
+    # The batch that failed is the first of the next run, with the offsets that it had.
+    write(broker, name, {0: 5}, first=60)
+    second = Run(frame, tmp_path)
+    assert set(second.batches[1]) == values(0, 40, 60) | values(1, 20, 30)
+    read = first.batches[0] + second.values
+    assert len(read) == len(set(read)) == 95
+    assert set(read) == values(0, 0, 65) | values(1, 0, 30)
+    ends = second.offsets("endOffset")
+    assert ends[-1]["topics"][name]["p"] == {"0": 65, "1": 30}
+    assert ends[-1]["split"] == {"min": 3, "max": 0}
+    latest = [offset for offset in second.offsets("latestOffset") if offset]
+    assert latest[-1]["topics"][name]["p"] == {"0": 65, "1": 30}
+
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_partitions({name: 3})
+    write(broker, name, {2: 7})
+    third = Run(stream(spark, broker, subscribe=name), tmp_path)
+    assert set(third.values) == values(2, 0, 7)
+
+
+def test_a_stream_that_goes_on(
+    spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """12:SP-33, 12:SP-34: from the latest offset on, with what comes while it runs."""
+    name = topic(partitions=2, configs=KEPT)
+    write(broker, name, {0: 10})
+    query = (
+        stream(spark, broker, subscribe=name, startingOffsets="latest", maxBytesPerTrigger="1mb")
+        .selectExpr("cast(value as string) as value")
+        .writeStream.format("memory")
+        .queryName("goes_on")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        write(broker, name, {1: 5})
+        query.processAllAvailable()
+        assert {row[0] for row in spark.table("goes_on").collect()} == values(1, 0, 5)
+    finally:
+        query.stop()
+
+
+def test_a_stream_whose_data_is_lost(
+    spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """12:SP-37: retention overtakes; the topic is made again. It fails, or goes on."""
+    name = topic(partitions=1, configs=KEPT)
+    write(broker, name, {0: 10})
+    options = {"subscribe": name}
+    assert len(Run(stream(spark, broker, **options), tmp_path / "a").values) == 10
+    write(broker, name, {0: 10}, first=10)
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.delete_records({TopicPartition(name, 0): 15})
+
+        strict = Run(stream(spark, broker, **options), tmp_path / "a")
+        assert f"{name}-0: expected offset 10, the log starts at 15" in str(strict.error)
+        lenient = stream(spark, broker, **options, failOnDataLoss="false")
+        assert set(Run(lenient, tmp_path / "a").values) == values(0, 15, 20)
+
+        admin.delete_topics([name])
+        end = time.monotonic() + TIMEOUT_S
+        while name in admin.list_topics():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        admin.create_topics([NewTopic(name=name, partition_count=1)])
+    write(broker, name, {0: 3}, first=100)
+    strict = Run(stream(spark, broker, **options), tmp_path / "a")
+    assert f"topic '{name}': it was deleted and made again" in str(strict.error)
+    assert set(Run(lenient, tmp_path / "a").values) == values(0, 100, 103)
