@@ -14,7 +14,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from odradek.client.assignors import Assignor, find_assignors
 from odradek.client.client import Client
@@ -29,6 +29,7 @@ from odradek.client.consumer.commits import (
 from odradek.client.consumer.committer import Committer
 from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
 from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator, MemberIdentity
+from odradek.client.consumer.dressing import ConsumerInterceptor, DeserializedRecord, Dressing
 from odradek.client.consumer.errors import (
     CommitFailedError,
     ConcurrentModificationError,
@@ -66,32 +67,6 @@ _POLL_SLICE_MS: Final = 1_000
 _CLOSE_TIMEOUT_S: Final = 30.0
 
 
-class DeserializedRecord(NamedTuple):
-    """A record as `ConsumerRecord`, whose key and value a deserializer made something else of."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: Any
-    value: Any
-    headers: tuple[tuple[str, bytes | None], ...]
-    leader_epoch: int | None
-
-
-class ConsumerInterceptor(Protocol):
-    """Sees what goes by. A method that fails is logged, and nothing else."""
-
-    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Records on their way to the application; what is returned goes on."""
-        ...
-
-    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> object:
-        """These offsets were committed."""
-        ...
-
-
 class Consumer(Opened):
     """Reads records. An async context manager; see `docs/clients/consumer.md`.
 
@@ -123,8 +98,7 @@ class Consumer(Opened):
         self._config = mine = settings.build(ConsumerConfig)
         self._client = Client(client_options(settings.build(ClientConfig), ssl_context=ssl_context))
         strategies = find_assignors(assignors or mine.partition_assignment_strategy)
-        self._deserializers = (key_deserializer, value_deserializer)
-        self._interceptors = tuple(interceptors)
+        self._dressing = Dressing(key_deserializer, value_deserializer, tuple(interceptors))
         self._subscription = Subscription(exclude_internal=mine.exclude_internal_topics)
         self._partitions = Partitions()
         self._metrics = ConsumerMetrics(self._client.clock.monotonic_ms)
@@ -147,7 +121,7 @@ class Consumer(Opened):
                 self._client,
                 self._coordinator,
                 self._metrics,
-                interceptors=self._interceptors,
+                interceptors=tuple(interceptors),
                 identify=self._identify,
                 invoke=self._call_back,
                 on_outcome=self._on_commit_outcome,
@@ -403,7 +377,7 @@ class Consumer(Opened):
         self._metrics.on_poll(self._now_ms(), len(records))
         if self._group is not None:
             self._group.note_poll()
-        return records if not records or self._is_plain else self._dress(records)
+        return records if not records or self._dressing.is_plain else self._dressing.dress(records)
 
     def take_arrow_nowait(self, *, max_bytes: int, headers: bool) -> list[Any]:
         """Buffered record batches; as `take_nowait`."""
@@ -433,22 +407,6 @@ class Consumer(Opened):
         except ApiError:
             self.request_fetches()
             raise
-
-    @property
-    def _is_plain(self) -> bool:
-        return self._deserializers == (None, None) and not self._interceptors
-
-    def _dress(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        key_of, value_of = self._deserializers
-        if key_of is not None or value_of is not None:
-            dressed = [_deserialized(record, key_of, value_of) for record in records]
-            records = cast("list[ConsumerRecord]", dressed)
-        for interceptor in self._interceptors:
-            try:
-                records = interceptor.on_consume(records)
-            except Exception:  # noqa: BLE001 - whatever it raises is its own
-                _log.exception("%s.on_consume failed", type(interceptor).__name__)
-        return records
 
     async def _wait(self, timeout_ms: int) -> None:
         with suppress(TimeoutError):
@@ -780,25 +738,6 @@ class Consumer(Opened):
     def _on_positions_changed(self) -> None:
         self._upkeep.request()
         self._fetcher.send_fetches()
-
-
-def _deserialized(
-    record: ConsumerRecord,
-    key_of: Callable[[bytes], Any] | None,
-    value_of: Callable[[bytes], Any] | None,
-) -> DeserializedRecord:
-    key, value = record.key, record.value
-    return DeserializedRecord(
-        record.topic,
-        record.partition,
-        record.offset,
-        record.timestamp,
-        record.timestamp_type,
-        key if key_of is None or key is None else key_of(key),
-        value if value_of is None or value is None else value_of(value),
-        record.headers,
-        record.leader_epoch,
-    )
 
 
 async def _invoke_here(callback: Callable[..., object], *args: object) -> None:

@@ -23,18 +23,15 @@ from typing import Final
 
 from odradek.client.assignors import (
     Assignor,
-    TopicPartitions,
-    encode_assignment,
     encode_subscription,
     is_cooperative,
     parse_assignment,
-    parse_subscription,
 )
 from odradek.client.assignors import Subscription as MemberSubscription
 from odradek.client.client import Client
-from odradek.client.cluster import TopicView
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.coordinator import Coordinator
+from odradek.client.consumer.dealing import deal_partitions
 from odradek.client.consumer.errors import FencedInstanceIdError
 from odradek.client.consumer.membership import (
     Membership,
@@ -404,9 +401,10 @@ class GroupMember:
             # assignments is known to live.
             self._start_beats()
             try:
-                assignments = await self._deal(answer, assignor)
+                deal = await deal_partitions(self._client, answer, assignor)
             finally:
                 self._stop_beats()
+            assignments, self._dealt = deal.assignments, deal.partition_counts
         return await self._sync(assignor, assignments)
 
     async def _match_pattern(self) -> None:
@@ -426,45 +424,6 @@ class GroupMember:
                 rack=self._config.client_rack or None,
             )
         )
-
-    async def _deal(self, answer: JoinGroupResponse, assignor: Assignor) -> dict[str, bytes]:
-        """The leader's work: everybody's assignment."""
-        members = {}
-        for member in answer.members:
-            try:
-                members[member.member_id] = parse_subscription(
-                    member.metadata, member.group_instance_id
-                )
-            except DecodeError as error:
-                raise ApiError(
-                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                    f"member {member.member_id} subscribes with something else: {error}",
-                ) from error
-        wanted = sorted({topic for member in members.values() for topic in member.topics})
-        found = await self._client.topics(wanted) if wanted else {}
-        topics = {
-            name: self._topic_partitions(topic)
-            for name, topic in found.items()
-            if isinstance(topic, TopicView)
-        }
-        self._dealt = {name: topics[name].count if name in topics else 0 for name in wanted}
-        if answer.skip_assignment:
-            return {}
-        # Elsewhere, because heartbeats go on.
-        dealt = await asyncio.to_thread(assignor.assign, topics, members)
-        return {member: encode_assignment(partitions) for member, partitions in dealt.items()}
-
-    def _topic_partitions(self, topic: TopicView) -> TopicPartitions:
-        nodes = self._client.cluster.nodes
-        racks = tuple(
-            frozenset(
-                rack
-                for node_id in one.replicas
-                if node_id in nodes and (rack := nodes[node_id].rack)
-            )
-            for one in topic.partitions
-        )
-        return TopicPartitions(count=len(topic.partitions), racks=racks if any(racks) else ())
 
     async def _sync(self, assignor: Assignor, assignments: Mapping[str, bytes]) -> _Joined:
         membership = self.membership
