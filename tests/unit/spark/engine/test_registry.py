@@ -1,10 +1,7 @@
 """The registry's client and wire format, against a real HTTP server."""
 
 import base64
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -16,52 +13,16 @@ from odradek.spark.pipeline.engine.problems import (
 from odradek.spark.pipeline.engine.registry import RegistryClient, frame_prefix, split_frame
 from odradek.spark.pipeline.engine.schemas import AvroSchemas
 from odradek.spark.pipeline.graph.model import AvroCodec, Registry, TopicInput
-
-
-class _Server(ThreadingHTTPServer):
-    """Answers from a script: path -> the answers in turn, the last one for ever."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers: dict[str, list[tuple[int, object]]] = {}
-        self.asked: list[tuple[str, str | None]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        server = self.server
-        assert isinstance(server, _Server)
-        server.asked.append((self.path, self.headers["Authorization"]))
-        answers = server.answers.get(self.path, [(404, {"error_code": 40403})])
-        status, body = answers.pop(0) if len(answers) > 1 else answers[0]
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
+from tests.support.schema_registry import SchemaRegistry, running_registry
 
 
 @pytest.fixture
-def server() -> Iterator[_Server]:
-    server = _Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+def server() -> Iterator[SchemaRegistry]:
+    with running_registry() as server:
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-def client(server: _Server, waits: list[float] | None = None) -> RegistryClient:
+def client(server: SchemaRegistry, waits: list[float] | None = None) -> RegistryClient:
     slept = [] if waits is None else waits
     return RegistryClient(Registry(server.url + "/", "me", "secret"), sleep=slept.append)
 
@@ -83,7 +44,7 @@ def test_other_bytes_are_no_frame(record: bytes) -> None:
         split_frame(record)
 
 
-def test_schemas_are_fetched_once_with_the_credentials(server: _Server) -> None:
+def test_schemas_are_fetched_once_with_the_credentials(server: SchemaRegistry) -> None:
     """12:SP-57: fetched by id, cached."""
     server.answers["/schemas/ids/3"] = [(200, {"schema": '"string"'})]
     asking = client(server)
@@ -93,7 +54,7 @@ def test_schemas_are_fetched_once_with_the_credentials(server: _Server) -> None:
     assert server.asked == [("/schemas/ids/3", secret)]
 
 
-def test_the_newest_version_of_a_subject(server: _Server) -> None:
+def test_the_newest_version_of_a_subject(server: SchemaRegistry) -> None:
     """12:SP-57: names are escaped."""
     path = "/subjects/a%2Fb-value/versions/latest"
     server.answers[path] = [(200, {"id": 9, "version": 2, "schema": '"int"'})]
@@ -101,7 +62,7 @@ def test_the_newest_version_of_a_subject(server: _Server) -> None:
     assert (found.id, found.text) == (9, '"int"')
 
 
-def test_a_registry_in_trouble_is_asked_again(server: _Server) -> None:
+def test_a_registry_in_trouble_is_asked_again(server: SchemaRegistry) -> None:
     """12:SP-57: retried, ever later."""
     answer = (200, {"schema": '"int"'})
     server.answers["/schemas/ids/1"] = [(503, {}), (200, b"no json"), (429, {}), (500, {}), answer]
@@ -110,7 +71,9 @@ def test_a_registry_in_trouble_is_asked_again(server: _Server) -> None:
     assert waits == [0.2, 0.4, 0.8, 1.6]
 
 
-def test_one_that_stays_in_trouble_fails_and_is_not_taken_for_an_answer(server: _Server) -> None:
+def test_one_that_stays_in_trouble_fails_and_is_not_taken_for_an_answer(
+    server: SchemaRegistry,
+) -> None:
     """12:SP-57: never a bad record."""
     server.answers["/schemas/ids/1"] = [(503, {})]
     asking = client(server)
@@ -130,7 +93,7 @@ def test_nobody_there() -> None:
     assert len(waits) == 4
 
 
-def test_an_unknown_schema_is_known_to_be_unknown(server: _Server) -> None:
+def test_an_unknown_schema_is_known_to_be_unknown(server: SchemaRegistry) -> None:
     """12:SP-57: a record that names it is bad; the registry is asked once."""
     asking = client(server)
     for _ in range(3):
@@ -139,7 +102,7 @@ def test_an_unknown_schema_is_known_to_be_unknown(server: _Server) -> None:
     assert len(server.asked) == 1
 
 
-def test_answers_that_cannot_be_used(server: _Server) -> None:
+def test_answers_that_cannot_be_used(server: SchemaRegistry) -> None:
     server.answers["/schemas/ids/1"] = [(401, {})]
     server.answers["/schemas/ids/2"] = [(200, {"schema": "x", "schemaType": "PROTOBUF"})]
     server.answers["/schemas/ids/3"] = [(200, {"schema": "x", "references": [{"name": "y"}]})]
@@ -164,7 +127,7 @@ def test_an_address_that_is_none() -> None:
         RegistryClient(Registry("file:///etc/passwd", None, None))
 
 
-def test_schemas_of_a_run_are_settled_once(server: _Server) -> None:
+def test_schemas_of_a_run_are_settled_once(server: SchemaRegistry) -> None:
     """12:SP-57: the newest version of `<topic>-value` is fixed at start."""
     path = "/subjects/orders-value/versions/latest"
     server.answers[path] = [(200, {"id": 1, "schema": '"int"'}), (200, {"id": 2, "schema": "x"})]
