@@ -1,11 +1,12 @@
 """Facts of 08 part B that one broker shows to whoever talks to it."""
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.commands import Commands, run_command
 from tests.support.odradek_broker import OdradekBroker, running_odradek
@@ -117,3 +118,76 @@ def test_the_product_says_what_it_is() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     for name in ("commit log", "streaming", "messaging"):
         assert name in readme
+
+
+def produce_with(broker: OdradekBroker, topic: str, **settings: str | int) -> int:
+    """Sends a hundred messages that look alike; the number of requests it took."""
+    given = {key.replace("_", "."): value for key, value in settings.items()}
+    producer = Producer({"bootstrap.servers": broker.bootstrap, **given})
+    delivered: list[object] = []
+    with broker.watched() as requests:
+        for _ in range(100):
+            producer.produce(topic, b"x" * 500, on_delivery=lambda e, _m: delivered.append(e))
+        assert producer.flush(90) == 0
+    assert delivered == [None] * 100
+    return sum(count for (name, _), count in requests.counts.items() if name == "Produce")
+
+
+def stored_bytes(broker: OdradekBroker, topic: str) -> int:
+    return sum(path.stat().st_size for path in (broker.log_dir / f"{topic}-0").glob("*.log"))
+
+
+def test_what_a_producer_can_do_for_throughput(broker: OdradekBroker, odradek: Commands) -> None:
+    """08:F-21, the producer's levers: larger batches, waiting for them, compression."""
+    for topic in ("single", "waiting", "packed"):
+        odradek.ok("topics", "create", topic, "--partitions", 1)
+    single = produce_with(broker, "single", batch_num_messages=1, linger_ms=0)
+    waiting = produce_with(broker, "waiting", batch_num_messages=1000, linger_ms=60_000)
+    produce_with(broker, "packed", linger_ms=60_000, compression_type="zstd")
+
+    assert single >= 100 > 10 * waiting
+    sizes = {topic: stored_bytes(broker, topic) for topic in ("single", "waiting", "packed")}
+    assert sizes["single"] > sizes["waiting"] > 50_000 > 10 * sizes["packed"]
+
+
+def fetches_for(broker: OdradekBroker, topic: str, min_bytes: int, *, in_step: bool) -> int:
+    """Sends 40 messages to one who waits for them; the number of fetches it took.
+
+    Args:
+        in_step: Whether a message is sent only when the one before it has arrived.
+    """
+    reader = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "fetch.min.bytes": min_bytes,
+            "fetch.wait.max.ms": 5_000,
+        }
+    )
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    deadline = time.monotonic() + 90
+    received = 0
+    try:
+        with broker.watched() as requests:
+            reader.assign([TopicPartition(topic, 0, 0)])
+            for sent in range(1, 41):
+                producer.produce(topic, b"x" * 500)
+                assert producer.flush(90) == 0
+                while received < (sent if in_step else 0) or (sent == 40 and received < 40):
+                    assert time.monotonic() < deadline, f"{received} messages came"
+                    message = reader.poll(1)
+                    received += message is not None and message.error() is None
+        return sum(count for (name, _), count in requests.counts.items() if name == "Fetch")
+    finally:
+        reader.close()
+
+
+def test_what_a_consumer_can_do_for_throughput(broker: OdradekBroker, odradek: Commands) -> None:
+    """08:F-21, the consumer's lever: with `fetch.min.bytes` few answers bring much each."""
+    for topic in ("eager", "patient"):
+        odradek.ok("topics", "create", topic, "--partitions", 1)
+    eager = fetches_for(broker, "eager", 1, in_step=True)
+    patient = fetches_for(broker, "patient", 40 * 500, in_step=False)
+
+    assert eager >= 40 > 2 * patient

@@ -90,6 +90,8 @@ def test_a_registration_whose_answer_is_lost(tmp_path: Path, is_applied: bool) -
 
 
 def test_an_isr_is_altered_under_its_version(tmp_path: Path) -> None:
+    """05:R33, at the store: the node holds our own write, or another ISR."""
+
     async def scenario(engine: EmbeddedEngine) -> None:
         port = port_of(engine.connect())
         assert await port.alter_isr(T0, altered((0,), 0), controller_epoch=1) == IsrAltered(1)
