@@ -1,9 +1,9 @@
 """`.sql` files: transforms only, each behind a line with its name.
 
-    -- name: per_country
+    -- name: known
     -- watermark: ts 30s
-    -- expect positive drop: total > 0
-    select country, sum(amount) as total from named group by country;
+    -- expect positive drop: amount > 0
+    select ts, country, amount from raw where country is not null;
 
 A transform ends at `;` or before the next name. The tree built here is the one that the same
 transform in YAML would have.
