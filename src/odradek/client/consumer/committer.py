@@ -27,7 +27,7 @@ from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 
-__all__ = ["CommitListener", "Committer"]
+__all__ = ["CommitListener", "Committer", "Invoke"]
 
 _log = logging.getLogger(__name__)
 

@@ -20,27 +20,18 @@ from odradek.client.assignors import Assignor, find_assignors
 from odradek.client.client import Client
 from odradek.client.cluster import PartitionView
 from odradek.client.config import ClientConfig, client_options, read_settings
-from odradek.client.consumer.commits import (
-    CommitCallback,
-    CommitOutcome,
-    OffsetAndMetadata,
-    check_offsets,
-)
-from odradek.client.consumer.committer import Committer
+from odradek.client.consumer.commits import CommitCallback, OffsetAndMetadata
 from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
-from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator, MemberIdentity
+from odradek.client.consumer.coordinator import Coordinator
 from odradek.client.consumer.dressing import ConsumerInterceptor, DeserializedRecord, Dressing
 from odradek.client.consumer.errors import (
-    CommitFailedError,
     ConcurrentModificationError,
-    FencedInstanceIdError,
     InvalidGroupError,
-    RebalanceInProgressError,
     WakeupError,
 )
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.group import GroupMember
-from odradek.client.consumer.membership import Phase
+from odradek.client.consumer.group_commits import GroupCommits
 from odradek.client.consumer.metrics import ConsumerMetrics
 from odradek.client.consumer.partition_state import NO_EPOCH, Partitions, PartitionState
 from odradek.client.consumer.positions import PositionFinder
@@ -114,17 +105,18 @@ class Consumer(Opened):
         )
         self._coordinator: Coordinator | None = None
         self._group: GroupMember | None = None
-        self._committer: Committer | None = None
+        self._commits: GroupCommits | None = None
         if mine.group_id is not None:
             self._coordinator = Coordinator(self._client, mine.group_id)
-            self._committer = Committer(
+            self._commits = commits = GroupCommits(
                 self._client,
+                mine,
                 self._coordinator,
+                self._subscription,
+                self._partitions,
                 self._metrics,
                 interceptors=tuple(interceptors),
-                identify=self._identify,
                 invoke=self._call_back,
-                on_outcome=self._on_commit_outcome,
                 on_change=self._stir.set,
             )
             self._group = GroupMember(
@@ -136,9 +128,10 @@ class Consumer(Opened):
                 self._partitions,
                 self._metrics,
                 listen=self._call_back,
-                commit_positions=self._commit_before_revocation,
+                commit_positions=commits.commit_before_loss,
                 on_change=self._on_group_change,
             )
+            commits.group = self._group
         finder = PositionFinder(
             self._client,
             self._partitions,
@@ -161,7 +154,6 @@ class Consumer(Opened):
         self.invoke: Callable[..., Any] = _invoke_here
         # Has the loop call `send_fetches`; likewise.
         self.request_fetches: Callable[[], None] = self._fetcher.send_fetches
-        self._auto_commit_at_ms = 0
         self._is_woken = False
         self._is_polling = False
         # The listener, which hears of the end, may still commit while it closes.
@@ -170,7 +162,8 @@ class Consumer(Opened):
 
     async def start(self) -> None:
         """Begin, on the running loop. Contacts nobody before something is to be read."""
-        self._auto_commit_at_ms = self._now_ms() + self._config.auto_commit_interval_ms
+        if self._commits is not None:
+            self._commits.start()
         self._upkeep.start()
 
     async def close(self, timeout: float | None = None) -> None:
@@ -187,10 +180,9 @@ class Consumer(Opened):
         deadline = self._client.deadline_after(_CLOSE_TIMEOUT_S if timeout is None else timeout)
         failure: Exception | None = None
         try:
-            if self._committer is not None and deadline.left_ms():
-                if self._config.enable_auto_commit:
-                    await self._commit_quietly(deadline)
-                await self._committer.finish(deadline)
+            if self._commits is not None and deadline.left_ms():
+                await self._commits.commit_quietly(deadline)
+                await self._commits.committer.finish(deadline)
             if self._group is not None:
                 async with asyncio.timeout(deadline.left_ms() / 1000):
                     await self._group.leave(deadline, reason="the consumer was closed")
@@ -246,8 +238,8 @@ class Consumer(Opened):
         """Read nothing; leave the group."""
         self._check_open()
         if self._group is not None and self._subscription.is_automatic:
-            if self._config.enable_auto_commit:
-                await self._commit_quietly(self._client.deadline())
+            if self._commits is not None:
+                await self._commits.commit_quietly(self._client.deadline())
             await self._group.leave(self._client.deadline(), reason="unsubscribed")
         self._subscription.clear()
         self._partitions.assign(())
@@ -261,8 +253,8 @@ class Consumer(Opened):
         """
         self._check_open()
         wanted = [TopicPartition(*tp) for tp in partitions]
-        if self._config.enable_auto_commit and self._committer is not None:
-            await self._commit_quietly(self._client.deadline())
+        if self._commits is not None:
+            await self._commits.commit_quietly(self._client.deadline())
         self._subscription.assign(wanted)
         self._partitions.assign(wanted)
         self._upkeep.request_metadata()
@@ -343,9 +335,9 @@ class Consumer(Opened):
         if self._is_woken:
             self._is_woken = False
             raise WakeupError
-        if self._committer is not None:
-            await self._committer.run_callbacks()
-            self._maybe_auto_commit()
+        if self._commits is not None:
+            await self._commits.committer.run_callbacks()
+            self._commits.maybe_commit()
         if self._group is not None and self._subscription.is_automatic:
             self._group.note_poll()
             if self._group.needs_advance:
@@ -357,8 +349,7 @@ class Consumer(Opened):
         return (
             self._is_closed
             or self._is_woken
-            or (self._committer is not None and self._committer.has_completed)
-            or self._is_auto_commit_due()
+            or (self._commits is not None and self._commits.has_duties)
             or (
                 self._group is not None
                 and self._subscription.is_automatic
@@ -576,9 +567,11 @@ class Consumer(Opened):
             CallTimeoutError: the time is over.
             ApiError: the offsets were refused.
         """
-        committer = self._need_committer("commit_sync")
-        await committer.run_callbacks()
-        await committer.commit(self._to_commit(offsets), self._client.deadline_after(timeout))
+        commits = self._need_commits("commit_sync")
+        await commits.committer.run_callbacks()
+        await commits.committer.commit(
+            commits.to_commit(offsets), self._client.deadline_after(timeout)
+        )
 
     async def commit_async(
         self,
@@ -591,17 +584,17 @@ class Consumer(Opened):
             callback: Called with the offsets and None or the error, from a later call of poll,
                 commit or close; in the order of the commits. Without it an error is logged.
         """
-        committer = self._need_committer("commit_async")
-        await committer.run_callbacks()
-        committer.commit_nowait(self._to_commit(offsets), callback)
+        commits = self._need_commits("commit_async")
+        await commits.committer.run_callbacks()
+        commits.committer.commit_nowait(commits.to_commit(offsets), callback)
         await asyncio.sleep(0)  # The request leaves now.
 
     async def committed(
         self, partitions: Iterable[Partition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None for nothing."""
-        self._need_committer("committed")
-        assert self._coordinator is not None, "a committer has one"
+        self._need_commits("committed")
+        assert self._coordinator is not None, "who can commit has one"
         coordinator, deadline = self._coordinator, self._client.deadline_after(timeout)
         wanted = [TopicPartition(*tp) for tp in partitions]
         found = await self._client.retry(
@@ -609,91 +602,11 @@ class Consumer(Opened):
         )
         return {tp: found.get(tp) for tp in wanted}
 
-    def _need_committer(self, what: str) -> Committer:
+    def _need_commits(self, what: str) -> GroupCommits:
         self._check_open()
-        if self._committer is None:
+        if self._commits is None:
             raise InvalidGroupError(what)
-        return self._committer
-
-    def _to_commit(
-        self, offsets: Mapping[Any, OffsetAndMetadata | int] | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        if offsets is not None:
-            return check_offsets(offsets)
-        return {
-            tp: OffsetAndMetadata(position, "", None if epoch == NO_EPOCH else epoch)
-            for tp, (position, epoch) in self._partitions.positions().items()
-        }
-
-    def _identify(self) -> MemberIdentity:
-        """Who commits now.
-
-        Raises:
-            CommitFailedError: this member is not in its group.
-            RebalanceInProgressError: it is joining.
-        """
-        if not self._subscription.is_automatic or self._group is None:
-            return NO_MEMBER
-        membership = self._group.membership
-        if membership.phase is Phase.FENCED:
-            raise FencedInstanceIdError
-        if self._group.is_joining:
-            raise RebalanceInProgressError
-        if not membership.is_in_group:
-            raise CommitFailedError
-        return membership.identity
-
-    def _on_commit_outcome(self, outcome: CommitOutcome, identity: MemberIdentity) -> None:
-        group = self._group
-        if outcome.error is None or group is None or identity is NO_MEMBER:
-            return
-        if identity != group.membership.identity:
-            return  # It was about an earlier generation.
-        if isinstance(outcome.error, FencedInstanceIdError):
-            group.membership.on_fenced()
-        elif outcome.resets_generation:
-            group.membership.on_lost(outcome.error.code)
-        elif isinstance(outcome.error, RebalanceInProgressError):
-            group.request_join("a commit met a rebalance")
-
-    def _is_auto_commit_due(self) -> bool:
-        return (
-            self._committer is not None
-            and self._config.enable_auto_commit
-            and self._now_ms() >= self._auto_commit_at_ms
-        )
-
-    def _maybe_auto_commit(self) -> None:
-        """Commit what earlier polls handed out: the application is done with it."""
-        if not self._is_auto_commit_due():
-            return
-        assert self._committer is not None, "it is due"
-        self._auto_commit_at_ms = self._now_ms() + self._config.auto_commit_interval_ms
-        offsets = self._to_commit()
-        is_idle = self._group is not None and self._group.is_joining
-        if offsets and not is_idle:
-            self._committer.commit_nowait(offsets, None)
-
-    async def _commit_before_revocation(self, deadline: Deadline) -> None:
-        await self._commit_quietly(deadline, runs_callbacks=False)
-
-    async def _commit_quietly(self, deadline: Deadline, *, runs_callbacks: bool = True) -> None:
-        """An automatic commit that waits; a failure is logged, and records are read again.
-
-        Args:
-            runs_callbacks: Whether a call of the application waits for this.
-        """
-        assert self._committer is not None, "only a group's member commits by itself"
-        offsets = self._to_commit()
-        if not offsets:
-            return
-        # A coordinator that does not come back must not hold up the rebalance for long.
-        patience = deadline.within(self._client.options.request_timeout_ms)
-        try:
-            async with asyncio.timeout(patience.left_ms() / 1000):
-                await self._committer.commit(offsets, patience, runs_callbacks=runs_callbacks)
-        except (ApiError, TimeoutError) as error:
-            _log.warning("Automatic commit failed: %s", error)
+        return self._commits
 
     # The inside.
 

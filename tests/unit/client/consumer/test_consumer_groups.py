@@ -398,10 +398,10 @@ async def test_a_commit_that_waits_its_turn_is_of_the_generation_it_was_made_in(
         broker.will_answer(ApiKey.OFFSET_COMMIT, commit_answered())
         await consumer.subscribe(["t"])
         await poll_until_assigned(consumer)
-        member, committer = consumer._group, consumer._committer
+        member, commits = consumer._group, consumer._commits
         assert member is not None
-        assert committer is not None
-        async with committer._turn:  # An earlier commit takes long.
+        assert commits is not None
+        async with commits.committer._turn:  # An earlier commit takes long.
             await consumer.commit_async({TP: 6})
             member.request_join("the test wants it")
             while member.membership.generation == 1 or member.needs_advance:

@@ -1,0 +1,162 @@
+"""What a consumer commits, as whom, and when by itself."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from odradek.client.client import Client
+from odradek.client.consumer.commits import CommitOutcome, OffsetAndMetadata, check_offsets
+from odradek.client.consumer.committer import CommitListener, Committer, Invoke
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator, MemberIdentity
+from odradek.client.consumer.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    RebalanceInProgressError,
+)
+from odradek.client.consumer.group import GroupMember
+from odradek.client.consumer.membership import Phase
+from odradek.client.consumer.metrics import ConsumerMetrics
+from odradek.client.consumer.partition_state import NO_EPOCH, Partitions
+from odradek.client.consumer.subscription import Subscription
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError
+from odradek.model import TopicPartition
+
+__all__ = ["GroupCommits"]
+
+_log = logging.getLogger(__name__)
+
+
+class GroupCommits:
+    """The commits of a consumer that has a group."""
+
+    def __init__(
+        self,
+        client: Client,
+        config: ConsumerConfig,
+        coordinator: Coordinator,
+        subscription: Subscription,
+        partitions: Partitions,
+        metrics: ConsumerMetrics,
+        *,
+        interceptors: Sequence[CommitListener],
+        invoke: Invoke,
+        on_change: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            invoke: Calls a callback where the application wants it called.
+            on_change: Called when a callback is due.
+        """
+        self._client = client
+        self._config = config
+        self._subscription = subscription
+        self._partitions = partitions
+        # Its member; None as long as there is none to ask.
+        self.group: GroupMember | None = None
+        self.committer = Committer(
+            client,
+            coordinator,
+            metrics,
+            interceptors=interceptors,
+            identify=self._identify,
+            invoke=invoke,
+            on_outcome=self._on_outcome,
+            on_change=on_change,
+        )
+        # When the next automatic commit is due (monotonic ms).
+        self._due_at_ms = 0
+
+    def start(self) -> None:
+        """Count the interval from now on."""
+        self._due_at_ms = self._now_ms() + self._config.auto_commit_interval_ms
+
+    def to_commit(
+        self, offsets: Mapping[Any, OffsetAndMetadata | int] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the application wants committed; without a word from it, all positions.
+
+        Raises:
+            ValueError: an offset is negative.
+        """
+        if offsets is not None:
+            return check_offsets(offsets)
+        return {
+            tp: OffsetAndMetadata(position, "", None if epoch == NO_EPOCH else epoch)
+            for tp, (position, epoch) in self._partitions.positions().items()
+        }
+
+    def _identify(self) -> MemberIdentity:
+        """Who commits now.
+
+        Raises:
+            CommitFailedError: this member is not in its group.
+            RebalanceInProgressError: it is joining.
+        """
+        if not self._subscription.is_automatic or self.group is None:
+            return NO_MEMBER
+        membership = self.group.membership
+        if membership.phase is Phase.FENCED:
+            raise FencedInstanceIdError
+        if self.group.is_joining:
+            raise RebalanceInProgressError
+        if not membership.is_in_group:
+            raise CommitFailedError
+        return membership.identity
+
+    def _on_outcome(self, outcome: CommitOutcome, identity: MemberIdentity) -> None:
+        group = self.group
+        if outcome.error is None or group is None or identity is NO_MEMBER:
+            return
+        if identity != group.membership.identity:
+            return  # It was about an earlier generation.
+        if isinstance(outcome.error, FencedInstanceIdError):
+            group.membership.on_fenced()
+        elif outcome.resets_generation:
+            group.membership.on_lost(outcome.error.code)
+        elif isinstance(outcome.error, RebalanceInProgressError):
+            group.request_join("a commit met a rebalance")
+
+    @property
+    def has_duties(self) -> bool:
+        """Whether a callback or a commit is due. From any thread."""
+        return self.committer.has_completed or self._is_due()
+
+    def _is_due(self) -> bool:
+        return self._config.enable_auto_commit and self._now_ms() >= self._due_at_ms
+
+    def maybe_commit(self) -> None:
+        """Commit what earlier polls handed out, if it is time: the application is done with it."""
+        if not self._is_due():
+            return
+        self._due_at_ms = self._now_ms() + self._config.auto_commit_interval_ms
+        offsets = self.to_commit()
+        is_idle = self.group is not None and self.group.is_joining
+        if offsets and not is_idle:
+            self.committer.commit_nowait(offsets, None)
+
+    async def commit_before_loss(self, deadline: Deadline) -> None:
+        """Before partitions go; perhaps while no call of the application waits."""
+        await self.commit_quietly(deadline, runs_callbacks=False)
+
+    async def commit_quietly(self, deadline: Deadline, *, runs_callbacks: bool = True) -> None:
+        """Commit and wait, if that is automatic; a failure is logged, and records are read again.
+
+        Args:
+            runs_callbacks: Whether a call of the application waits for this.
+        """
+        offsets = self.to_commit() if self._config.enable_auto_commit else {}
+        if not offsets:
+            return
+        # A coordinator that does not come back must not hold up the rebalance for long.
+        patience = deadline.within(self._client.options.request_timeout_ms)
+        try:
+            async with asyncio.timeout(patience.left_ms() / 1000):
+                await self.committer.commit(offsets, patience, runs_callbacks=runs_callbacks)
+        except (ApiError, TimeoutError) as error:
+            _log.warning("Automatic commit failed: %s", error)
+
+    def _now_ms(self) -> int:
+        return self._client.clock.monotonic_ms()
