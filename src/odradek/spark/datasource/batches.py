@@ -94,9 +94,7 @@ def _headers(columns: Columns) -> Any:
     headers, kind = columns.headers, _TYPES[HEADERS]
     if not headers.count:
         return pa.nulls(columns.count, kind)
-    keys = _binary(headers.key, headers.count, pa.string())
-    # Nobody has checked that they are UTF-8, and Arrow takes it for granted.
-    keys.validate(full=True)
+    keys = _text(headers.key, headers.count)
     values = _binary(headers.value, headers.count, pa.binary())
     pairs = pa.StructArray.from_arrays([keys, values], fields=list(_HEADER))
     offsets = _numbers(headers.offsets, columns.count + 1, pa.int32())
@@ -104,6 +102,18 @@ def _headers(columns: Columns) -> Any:
     is_empty = numbers[1:] == numbers[:-1]
     mask = pa.array(is_empty) if is_empty.any() else None
     return pa.ListArray.from_arrays(offsets, pairs, type=kind, mask=mask)
+
+
+def _text(column: BinaryColumn, count: int) -> Any:
+    """Nobody has checked that it is UTF-8, and Arrow takes it for granted."""
+    texts = _binary(column, count, pa.string())
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        # As Kafka's own clients read it; one odd header must not end a query.
+        raw = _binary(column, count, pa.binary()).to_pylist()
+        texts = pa.array([one.decode("utf-8", "replace") for one in raw], pa.string())
+    return texts
 
 
 def _room_for(count: int) -> int:

@@ -14,7 +14,7 @@ START = Position.of({T0: 100, T1: 50}, {"t": "id-1"})
 
 
 def test_nothing_is_lost() -> None:
-    """12:SP-37."""
+    """12:SP-16, 12:SP-37."""
     assert find_losses(START, {"t": "id-1"}, {T0: 100, T1: 900}) == []
     assert find_losses(START, {"t": ""}, {T0: 100, T1: 900}) == []
 

@@ -13,7 +13,7 @@ def tps(*offsets: int) -> dict[TopicPartition, int]:
 
 
 def test_without_limits_a_batch_takes_all() -> None:
-    """12:SP-33."""
+    """12:SP-15, 12:SP-33."""
     assert decide_end(tps(1, 2), tps(10, 2), Limits()) == tps(10, 2)
 
 
