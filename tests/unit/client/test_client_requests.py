@@ -270,7 +270,8 @@ async def test_a_closed_client_says_so() -> None:
 
 async def test_a_request_waits_no_longer_for_a_place_than_it_may() -> None:
     """09:CL-5: as many as may be under way are, and nobody answers."""
-    async with scripted() as broker, client_of(broker, max_in_flight=2) as client:
+    settings = {"max_in_flight": 2, "api_timeout_ms": 60_000}
+    async with scripted() as broker, client_of(broker, **settings) as client:
         broker.topics["t"] = told_topic("t")
         await client.topic("t")
         broker.will_answer(ApiKey.LIST_OFFSETS, lambda _request: None)

@@ -43,13 +43,19 @@ from tests.unit.client.consumer.test_consumer_reading import WAIT_S, consumer_of
 from tests.unit.client.consumer.test_consumer_rebalances import REBALANCE
 
 OTHER = TopicPartition("t", 1)
+# Commits before partitions go, and at no other time.
+AUTOMATIC: dict[str, object] = {
+    "group_id": "g",
+    "enable_auto_commit": True,
+    "auto_commit_interval_ms": 3_600_000,
+}
 
 
 async def test_polls_keep_their_time_while_a_commit_before_a_revocation_is_not_answered() -> None:
     """09:CL-5: and hand nothing out of what goes, which others will read from the commit on."""
     listener = Listener()
     has_read: list[object] = []
-    settings = {"group_id": "g", "enable_auto_commit": True, "heartbeat_interval_ms": 1}
+    settings = {**AUTOMATIC, "heartbeat_interval_ms": 1}
     async with scripted() as broker, consumer_of(broker, **settings) as consumer:
         script_topic(broker, fetched(batch(5, b"a")), fetched(batch(6, b"b")), never_answer)
         script_group(broker, TP)
@@ -85,8 +91,7 @@ async def test_a_cooperative_member_reads_on_while_the_commit_before_a_loss_is_n
     """09:CL-5, 09:CL-23: the poll that takes an assignment over keeps its time as well."""
     strategy = "cooperative-sticky"
     settings = {
-        "group_id": "g",
-        "enable_auto_commit": True,
+        **AUTOMATIC,
         "heartbeat_interval_ms": 1,
         "partition_assignment_strategy": strategy,
     }
