@@ -233,10 +233,7 @@ def _registry(top: Section) -> Registry | None:
     if keys is None:
         return None
     keys.require("url")
-    url = keys.text("url", "a URL that begins with http:// or https://") or ""
-    if url and not url.startswith(("http://", "https://")):
-        message = f"'url' of {keys.what} has to begin with http:// or https://"
-        top.context.error(keys.place_of("url"), "P03", message)
+    url = keys.url("url", ("http://", "https://"))
     registry = Registry(url, keys.text("user"), keys.text("password"))
     keys.finish()
     return registry

@@ -178,7 +178,9 @@ class _Reader:
             return
         for item in field.node.items:
             name = item.text if isinstance(item, Scalar) else ""
-            if name not in properties.fields:
+            if "." in name or name.endswith("[]"):
+                self._refuse(item, f"'{name}' cannot be required: its name is like a path")
+            elif name not in properties.fields:
                 self._refuse(item, f"'{name}' is required but none of the properties")
             else:
                 self.required.append(f"{path}{name}")

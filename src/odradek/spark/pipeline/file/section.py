@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from odradek.spark.pipeline.file.environment import Environment
 from odradek.spark.pipeline.file.nodes import Fields, Items, Node, Scalar
@@ -210,6 +211,25 @@ class Section:
             else:
                 found.append((text, one.place))
         return found
+
+    def url(self, key: str, schemes: tuple[str, ...]) -> str:
+        """A URL that begins with one of the schemes; a password in it is hidden."""
+        wanted = " or ".join(schemes)
+        url = self.text(key, f"a URL that begins with {wanted}") or ""
+        if url and not url.startswith(schemes):
+            scheme = url.partition(":")[0]
+            message = f"'{key}' of {self.what} has to begin with {wanted}, came '{scheme}:'"
+            self.context.error(self.place_of(key), "P03", message)
+            return url
+        try:
+            password = urlsplit(url).password
+        except ValueError as error:
+            message = f"'{key}' of {self.what} is no URL: {error}"
+            self.context.error(self.place_of(key), "P03", message)
+            return url
+        if password:
+            self.context.environment.secrets.add(password)
+        return url
 
     def path(self, key: str) -> str | None:
         """A path, made absolute, or a URI."""

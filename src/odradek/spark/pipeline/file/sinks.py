@@ -24,7 +24,6 @@ __all__ = ["ColumnUse", "DraftSink", "read_sink", "read_trigger"]
 KINDS = ("topic", "files", "delta", "jdbc", "console")
 TOPIC_KEYS = ("key", "value", "headers", "partition", "exactly_once", "kafka")
 FILE_FORMATS = ("parquet", "json", "csv")
-_JDBC_PREFIX = "postgresql://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +184,8 @@ def _jdbc(section: Section, columns: list[ColumnUse]) -> Target:
     if keys is None:
         return ConsoleTarget(20)
     keys.require("url", "table", "key")
-    url = keys.text("url", f"a URL that begins with {_JDBC_PREFIX}") or ""
-    if url and not url.startswith(_JDBC_PREFIX):
-        scheme = url.partition(":")[0]
-        message = f"'url' of {keys.what} has to begin with {_JDBC_PREFIX}, came '{scheme}:'"
-        section.context.error(keys.place_of("url"), "P03", message)
     target = JdbcTarget(
-        url=url,
+        url=keys.url("url", ("postgresql://",)),
         table=keys.text("table", "the name of a table") or "",
         key=_columns(keys, "key", columns),
         user=keys.text("user"),

@@ -144,7 +144,7 @@ class JsonCodec:
     Attributes:
         ddl: Spark's DDL of the fields, from `schema` or `json_schema`; None in a sink.
         required: names whose absence makes a record undecodable (JSON Schema's `required`, top
-            level first, nested ones dotted).
+            level first, nested ones dotted, `items[].sku` in each element of an array).
         columns: sinks only: the columns that are written; None for all that are left.
     """
 
