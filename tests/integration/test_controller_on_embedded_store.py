@@ -903,9 +903,11 @@ def test_a_replica_that_could_not_be_deleted_is_tried_again(tmp_path: Path) -> N
         assert context.topics_ineligible_for_deletion == {"t"}
         assert await member.store.exists(topic_path("t")) is not None
         recorder.delete_errors.clear()
-        await member.controller._deletion.resume_topics(["t"])
-        await cluster.settle()
-        assert await member.store.exists(topic_path("t")) is None
+        # The broker comes back, and with it the controller.
+        await cluster.remove(member)
+        again = await cluster.add(0)
+        assert await again.store.exists(topic_path("t")) is None
+        assert again.controller.context.topics_to_be_deleted == set()
 
     run(tmp_path, scenario)
 
