@@ -257,6 +257,7 @@ class Client:
             ApiError: as `attempt` raised it, if trying again does not help.
             CallTimeoutError: the time is over; the message has the last failure.
         """
+        before: ApiError | None = None
         for pause_ms in self.pauses_ms():
             try:
                 return await attempt()
@@ -264,9 +265,13 @@ class Client:
                 if not error.code.retriable:
                     raise
                 if deadline.left_ms() <= pause_ms:
+                    # That the time was over tells less than what went wrong before.
+                    is_cut = isinstance(error, RequestTimedOutError)
+                    reason = before if is_cut and before is not None else error
                     raise CallTimeoutError(
-                        f"{what}: gave up after {deadline.timeout_ms} ms: {error}"
-                    ) from error
+                        f"{what}: gave up after {deadline.timeout_ms} ms: {reason}"
+                    ) from reason
+                before = error
                 needs_metadata = error.code.refresh_metadata
             await asyncio.sleep(pause_ms / 1000)
             if needs_metadata:

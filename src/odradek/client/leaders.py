@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from odradek.client.client import Client
 from odradek.client.cluster import NO_TOPIC_ID, Cluster
 from odradek.client.retry import Deadline
-from odradek.errors import ApiError, ErrorCode
+from odradek.errors import ApiError, ErrorCode, RequestTimedOutError
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.schema import Message
@@ -58,9 +58,14 @@ async def ask_leaders(
     pending = dict(work)
     await _learn_topics(client, pending, deadline)
     for pause_ms in client.pauses_ms():
+        before = dict(results)
         failed = await _ask_once(client, call, pending, results, deadline)
         pending = {tp: pending[tp] for tp in failed}
         if not repeats or not pending or deadline.left_ms() <= pause_ms:
+            # That the time was over tells less than what went wrong before.
+            for tp in pending:
+                if tp in before and isinstance(results[tp], RequestTimedOutError):
+                    results[tp] = before[tp]
             break
         await asyncio.sleep(pause_ms / 1000)
         await client.refresh(sorted({tp.topic for tp in pending}), deadline)

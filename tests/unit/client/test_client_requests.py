@@ -169,16 +169,19 @@ async def test_each_partition_has_its_own_result() -> None:
         assert outcomes == [5, "OFFSET_OUT_OF_RANGE", "UNKNOWN_SERVER_ERROR", "INVALID_PARTITIONS"]
 
 
+@pytest.mark.slow
 async def test_what_stays_wrong_is_told_when_the_time_is_over() -> None:
     """09:CL-5: every call has a deadline and says what it waited for."""
+    time_ms = 1_000  # The first answers come within it.
     async with scripted() as broker:
         broker.topics["t"] = told_topic("t")
         broker.will_answer(ApiKey.LIST_OFFSETS, offsets(error=ErrorCode.LEADER_NOT_AVAILABLE))
-        async with client_of(broker, api_timeout_ms=30) as client:
-            found = await list_offsets(client, {TP: EARLIEST})
+        async with client_of(broker, api_timeout_ms=60_000) as client:
+            await client.topic("t")
+            found = await list_offsets(client, {TP: EARLIEST}, client.deadline(time_ms))
             broker.topics["u"] = missing_topic("u", ErrorCode.LEADER_NOT_AVAILABLE)
             with pytest.raises(RequestTimedOutError, match=r"'u'.*LEADER_NOT_AVAILABLE"):
-                await client.topic("u")
+                await client.topic("u", deadline=client.deadline(time_ms))
 
         assert isinstance(error := found[TP], ApiError)
         assert error.code is ErrorCode.LEADER_NOT_AVAILABLE
@@ -266,6 +269,20 @@ async def test_a_closed_client_says_so() -> None:
         client.close()
         with pytest.raises(RuntimeError, match="the client is closed"):
             await client.topics()
+
+
+@pytest.mark.slow
+async def test_an_attempt_that_was_cut_short_hides_no_earlier_trouble() -> None:
+    """09:CL-5: the last attempt has hardly any time; what is told is what went wrong before."""
+    async with scripted() as broker, client_of(broker, api_timeout_ms=60_000) as client:
+        broker.topics["t"] = told_topic("t")
+        await client.topic("t")
+        wrong = offsets(error=ErrorCode.LEADER_NOT_AVAILABLE)
+        broker.will_answer(ApiKey.LIST_OFFSETS, wrong, lambda _request: None)
+        deadline = client.deadline(1_000)
+        error = (await list_offsets(client, {TP: EARLIEST}, deadline))[TP]
+        assert isinstance(error, ApiError)
+        assert error.code is ErrorCode.LEADER_NOT_AVAILABLE
 
 
 async def test_a_request_waits_no_longer_for_a_place_than_it_may() -> None:
