@@ -31,6 +31,12 @@ import asyncio, dataclasses, importlib, os, sys, traceback
 sys.path.insert(0, sys.argv[1])
 # Whatever the environment says: each module is compiled once, not once for every process.
 sys.dont_write_bytecode, sys.pycache_prefix = False, sys.argv[2]
+# Others' libraries take seconds, and are not what is asked about.
+for name in ("deltalake", "psycopg", "pyarrow.dataset", "pyspark.sql.pandas.types", "sqlglot"):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        pass
 for name in sys.argv[3:]:
     child = os.fork()
     if child == 0:
