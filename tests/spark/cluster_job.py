@@ -21,7 +21,7 @@ _CONF = {
     "spark.executor.cores": "1",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
     "spark.cores.max": "2",
     "spark.default.parallelism": "2",
     "spark.sql.shuffle.partitions": "2",
@@ -33,7 +33,11 @@ def main(master: str, bootstrap: str, source: str, sink: str, folder: str) -> No
     refusal = ""
     try:
         build_session(
-            master=master, conf=_CONF, quick_start=True, keep_class_data=False, ship=False
+            master=master,
+            conf={**_CONF, "spark.cores.max": "1"},  # One executor is enough to be refused by.
+            quick_start=True,
+            keep_class_data=False,
+            ship=False,
         )
     except VersionsDifferError as error:
         refusal = str(error)

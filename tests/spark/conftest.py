@@ -19,9 +19,11 @@ from odradek.client.admin import NewTopic
 from odradek.spark.session import build_session
 from tests.support.odradek_broker import OdradekBroker, running_odradek
 from tests.support.spark_connector import connector_jars
+from tests.support.spark_python import quick_python
 
 _HERE = Path(__file__).parent
 _END_TIMEOUT_S = 60
+_TIMEOUT_S = 900
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+            # Starting Spark takes ten seconds on a quiet machine, and minutes on one that is not.
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +44,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two threads of this machine, with the source registered."""
     folder = tmp_path_factory.mktemp("spark")
     jars = connector_jars()
+    environment = pytest.MonkeyPatch()
+    environment.setenv("PYSPARK_PYTHON", quick_python(folder))
     session = build_session(
         master="local[2]",
         app_name="odradek-tests",
@@ -58,6 +64,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     finally:
         session.stop()
         _end_java()
+        environment.undo()
 
 
 def _end_java() -> None:

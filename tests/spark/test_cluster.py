@@ -18,7 +18,7 @@ from tests.support.odradek_broker import OdradekBroker
 from tests.support.spark_cluster import running_cluster
 from tests.support.topic_records import records_of
 
-TIMEOUT_S = 240
+TIMEOUT_S = 600
 # An idle producer or reader is closed after half of it.
 LONGEST_HOLD_S = 60
 
@@ -64,7 +64,6 @@ def left_behind(
     return check
 
 
-@pytest.mark.timeout(600)
 def test_the_package_reaches_workers_that_do_not_have_it(
     broker: OdradekBroker,
     topic: Callable[..., str],

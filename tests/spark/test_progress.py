@@ -13,7 +13,7 @@ from tests.support.apache_kafka import KafkaInstall, find_kafka
 from tests.support.commands import Commands
 from tests.support.odradek_broker import OdradekBroker
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 def write(spark: SparkSession, broker: OdradekBroker, topic: str, first: int, end: int) -> None:

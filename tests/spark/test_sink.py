@@ -134,7 +134,7 @@ def test_a_stream_writes_each_batch(
             .start()
         )
         try:
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(300)
         finally:
             query.stop()
 

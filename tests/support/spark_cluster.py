@@ -23,7 +23,7 @@ from odradek.spark.java import find_java
 
 __all__ = ["SparkCluster", "running_cluster"]
 
-_START_TIMEOUT_S = 120
+_START_TIMEOUT_S = 300
 _WORKER_PYTHON = "ODRADEK_TEST_WORKER_PYTHON"
 _MASTER_UP = re.compile(r"Starting Spark master at (?P<url>spark://\S+:\d+)")
 _WORKER_UP = "Successfully registered with master"
