@@ -362,12 +362,9 @@ cdef class Rows:
         cdef Held held = Held(numbers)
         cdef const int32_t* rows = <const int32_t*>held.view.buf
         cdef Py_ssize_t index
-        cdef int32_t lowest = 0, highest = -1
         for index in range(held.view.len // 4):
-            lowest = min(lowest, rows[index])
-            highest = max(highest, rows[index])
-        if lowest < 0 or highest >= self.count:
-            raise ValueError(f"rows {lowest} to {highest} of {self.count}")
+            if rows[index] < 0 or rows[index] >= self.count:
+                raise ValueError(f"row {rows[index]} of {self.count}")
         return held
 
     def choose_partitions(

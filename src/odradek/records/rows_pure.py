@@ -238,12 +238,14 @@ class Rows:
         count = self.count if numbers is None else len(numbers) // 4
         if not 0 <= first < end <= count or prefix_size < 0:
             raise ValueError(f"rows {first} to {end} of {count}")
-        rows = self._rows(numbers, first, end)
         encoded = bytearray(prefix_size)
-        base_timestamp = max_timestamp = self._timestamp_of(rows[0])
+        base_timestamp = max_timestamp = 0
         taken = 0
-        for row in rows:
+        for row in self._numbered(numbers)[first:end]:
+            self._check_row(row)
             timestamp = self._timestamp_of(row)
+            if not taken:
+                base_timestamp = max_timestamp = timestamp
             record = self._encode_one(row, taken, wrap_int64(timestamp - base_timestamp))
             if taken and len(encoded) + len(record) > max_bytes:
                 break
@@ -252,15 +254,21 @@ class Rows:
             max_timestamp = max(max_timestamp, timestamp)
         return encoded, taken, base_timestamp, max_timestamp
 
-    def _rows(
-        self, numbers: Buffer | None, first: int = 0, end: int | None = None
-    ) -> Sequence[int]:
-        if numbers is None:
-            return range(self.count)[first:end]
-        rows = _integers(numbers, "i", len(numbers) // 4, "row")[first:end]
-        if len(rows) and not 0 <= min(rows) <= max(rows) < self.count:
-            raise ValueError(f"rows {min(rows)} to {max(rows)} of {self.count}")
+    def _rows(self, numbers: Buffer | None) -> Sequence[int]:
+        """The rows of these numbers, all of which are there."""
+        rows = self._numbered(numbers)
+        for row in rows:
+            self._check_row(row)
         return rows
+
+    def _numbered(self, numbers: Buffer | None) -> Sequence[int]:
+        if numbers is None:
+            return range(self.count)
+        return _integers(numbers, "i", len(numbers) // 4, "row")
+
+    def _check_row(self, row: int) -> None:
+        if not 0 <= row < self.count:
+            raise ValueError(f"row {row} of {self.count}")
 
     def _timestamp_of(self, row: int) -> int:
         own = None if self._timestamps is None else self._timestamps.get(row)
