@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from odradek.spark.pipeline.engine.build import Build
+from odradek.spark.pipeline.engine.deep import deep_problems
 from odradek.spark.pipeline.engine.fixtures import FixtureInputs, FixtureResult, run_fixture
 from odradek.spark.pipeline.engine.problems import PipelineError
 from odradek.spark.pipeline.engine.schemas import AvroSchemas
@@ -23,6 +24,7 @@ from odradek.spark.pipeline.graph.model import (
     RowsInput,
     StringCodec,
     TableInput,
+    TopicTarget,
     Transform,
     Watermark,
 )
@@ -34,6 +36,7 @@ from tests.support.pipelines import (
     pipeline,
     rule,
     select,
+    sink,
     static_source,
     topic_source,
 )
@@ -382,9 +385,9 @@ def test_what_is_wrong_with_sql_is_told_with_its_line(spark: SparkSession) -> No
     )
     inputs = FixtureInputs(spark, fixture({}, {}), AvroSchemas(None))
     build = Build(spark, tested, inputs, AvroSchemas(None))
-    with pytest.raises(PipelineError, match=r"pipeline.yaml:11: the SQL of 'unknown' .*nosuch"):
+    with pytest.raises(PipelineError, match=r"pipeline.yaml:11:1: the SQL of 'unknown' .*nosuch"):
         build.frame("unknown")
-    with pytest.raises(PipelineError, match=r"pipeline.yaml:11: the SQL of 'syntax'"):
+    with pytest.raises(PipelineError, match=r"pipeline.yaml:11:1: the SQL of 'syntax'"):
         build.frame("syntax")
     assert not [view.name for view in spark.catalog.listTables() if view.isTemporary]
 
@@ -418,3 +421,44 @@ def test_given_rows_that_do_not_fit(spark: SparkSession) -> None:
     told = tried(spark, tested, fixture({"raw": [whole]}, {"raw": [{"nosuch": 1}]})).error
     assert told is not None
     assert "expected rows of 'raw' name the columns nosuch" in told
+
+
+def test_spark_looks_at_every_query_without_a_broker(spark: SparkSession) -> None:
+    """12:SP-59: `validate --deep`."""
+    users = TableInput("parquet", "/nowhere", "user string, country string")
+    grouped = "select user, count(*) as n from {} group by user"
+    joined = "select raw.* from raw join users u on raw.user = u.user"
+
+    def out(key: str) -> TopicTarget:
+        return TopicTarget("t", key, JsonCodec(), None, None, False, {})
+
+    good = pipeline(
+        topic_source("raw", ORDERS),
+        static_source("users", users),
+        transforms=[select("named", joined, "raw", "users")],
+        sinks=[sink("out", "named", out("user"))],
+    )
+    assert deep_problems(spark, good) == []
+    bad = pipeline(
+        topic_source("raw", ORDERS, expect=[rule("r", "nosuch > 0")]),
+        topic_source("plain", ORDERS),
+        static_source("gone", TableInput("parquet", "/nowhere", None)),
+        transforms=[
+            select("typo", "select\n  usr from plain", "plain"),
+            select("counts", grouped.format("plain"), "plain"),
+        ],
+        sinks=[sink("typed", "typo", out("usr")), sink("counted", "counts", out("nosuch"))],
+    )
+    found = deep_problems(spark, bad)
+    assert [(place.line, message.split(":")[0]) for place, message in found] == [
+        (1, "the rules of 'raw' do not fit its rows"),
+        (1, "source 'gone'"),
+        (11, "the SQL of 'typo' is refused by Spark"),
+        (1, "sink 'counted'"),
+    ]
+    late = pipeline(
+        topic_source("plain", ORDERS),
+        transforms=[select("counts", grouped.format("plain"), "plain")],
+        sinks=[sink("counted", "counts", out("user"))],
+    )
+    assert ["watermark" in message for _, message in deep_problems(spark, late)] == [True]

@@ -2,25 +2,36 @@
 
 import io
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from odradek import Producer
 from odradek.spark.pipeline.engine.run import run_pipeline
 from odradek.spark.pipeline.graph.model import (
     Action,
+    Dedup,
     FilesTarget,
     JsonCodec,
     OnError,
+    Pipeline,
+    Restart,
     StringCodec,
     TopicTarget,
+    Transform,
+    Trigger,
+    TriggerKind,
     Watermark,
 )
 from tests.support.odradek_broker import OdradekBroker
 from tests.support.pipelines import (
+    ONCE,
     ORDERS,
+    PLACE,
     pipeline,
     rule,
     select,
@@ -38,6 +49,7 @@ def produce(broker: OdradekBroker, topic: str, values: list[tuple[str, str]]) ->
             producer.send(topic, key=key.encode(), value=value.encode(), headers=[("h", b"1")])
 
 
+@pytest.mark.timeout(900)  # Seconds on a quiet machine; many Java processes make it minutes.
 def test_topics_to_a_topic_files_and_dead_letters(
     spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -117,9 +129,89 @@ def test_topics_to_a_topic_files_and_dead_letters(
     # What closes the minute comes later.
     late = {"id": 99, "user": "c", "amount": 1, "ts": "2026-01-01T00:05:00Z"}
     produce(broker, orders, [("late", json.dumps(late))])
-    assert run_pipeline(tested, is_once=True, session=spark, out=io.StringIO())
+    assert run_pipeline(tested, is_once=True, sinks=["totals"], session=spark, out=io.StringIO())
     records = records_of(broker.bootstrap, totals, range(2))
     found = {record.key: json.loads(record.value or b"") for record in records}
     assert found == {
         user: {"minute": "2026-01-01T00:00:00.000000Z", "total": 7.5} for user in (b"a", b"b")
     }
+
+
+class _Interrupting(io.StringIO):
+    """Sends this process SIGINT when the first batch with rows is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_sent = False
+
+    def write(self, text: str) -> int:
+        if not self.is_sent and '"sink_rows": 2' in text:
+            self.is_sent = True
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().write(text)
+
+
+@pytest.mark.timeout(900)
+def test_a_stream_that_fails_goes_on_where_it_was_and_ends_when_asked(
+    spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """12:SP-64, 12:SP-62, 12:SP-61: joined streams without duplicates, into a topic."""
+    orders, payments, out = topic(partitions=1), topic(partitions=1), topic(partitions=1)
+
+    def joined(on_error: OnError, trigger: Trigger, restart: Restart | None = None) -> Pipeline:
+        value = TopicTarget(out, "id", JsonCodec(columns=("id", "paid")), None, None, False, {})
+        into = sink("paid", "matched", value)
+        object.__setattr__(into, "trigger", trigger)
+        mark = Watermark("ts", 60_000)
+        return pipeline(
+            topic_source("orders", ORDERS, topics=[orders], on_error=on_error, watermark=mark),
+            topic_source(
+                "payments",
+                JsonCodec(ddl="id bigint, paid double, at timestamp"),
+                topics=[payments],
+                watermark=Watermark("at", 60_000),
+            ),
+            transforms=[
+                Transform("once", Dedup(("id",), 3_600_000), ("orders",), None, (), PLACE),
+                select(
+                    "matched",
+                    "select o.id, p.paid from once o join payments p on o.id = p.id"
+                    " and p.at between o.ts and o.ts + interval 1 hour",
+                    "once",
+                    "payments",
+                ),
+            ],
+            sinks=[into],
+            bootstrap=broker.bootstrap,
+            checkpoint=str(tmp_path / "checkpoints"),
+            restart=restart,
+        )
+
+    def order(number: int) -> tuple[str, str]:
+        return "k", json.dumps({"id": number, "ts": MINUTE.format(number)})
+
+    def payment(number: int) -> tuple[str, str]:
+        return "k", json.dumps({"id": number, "paid": 0.5, "at": MINUTE.format(number + 1)})
+
+    every = Trigger(TriggerKind.EVERY, 100)
+    produce(broker, orders, [order(1), order(1), order(2)])
+    produce(broker, payments, [payment(1), payment(2)])
+    asked = _Interrupting()
+    assert run_pipeline(joined(OnError.FAIL, every), session=spark, out=asked)
+    assert asked.is_sent
+    # A record that must not be there: tried again, given up, told with its place.
+    produce(broker, orders, [("bad", "nonsense"), order(3)])
+    produce(broker, payments, [payment(3)])
+    failed = io.StringIO()
+    tried = joined(OnError.FAIL, ONCE, Restart(2, 10, 10))
+    assert not run_pipeline(tried, session=spark, out=failed)
+    told = [json.loads(line) for line in failed.getvalue().splitlines()]
+    errors = [line for line in told if "error" in line]
+    assert [line["state"] for line in errors] == ["waiting", "waiting", "failed"]
+    raised = [line["message"] for line in errors if line["error"] == "USER_RAISED_EXCEPTION"]
+    assert raised
+    assert f"(record {orders}-0 at offset 3)" in raised[0]
+    # The file says otherwise now, and the checkpoint is still good.
+    assert run_pipeline(joined(OnError.DROP, ONCE), session=spark, out=io.StringIO())
+    written = {one.value for one in records_of(broker.bootstrap, out, range(1))}
+    assert written == {b'{"id":%d,"paid":0.5}' % number for number in (1, 2, 3)}

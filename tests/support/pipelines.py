@@ -126,7 +126,8 @@ def pipeline(
         checkpoint=checkpoint,
         trigger=ONCE,
         spark=SparkSettings("local[2]", {}, True),
-        restart=restart or Restart(2, 10, 20),
+        # Spark gives up a Python process that does not answer in ten seconds, as on a busy machine.
+        restart=restart or Restart(30, 200, 1_000),
         sources={one.name: one for one in sources},
         transforms={one.name: one for one in transforms},
         sinks={one.name: one for one in sinks},

@@ -24,6 +24,9 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     """Declares `validate`."""
     parser.description = "Finds everything that is wrong with a file, without Spark."
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--deep", action="store_true", help="have Spark, too, look at every query; takes seconds"
+    )
     parser.set_defaults(act=_validate)
 
 
@@ -90,6 +93,10 @@ def _validate(arguments: argparse.Namespace) -> int:
     loaded = load_file(arguments)
     if loaded is None:
         return 2
+    if arguments.deep and loaded.pipeline is not None:
+        from odradek.cli.pipeline_run import look_deep
+
+        loaded = look_deep(loaded, loaded.pipeline)
     if arguments.json:
         print_json([_as_json(problem) for problem in loaded.problems])
     else:

@@ -9,13 +9,17 @@ from odradek.cli.output import print_error, print_json
 from odradek.cli.pipeline_file import load_file, print_error_line
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from odradek.spark.pipeline.file import Loaded
     from odradek.spark.pipeline.graph.model import Fixture, Pipeline
 
-__all__ = ["add_run", "add_test"]
+__all__ = ["add_run", "add_test", "look_deep"]
 
 _COMMAND: Final = "pipeline"
 _FAILED, _INVALID, _REFUSED = 1, 2, 3
 _GUARANTEE: Final = "P17"
+_SQL: Final = "P08"
 _SPARK_LEVELS: Final = ("off", "error", "warn", "info")
 
 
@@ -73,21 +77,13 @@ def _test(arguments: argparse.Namespace) -> int:
     from odradek.errors import ConfigError
     from odradek.spark.pipeline.engine.fixtures import run_fixture
     from odradek.spark.pipeline.engine.schemas import AvroSchemas
-    from odradek.spark.session import build_session
 
-    _quieten_pyspark()
     try:
-        session = build_session(
-            master="local[2]",
-            conf=pipeline.spark.conf,
-            app_name=f"odradek-{pipeline.name}-test",
-            quick_start=True,
-        )
+        session = _local_session(pipeline, arguments.spark_log)
     except ConfigError as error:
         print_error(_COMMAND, str(error))
         return _FAILED
     try:
-        session.sparkContext.setLogLevel(arguments.spark_log.upper())
         schemas = AvroSchemas(pipeline.registry)
         results = []
         for fixture in fixtures:
@@ -111,6 +107,38 @@ def _test(arguments: argparse.Namespace) -> int:
     else:
         print(f"{len(results) - failed} passed, {failed} failed")
     return _FAILED if failed else 0
+
+
+def look_deep(loaded: "Loaded", pipeline: "Pipeline") -> "Loaded":
+    """What is known of a pipeline, and what Spark has to say of its queries."""
+    from odradek.spark.pipeline.engine.deep import deep_problems
+    from odradek.spark.pipeline.file import Loaded
+    from odradek.spark.pipeline.file.problems import Problem, Severity, mask
+
+    secrets = sorted(pipeline.secrets, key=len, reverse=True)
+    session = _local_session(pipeline, "off")
+    try:
+        found = [
+            Problem(place, Severity.ERROR, _SQL, mask(message, secrets))
+            for place, message in deep_problems(session, pipeline)
+        ]
+    finally:
+        session.stop()
+    return Loaded(None if found else pipeline, (*loaded.problems, *found))
+
+
+def _local_session(pipeline: "Pipeline", spark_log: str) -> "SparkSession":
+    from odradek.spark.session import build_session
+
+    _quieten_pyspark()
+    session = build_session(
+        master="local[2]",
+        conf=pipeline.spark.conf,
+        app_name=f"odradek-{pipeline.name}-test",
+        quick_start=True,
+    )
+    session.sparkContext.setLogLevel(spark_log.upper())
+    return session
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -94,6 +94,7 @@ class Run:
             self.notes,
             clock=self.clock,
             wait=self.wait,
+            is_lost=lambda: self.at_wait.get(self.waits) == "lost",
         )
 
     def starter(self, sink: str) -> Callable[[], RunningQuery]:
@@ -112,7 +113,7 @@ class Run:
         self.waits += 1
         assert self.waits < 100, "the run does not end"
         self.clock.advance(1_000)
-        if self.at_wait.get(self.waits):
+        if self.at_wait.get(self.waits) == "stop":
             self.supervisor.stop()
 
 
@@ -180,6 +181,15 @@ def test_asked_twice_it_does_not_wait() -> None:
     run = Run({2: "stop", 4: "stop"}, busy=[busy])
     assert run.supervisor.run()
     assert run.waits == 4
+    assert busy.stopped
+
+
+def test_a_lost_checkpoint_stops_everything_at_once() -> None:
+    """12:SP-62."""
+    busy = Query("batch")
+    run = Run({2: "lost"}, busy=[busy])
+    assert run.supervisor.run()
+    assert run.waits == 2
     assert busy.stopped
 
 

@@ -21,7 +21,7 @@ from odradek.spark.pipeline.engine import letters
 from odradek.spark.pipeline.engine.checks import checked, dead_reasons, staying
 from odradek.spark.pipeline.engine.decoding import can_fail, decode
 from odradek.spark.pipeline.engine.inputs import Inputs, Records
-from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.problems import PipelineError, StageError
 from odradek.spark.pipeline.engine.python_steps import find_function
 from odradek.spark.pipeline.engine.schemas import AvroSchemas
 from odradek.spark.pipeline.engine.times import drop_duplicates, mark_time
@@ -30,6 +30,7 @@ from odradek.spark.pipeline.graph.model import (
     Dedup,
     OnError,
     Pipeline,
+    Place,
     PythonFunction,
     Select,
     Source,
@@ -72,7 +73,11 @@ class Build:
         return found
 
     def letters(self, stages: Sequence[str]) -> DataFrame | None:
-        """The dead letters of stages; None if they have none."""
+        """The dead letters of stages; None if they have none.
+
+        To be asked for before any frame: sources then keep their records with the rows.
+        """
+        assert not self._frames, "frames were made without their records"
         self._with_records = True
         found = []
         for name in stages:
@@ -96,16 +101,17 @@ class Build:
             try:
                 judged = checked(rows, name, stage.expect, on_error=on_error)
             except PySparkException as error:
-                raise PipelineError(
-                    f"{stage.place}: the rules of {name!r} do not fit its rows: {_told(error)}"
+                raise StageError(
+                    stage.place, f"the rules of {name!r} do not fit its rows: {_told(error)}"
                 ) from error
             self._checked[name] = judged
             rows = staying(judged)
         if stage.watermark is not None:
             if stage.watermark.column not in rows.columns:
-                raise PipelineError(
-                    f"{stage.place}: expected the column {stage.watermark.column!r} for the"
-                    f" watermark of {name!r}, came {', '.join(rows.columns)}"
+                raise StageError(
+                    stage.place,
+                    f"expected the column {stage.watermark.column!r} for the watermark of"
+                    f" {name!r}, came {', '.join(rows.columns)}",
                 )
             rows = mark_time(rows, stage.watermark)
         return rows
@@ -139,7 +145,7 @@ class Build:
                     frame.createOrReplaceTempView(name)
                 return self._session.sql(select.sql)
             except PySparkException as error:
-                raise PipelineError(_sql_message(transform, select, error)) from error
+                raise _sql_error(transform, select, error) from error
             finally:
                 if not is_remote():  # There the plan is made of the views when the query starts.
                     for name in transform.inputs:
@@ -152,14 +158,15 @@ class Build:
         try:
             made = call(*frames)
         except Exception as error:
-            raise PipelineError(
-                f"{transform.place}: the function of {transform.name!r} raised"
-                f" {type(error).__name__}: {error}"
+            raise StageError(
+                transform.place,
+                f"the function of {transform.name!r} raised {type(error).__name__}: {error}",
             ) from error
         if not isinstance(made, DataFrame):
-            raise PipelineError(
-                f"{transform.place}: expected a DataFrame from the function of"
-                f" {transform.name!r}, came {type(made).__name__}"
+            raise StageError(
+                transform.place,
+                f"expected a DataFrame from the function of {transform.name!r}, came"
+                f" {type(made).__name__}",
             )
         return made
 
@@ -168,7 +175,7 @@ class Build:
         try:
             return find_function(reference, folder)
         except PipelineError as error:
-            raise PipelineError(f"{transform.place}: {error}") from error
+            raise StageError(transform.place, str(error)) from error
 
 
 def _on_error(stage: Source | Transform) -> OnError | None:
@@ -183,12 +190,13 @@ def _has_letters(source: Source) -> bool:
     )
 
 
-def _sql_message(transform: Transform, select: Select, error: PySparkException) -> str:
+def _sql_error(transform: Transform, select: Select, error: PySparkException) -> StageError:
     told = _told(error)
     line = select.first_line
     if found := _LINE_IN_SQL.search(told):
         line += int(found[1]) - 1
-    return f"{select.file}:{line}: the SQL of {transform.name!r} is refused by Spark: {told}"
+    message = f"the SQL of {transform.name!r} is refused by Spark: {told}"
+    return StageError(Place(select.file, line, 1), message)
 
 
 def _told(error: PySparkException) -> str:

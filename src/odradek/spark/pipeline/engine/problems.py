@@ -4,18 +4,35 @@
 
     OdradekError
     └── PipelineError              the file, the data or the surroundings: told to the user as it is
+        ├── StageError             a source, transform or rule of the file; with its place
         ├── RegistryError          the registry of schemas does not answer, or not usably
         │   └── UnknownSchemaError it answers that it has no such schema
         └── RefusedError           going on would break a promise: exit code 3
 """
 
 from odradek.errors import OdradekError
+from odradek.spark.pipeline.graph.model import Place
 
-__all__ = ["PipelineError", "RefusedError", "RegistryError", "UnknownSchemaError"]
+__all__ = [
+    "PipelineError",
+    "RefusedError",
+    "RegistryError",
+    "StageError",
+    "UnknownSchemaError",
+]
 
 
 class PipelineError(OdradekError):
     """The pipeline cannot be built or run as it is; the message says what to change."""
+
+
+class StageError(PipelineError):
+    """Something that the file says cannot be built; `place` is where it says so."""
+
+    def __init__(self, place: Place, message: str) -> None:
+        super().__init__(f"{place}: {message}")
+        self.place = place
+        self.message = message
 
 
 class RegistryError(PipelineError):

@@ -8,7 +8,6 @@ back, whatever happened.
 
 import contextlib
 import logging
-import os
 import shutil
 import signal
 import sys
@@ -41,6 +40,7 @@ from odradek.spark.pipeline.engine.supervisor import (
     RunningQuery,
     Supervisor,
 )
+from odradek.spark.pipeline.file.problems import mask
 from odradek.spark.pipeline.graph.fingerprint import changes, fingerprint, refusal
 from odradek.spark.pipeline.graph.model import Pipeline
 from odradek.spark.pipeline.graph.queries import DEAD_LETTER_SINK
@@ -53,7 +53,6 @@ _log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS: Final = 30.0
 _JAVA_GONE: Final = (ConnectionError, Py4JError)
-_MIN_SECRET: Final = 4  # Shorter ones are in every other word.
 
 
 def run_pipeline(
@@ -96,7 +95,8 @@ def run_pipeline(
     metrics = RunMetrics(pipeline.name, DEAD_LETTER_SINK)
     display = _display(out, [plan.name for plan in plans], dead_rules(pipeline))
     with contextlib.ExitStack() as stack:
-        plans = stack.enter_context(_checkpoints(pipeline, plans, clock))
+        lost = threading.Event()
+        plans = stack.enter_context(_checkpoints(pipeline, plans, clock, lost))
         if metrics_port is not None:
             server = stack.enter_context(MetricsServer(metrics_port, metrics.render))
             _log.info("metrics are served on port %d", server.port)
@@ -111,15 +111,19 @@ def run_pipeline(
             pipeline.restart,
             _All([metrics, display], pipeline.secrets),
             clock=clock,
+            is_lost=lost.is_set,
         )
         stack.enter_context(_signals(supervisor.stop))
         try:
-            return supervisor.run()
+            is_good = supervisor.run()
         except _JAVA_GONE as error:
             raise PipelineError(f"Java, in which Spark runs, has ended: {error}") from error
         finally:
             display.close(supervisor.states())
             _settle(session, pipeline.name)
+        if lost.is_set():
+            raise RefusedError("another run has taken over a checkpoint of this one")
+        return is_good
 
 
 def _own_session(pipeline: Pipeline, master: str | None) -> SparkSession:
@@ -164,16 +168,14 @@ class _All:
 
     def __init__(self, observers: Sequence[Observer], secrets: Collection[str]) -> None:
         self._observers = observers
-        self._secrets = sorted((one for one in secrets if len(one) >= _MIN_SECRET), key=len)[::-1]
+        self._secrets = sorted(secrets, key=len, reverse=True)
 
     def on_batch(self, row: BatchRow) -> None:
         for one in self._observers:
             one.on_batch(row)
 
     def on_failure(self, sink: str, failure: Failure, wait_ms: int | None) -> None:
-        message = failure.message
-        for secret in self._secrets:
-            message = message.replace(secret, "***")
+        message = mask(failure.message, self._secrets)
         for one in self._observers:
             one.on_failure(sink, replace(failure, message=message), wait_ms)
 
@@ -198,7 +200,7 @@ def _display(
 
 @contextlib.contextmanager
 def _checkpoints(
-    pipeline: Pipeline, plans: Sequence[QueryPlan], clock: Clock
+    pipeline: Pipeline, plans: Sequence[QueryPlan], clock: Clock, lost: threading.Event
 ) -> Iterator[tuple[QueryPlan, ...]]:
     """Takes the checkpoints of all queries, and says all along that they are in use."""
     taken: list[CheckpointFolder] = []
@@ -212,7 +214,9 @@ def _checkpoints(
             taken.append(folder)
             start = None if notes.start is None else parse_position(notes.start)
             started.append(replace(plan, start=start))
-        beating = threading.Thread(target=_beat, args=(taken, ended), name="heartbeat", daemon=True)
+        beating = threading.Thread(
+            target=_beat, args=(taken, ended, lost), name="heartbeat", daemon=True
+        )
         beating.start()
         try:
             yield tuple(started)
@@ -238,15 +242,16 @@ def _notes_for(pipeline: Pipeline, plan: QueryPlan, before: Notes | None) -> Not
     )
 
 
-def _beat(folders: Sequence[CheckpointFolder], ended: threading.Event) -> None:
+def _beat(
+    folders: Sequence[CheckpointFolder], ended: threading.Event, lost: threading.Event
+) -> None:
     while not ended.wait(BEAT_SECONDS):
         for folder in folders:
             try:
                 folder.beat()
-            except PipelineError as error:
-                # Two runs on one checkpoint write everything twice: better end this one hard.
-                _log.critical("%s", error)
-                os.kill(os.getpid(), signal.SIGTERM)
+            except PipelineError:
+                _log.exception("a checkpoint was lost")
+                lost.set()
                 return
             except OSError:
                 _log.warning("the checkpoint %s cannot be written", folder.path, exc_info=True)

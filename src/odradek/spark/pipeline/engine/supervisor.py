@@ -110,6 +110,8 @@ class Supervisor:
         observer: is told.
         clock: tells the time.
         wait: waits for at most so many seconds, or less if something is asked for.
+        is_lost: whether another run has taken over: two that write would write everything twice,
+            so the queries are stopped as they are.
     """
 
     def __init__(
@@ -120,12 +122,14 @@ class Supervisor:
         *,
         clock: Clock,
         wait: Callable[[float], object] | None = None,
+        is_lost: Callable[[], bool] = lambda: False,
     ) -> None:
         self._queries = {sink: _Supervised(start, policy) for sink, start in starts.items()}
         self._observer = observer
         self._clock = clock
         self._wake = threading.Event()
         self._wait = wait or self._wake.wait
+        self._is_lost = is_lost
         self._asked = 0
         self._is_ending = False
 
@@ -171,6 +175,8 @@ class Supervisor:
 
     def _step(self) -> bool:
         """Looks once at every query; returns whether the run is over."""
+        if self._is_lost():
+            self._asked = 2
         for sink, one in self._queries.items():
             self._look_at(sink, one)
         if self._asked or QueryState.FAILED in self.states().values():

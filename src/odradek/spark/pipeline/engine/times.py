@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from odradek.spark.pipeline.engine.columns import quoted
-from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.problems import StageError
 from odradek.spark.pipeline.graph.model import Dedup, Transform, Watermark
 
 __all__ = ["drop_duplicates", "mark_time"]
@@ -35,19 +35,21 @@ def drop_duplicates(rows: DataFrame, dedup: Dedup, transform: Transform) -> Data
     """Rows without those whose keys were seen before, within the time.
 
     Raises:
-        PipelineError: a key is no column, or no column carries event time.
+        StageError: a key is no column, or no column carries event time.
     """
     if missing := [key for key in dedup.keys if key not in rows.columns]:
-        raise PipelineError(
-            f"{transform.place}: expected the keys {', '.join(missing)} of {transform.name!r} among"
-            f" the columns of its input, which are {', '.join(rows.columns)}"
+        raise StageError(
+            transform.place,
+            f"expected the keys {', '.join(missing)} of {transform.name!r} among the columns of"
+            f" its input, which are {', '.join(rows.columns)}",
         )
     time = _time_column(rows)
     if time is None:
         if _RECORD_TIME not in rows.columns:
-            raise PipelineError(
-                f"{transform.place}: expected a watermark in front of the dedup"
-                f" {transform.name!r}: without one it would remember every key for ever"
+            raise StageError(
+                transform.place,
+                f"expected a watermark in front of the dedup {transform.name!r}: without one it"
+                " would remember every key for ever",
             )
         time = _RECORD_TIME
         rows = mark_time(rows, Watermark(time, dedup.within_ms))
