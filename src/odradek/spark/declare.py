@@ -15,7 +15,6 @@ and `sink` without a pipeline belong to the file that includes theirs.
 """
 
 import contextlib
-import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -170,6 +169,8 @@ def _collect(declared: Declared) -> None:
 
 def _caller() -> tuple[str, int]:
     """The file and the line outside of this module that a call came from."""
+    import inspect  # Whoever only imports this package, as executors do, does without.
+
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back

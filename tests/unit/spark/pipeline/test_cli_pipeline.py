@@ -169,7 +169,9 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "sqlglot" else find(name)
+        importlib.util,
+        "find_spec",
+        lambda name, package=None: None if name == "sqlglot" else find(name, package),
     )
 
     outcome = run_command("pipeline", "validate", str(tmp_path / "x.yaml"))
