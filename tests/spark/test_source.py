@@ -11,11 +11,13 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
+from pyspark.sql.streaming.query import StreamingQuery
 
 from odradek import Admin, Producer
 from odradek.client.admin import NewTopic
 from odradek.model import TopicPartition
 from tests.support.odradek_broker import OdradekBroker
+from tests.support.spark_python import patiently
 
 TIMEOUT_S = 240
 FIRST_MS = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
@@ -42,13 +44,13 @@ def values(partition: int, start: int, end: int) -> set[str]:
 
 def batch(spark: SparkSession, broker: OdradekBroker, **options: str) -> DataFrame:
     settings = {"kafka.bootstrap.servers": broker.bootstrap, **options}
-    return spark.read.format("odradek").options(**settings).load()
+    return patiently(spark.read.format("odradek").options(**settings).load)
 
 
 def stream(spark: SparkSession, broker: OdradekBroker, **options: str) -> DataFrame:
     settings = {"kafka.bootstrap.servers": broker.bootstrap, **options}
     settings.setdefault("startingOffsets", "earliest")
-    return spark.readStream.format("odradek").options(**settings).load()
+    return patiently(spark.readStream.format("odradek").options(**settings).load)
 
 
 class Run:
@@ -63,19 +65,24 @@ class Run:
             found = rows.select(col("value").cast("string")).collect()
             self.batches[batch_id] = [row[0] for row in found]
 
-        self.query = (
+        self._writer = (
             frame.writeStream.foreachBatch(take)
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
-            .start()
         )
         self.error: StreamingQueryException | None = None
         try:
-            assert self.query.awaitTermination(TIMEOUT_S), "it does not end"
+            self.query = patiently(self._run)
         except StreamingQueryException as error:
             self.error = error
+
+    def _run(self) -> StreamingQuery:
+        query = self._writer.start()
+        try:
+            assert query.awaitTermination(TIMEOUT_S), "it does not end"
         finally:
-            self.query.stop()
+            query.stop()
+        return query
 
     @property
     def values(self) -> list[str]:
@@ -91,15 +98,16 @@ def test_batches(spark: SparkSession, broker: OdradekBroker, topic: Callable[...
     """12:SP-1, 12:SP-30: columns, filters that narrow what is read, splits, plain SQL."""
     name = topic(partitions=3, configs=KEPT)
     write(broker, name, {0: 50, 2: 30})
-    spark.sql(
+    view = (
         "create or replace temporary view there using odradek options "
         f"(`kafka.bootstrap.servers` '{broker.bootstrap}', subscribe '{name}')"
     )
+    patiently(lambda: spark.sql(view))
     everything = batch(spark, broker, subscribe=name)
     narrow = batch(spark, broker, subscribe=name, columns="value,offset", pushFilters="true")
     assert narrow.columns == ["value", "offset"]
     cut = batch(spark, broker, subscribe=name, minPartitions="6")
-    assert cut.rdd.getNumPartitions() == 6
+    assert patiently(lambda: cut.rdd.getNumPartitions()) == 6
 
     def pushed() -> DataFrame:
         # Spark keeps the filters of a frame's first query for the next ones.
@@ -118,7 +126,7 @@ def test_batches(spark: SparkSession, broker: OdradekBroker, topic: Callable[...
         "nothing": batch(spark, broker, subscribePattern=f"{name}-nothing"),
     }
     found: dict[str, set[str]] = {case: set() for case in frames}
-    for row in union(frames).collect():
+    for row in patiently(union(frames).collect):
         found[row["case"]].add(row["value"])
     assert len(found.pop("limited")) == 3
     assert found == {
@@ -146,16 +154,23 @@ def test_what_is_wrong_is_told_when_a_query_is_planned(
     spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str]
 ) -> None:
     """12:SP-29: all of it."""
-    with pytest.raises(PySparkException) as caught:
-        batch(spark, broker, subscribe="a", assign="{}", maxOfsetsPerTrigger="1").count()
+
+    def error_of(load: Callable[[], DataFrame]) -> str:
+        with pytest.raises(PySparkException) as caught:
+            patiently(lambda: load().count())
+        return str(caught.value)
+
+    message = error_of(
+        lambda: batch(spark, broker, subscribe="a", assign="{}", maxOfsetsPerTrigger="1")
+    )
     for expected in ("came subscribe and assign", "did you mean maxOffsetsPerTrigger?"):
-        assert expected in str(caught.value)
-    with pytest.raises(PySparkException, match="leave the schema out"):
-        spark.read.format("odradek").schema("value binary").options(
-            **{"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "a"}
-        ).load().count()
-    with pytest.raises(PySparkException, match="there is no never-made"):
-        batch(spark, broker, subscribe="never-made").count()
+        assert expected in message
+    with_schema = spark.read.format("odradek").schema("value binary")
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "a"}
+    assert "leave the schema out" in error_of(with_schema.options(**options).load)
+    assert "there is no never-made" in error_of(
+        lambda: batch(spark, broker, subscribe="never-made")
+    )
 
 
 def test_a_stream_in_steps(
@@ -197,17 +212,26 @@ def test_a_stream_that_goes_on(
     """12:SP-33, 12:SP-34: from the latest offset on, with what comes while it runs."""
     name = topic(partitions=2, configs=KEPT)
     write(broker, name, {0: 10})
-    query = (
+    writer = (
         stream(spark, broker, subscribe=name, startingOffsets="latest", maxBytesPerTrigger="1mb")
         .selectExpr("cast(value as string) as value")
         .writeStream.format("memory")
         .queryName("goes_on")
         .option("checkpointLocation", str(tmp_path))
         .trigger(processingTime="0 seconds")
-        .start()
     )
+
+    def start() -> StreamingQuery:
+        query = writer.start()
+        try:
+            query.processAllAvailable()
+        except Exception:
+            query.stop()
+            raise
+        return query
+
+    query = patiently(start)
     try:
-        query.processAllAvailable()
         write(broker, name, {1: 5})
         query.processAllAvailable()
         assert {row[0] for row in spark.table("goes_on").collect()} == values(1, 0, 5)
