@@ -199,10 +199,14 @@ transforms:
 @pytest.mark.parametrize(
     ("code", "message", "text"),
     CASES,
-    ids=[f"12:SP-59-{code}-{number}" for number, (code, _, _) in enumerate(CASES)],
+    ids=[f"12:{code}-{number}" for number, (code, _, _) in enumerate(CASES)],
 )
 def test_a_problem_is_told_at_its_place(code: str, message: str, text: str, tmp_path: Path) -> None:
-    """12:SP-59."""
+    """12:SP-59: each code at its exact place.
+
+    12:P01 12:P02 12:P03 12:P04 12:P05 12:P06 12:P07 12:P08 12:P09 12:P10
+    12:P11 12:P12 12:P13 12:P14 12:P15 12:P16 12:P17 12:P18 12:P19 12:P20
+    """
     loaded = read(tmp_path, text)
 
     path = str(tmp_path / "shop.yaml")
