@@ -4,6 +4,7 @@ Records are written all the time, and read by two consumers: one by hand, which 
 and see nothing twice, one in a group whose coordinator dies with the broker.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +23,17 @@ from tests.support.apache_kafka import KAFKA_VERSIONS, find_kafka, why_missing
 from tests.support.group_readers import DEADLINE_S, SESSION_MS, new_name
 from tests.support.kafka_cluster import KafkaCluster, running_cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(900)]
+# Three brokers need more than two busy cores have: this one is run by hand.
+_WANTED = "ODRADEK_CLUSTER_TESTS"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.kafka,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        not os.environ.get(_WANTED), reason=f"three brokers at once; {_WANTED}=1 runs it"
+    ),
+]
 
 # The first of each is the preferred leader.
 REPLICAS = {0: [2, 3, 1], 1: [3, 1, 2], 2: [1, 2, 3]}
