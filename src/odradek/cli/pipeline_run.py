@@ -1,7 +1,6 @@
 """`odradek pipeline test` and `run`: what starts Spark and uses the engine."""
 
 import argparse
-import logging
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -9,8 +8,7 @@ from odradek.cli.output import print_error, print_json
 from odradek.cli.pipeline_file import load_file, print_error_line
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from odradek.spark.pipeline.engine.fixtures import FixtureResult
     from odradek.spark.pipeline.file import Loaded
     from odradek.spark.pipeline.graph.model import Fixture, Pipeline
 
@@ -76,26 +74,21 @@ def _test(arguments: argparse.Namespace) -> int:
         return 0
     from odradek.errors import ConfigError
     from odradek.spark.pipeline.engine.fixtures import run_fixture
+    from odradek.spark.pipeline.engine.local_session import local_session
     from odradek.spark.pipeline.engine.schemas import AvroSchemas
 
+    schemas = AvroSchemas(pipeline.registry)
+    results = []
     try:
-        session = _local_session(pipeline, arguments.spark_log)
+        with local_session(pipeline, arguments.spark_log) as session:
+            for fixture in fixtures:
+                result = run_fixture(session, pipeline, fixture, schemas)
+                results.append(result)
+                if not arguments.json:
+                    _print_result(result)
     except ConfigError as error:
         print_error(_COMMAND, str(error))
         return _FAILED
-    try:
-        schemas = AvroSchemas(pipeline.registry)
-        results = []
-        for fixture in fixtures:
-            result = run_fixture(session, pipeline, fixture, schemas)
-            results.append(result)
-            if not arguments.json:
-                print(f"{'ok    ' if result.is_passed else 'FAILED'} {result.name}")
-                for line in result.lines():
-                    print(f"  {line}")
-                sys.stdout.flush()
-    finally:
-        session.stop()
     failed = sum(not result.is_passed for result in results)
     if arguments.json:
         print_json(
@@ -109,36 +102,27 @@ def _test(arguments: argparse.Namespace) -> int:
     return _FAILED if failed else 0
 
 
+def _print_result(result: "FixtureResult") -> None:
+    print(f"{'ok    ' if result.is_passed else 'FAILED'} {result.name}")
+    for line in result.lines():
+        print(f"  {line}")
+    sys.stdout.flush()
+
+
 def look_deep(loaded: "Loaded", pipeline: "Pipeline") -> "Loaded":
     """What is known of a pipeline, and what Spark has to say of its queries."""
     from odradek.spark.pipeline.engine.deep import deep_problems
+    from odradek.spark.pipeline.engine.local_session import local_session
     from odradek.spark.pipeline.file import Loaded
     from odradek.spark.pipeline.file.problems import Problem, Severity, mask
 
     secrets = sorted(pipeline.secrets, key=len, reverse=True)
-    session = _local_session(pipeline, "off")
-    try:
+    with local_session(pipeline) as session:
         found = [
             Problem(place, Severity.ERROR, _SQL, mask(message, secrets))
             for place, message in deep_problems(session, pipeline)
         ]
-    finally:
-        session.stop()
     return Loaded(None if found else pipeline, (*loaded.problems, *found))
-
-
-def _local_session(pipeline: "Pipeline", spark_log: str) -> "SparkSession":
-    from odradek.spark.session import build_session
-
-    _quieten_pyspark()
-    session = build_session(
-        master="local[2]",
-        conf=pipeline.spark.conf,
-        app_name=f"odradek-{pipeline.name}-test",
-        quick_start=True,
-    )
-    session.sparkContext.setLogLevel(spark_log.upper())
-    return session
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -155,11 +139,12 @@ def _run(arguments: argparse.Namespace) -> int:
         )
         return _INVALID
     from odradek.errors import ConfigError
+    from odradek.spark.pipeline.engine.local_session import quieten_pyspark
     from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
     from odradek.spark.pipeline.engine.run import run_pipeline
     from odradek.spark.shipping import VersionsDifferError
 
-    _quieten_pyspark()
+    quieten_pyspark()
     try:
         is_good = run_pipeline(
             pipeline,
@@ -205,9 +190,3 @@ def _chosen(pipeline: "Pipeline", names: list[str]) -> "list[Fixture] | None":
         )
         return None
     return [fixture for fixture in pipeline.tests if not names or fixture.name in names]
-
-
-def _quieten_pyspark() -> None:
-    """Keeps it from logging, with Java's stack, what is told in a line of its own."""
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
