@@ -51,19 +51,25 @@ class ProgressListener(StreamingQueryListener):
         self._session = session
         self.committer = committer or GroupCommitter()
         self._lock = threading.Lock()
-        # By query id. One per source of the query, in its order; None for one without a group.
+        # One per source of a query, in its order; None for one without a group. What a plan says
+        # is kept by run: a query that is started again may be so before its end is reported.
         self._targets: dict[str, Sequence[ProgressTarget | None]] = {}
-        self._lags: dict[str, dict[TopicPartition, int] | None] = {}
+        self._told: dict[str, Sequence[ProgressTarget | None]] = {}  # By query, see `watch`.
+        # By query: the run, and how far it was behind.
+        self._lags: dict[str, tuple[str, dict[TopicPartition, int] | None]] = {}
 
     def watch(self, query_id: object, targets: Sequence[ProgressTarget | None]) -> None:
-        """Say which groups the sources of a query have, in the order of its reports."""
+        """Say which groups the sources of a query have, in the order of its reports.
+
+        Holds for later runs of the query, too.
+        """
         with self._lock:
-            self._targets[str(query_id)] = targets
+            self._told[str(query_id)] = targets
 
     def lag(self, query_id: object) -> dict[TopicPartition, int] | None:
         """Records that a query was behind after its last batch; None while that is not known."""
         with self._lock:
-            return self._lags.get(str(query_id))
+            return self._lags.get(str(query_id), ("", None))[1]
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until all batches so far are committed or have failed to be; whether they are.
@@ -81,7 +87,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Look up what the sources of the query were told."""
-        if str(event.id) in self._targets or self._session is None:
+        if self._session is None:
             return
         try:
             targets = _targets_in_plan(self._session, str(event.id))
@@ -89,7 +95,8 @@ class ProgressListener(StreamingQueryListener):
             _log.warning("groups of query %s are not known", event.id, exc_info=True)
             return
         if any(targets):
-            self.watch(event.id, targets)
+            with self._lock:
+                self._targets[str(event.runId)] = targets
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """Commit where the batch ended."""
@@ -97,9 +104,10 @@ class ProgressListener(StreamingQueryListener):
         sources = report.sources
         lags = [lag_of(source.endOffset, source.latestOffset) for source in sources]
         known = [lag for lag in lags if lag is not None]
+        query, run = str(report.id), str(report.runId)
         with self._lock:
-            targets = self._targets.get(str(report.id), ())
-            self._lags[str(report.id)] = _sum(known) if known else None
+            targets = self._told.get(query) or self._targets.get(run, ())
+            self._lags[query] = run, _sum(known) if known else None
         for source, target in zip(sources, _fitted(targets, len(sources)), strict=True):
             position = parse_position(source.endOffset)
             if target is None or position is None:
@@ -111,10 +119,12 @@ class ProgressListener(StreamingQueryListener):
             )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Forget the query; its last report came before."""
+        """Forget the run; its last report came before."""
+        query, run = str(event.id), str(event.runId)
         with self._lock:
-            self._targets.pop(str(event.id), None)
-            self._lags.pop(str(event.id), None)
+            self._targets.pop(run, None)
+            if self._lags.get(query, ("", None))[0] == run:
+                del self._lags[query]
 
 
 def _fitted(
