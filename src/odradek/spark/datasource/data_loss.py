@@ -91,6 +91,8 @@ class DataLossPolicy:
     is_failing: bool
     gap_count: int = field(default=0, init=False)
     lost_offset_count: int = field(default=0, init=False)
+    # What was reported last: a stream that waits meets the same loss at every step.
+    _last: list[Loss] = field(default_factory=list, init=False)
 
     def report(self, losses: Iterable[Loss]) -> None:
         """Fail, or say that reading goes on.
@@ -99,9 +101,11 @@ class DataLossPolicy:
             DataLossError: there are any, and the policy is to fail.
         """
         found = list(losses)
-        if not found:
+        if self._last == found:
             return
-        if self.is_failing:
+        self._last = found
+        if found and self.is_failing:
+            self._last = []
             raise DataLossError(found)
         for loss in found:
             self.gap_count += 1

@@ -8,7 +8,7 @@ from typing import Protocol
 from odradek.client.admin.cluster import LogDir, describe_log_dirs
 from odradek.client.cluster import TopicView
 from odradek.client.offsets import LATEST, list_offsets
-from odradek.errors import ApiError
+from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.spark.datasource.bounds import Bound
 from odradek.spark.datasource.connections import Connection
@@ -136,6 +136,13 @@ class ClusterLookup:
                 for tp, replica in log_dir.replicas.items():
                     if leaders.get(tp) == node_id and not replica.is_future:
                         found[tp] = replica.size
+        if leaders and not found:
+            # What older brokers say to those who may not know.
+            raise ApiError(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                "maxBytesPerTrigger needs the right to describe log directories; use "
+                "maxOffsetsPerTrigger, or allow Describe on the cluster",
+            )
         return found
 
 

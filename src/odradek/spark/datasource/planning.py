@@ -145,8 +145,9 @@ class StreamPlanner:
             latest = self._ends(lookup, selected)
         topic_ids = dict(selected.topic_ids)
         self._policy.report(find_losses(start, topic_ids, latest))
-        named = {str(one) for one in selected.missing} - _names_in(start)
-        if named:
+        never_there = {str(one) for one in selected.missing} - _names_in(start)
+        if never_there and self._options.is_failing_on_data_loss:
+            # Otherwise it may be one that was lost a batch ago, and may come back.
             _refuse_missing(selected)
         self.latest = Position.of(latest, topic_ids, self._options.split)
         begin = self._begin(lookup, start, topic_ids, latest)

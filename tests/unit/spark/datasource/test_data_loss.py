@@ -63,5 +63,22 @@ def test_a_lenient_policy_warns_and_counts(caplog: pytest.LogCaptureFixture) -> 
     assert "topic 'u'" in caplog.text
 
 
+def test_the_same_loss_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """12:SP-37: a stream that waits for its log to grow meets it at every step."""
+    policy = DataLossPolicy(is_failing=False)
+    loss = Loss.beyond_log_end(T0, expected=9, found=3)
+    with caplog.at_level(logging.WARNING):
+        for losses in ([loss], [loss], [], [loss]):
+            policy.report(losses)
+    assert (policy.gap_count, len(caplog.records)) == (2, 2)
+
+
+def test_a_failing_policy_fails_every_time() -> None:
+    policy = DataLossPolicy(is_failing=True)
+    for _ in range(2):
+        with pytest.raises(DataLossError):
+            policy.report([Loss.gone("t")])
+
+
 def test_no_loss_is_no_matter() -> None:
     DataLossPolicy(is_failing=True).report([])

@@ -237,6 +237,18 @@ def test_data_that_is_lost(lookup: FakeLookup, message: str, end: Position) -> N
     assert planner(failOnDataLoss="false").end(lookup, start) == end
 
 
+def test_a_stream_goes_on_without_a_topic_and_takes_it_up_again() -> None:
+    """12:SP-37."""
+    stream = planner(subscribe="t,u", failOnDataLoss="false")
+    lookup = FakeLookup({"t": [FakeLog(9)]})
+    before = Position.of({T0: 5, TopicPartition("u", 0): 3}, {"t": "id-of-t", "u": "id-of-u"})
+    without = stream.end(lookup, before)
+    assert without == at({T0: 9})
+    assert stream.end(lookup, without) is without
+    lookup.logs["u"] = [FakeLog(2)]
+    assert stream.end(lookup, without).offset(TopicPartition("u", 0)) == 2
+
+
 def test_a_topic_that_never_was_is_no_loss_but_an_error() -> None:
     with pytest.raises(ApiError, match="there is no u"):
         planner(subscribe="t,u").end(cluster(FakeLog(9)), at({T0: 0}))
