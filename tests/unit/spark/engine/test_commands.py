@@ -1,0 +1,62 @@
+"""`odradek pipeline test` and `run`, as far as they come without Spark."""
+
+from pathlib import Path
+
+import pytest
+
+from odradek.cli.main import main
+from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, Notes
+
+GOOD = """\
+name: orders
+bootstrap: localhost:9
+checkpoint: ./checkpoints
+sources:
+  raw: {topic: orders, value: {format: json, schema: "id bigint"}}
+sinks:
+  all: {from: raw, console: {}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "orders.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_a_file_that_is_wrong(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """12:SP-61: exit code 2, with all problems."""
+    file.write_text(GOOD.replace("from: raw", "from: rwa"))
+    for action in ("run", "test"):
+        assert main(["pipeline", action, str(file)]) == 2
+        assert "error P07: unknown source" in capsys.readouterr().err
+
+
+def test_a_guarantee_that_cannot_be_given(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """12:SP-61, 12:SP-3: exit code 3."""
+    file.write_text(GOOD.replace("console: {}", "topic: out, exactly_once: true"))
+    assert main(["pipeline", "run", str(file)]) == 3
+    assert "error P17" in capsys.readouterr().err
+
+
+def test_names_that_are_not_there(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """12:SP-61: exit code 2."""
+    assert main(["pipeline", "run", str(file), "--sink", "al"]) == 2
+    assert "there is no sink al: orders has all" in capsys.readouterr().err
+    assert main(["pipeline", "test", str(file), "sums"]) == 2
+    assert "there is no test 'sums': the file has none" in capsys.readouterr().err
+
+
+def test_a_file_without_tests(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """12:SP-60."""
+    assert main(["pipeline", "test", str(file)]) == 0
+    assert "holds no tests" in capsys.readouterr().err
+
+
+def test_a_checkpoint_in_use(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """12:SP-61, 12:SP-62: exit code 3."""
+    other = CheckpointFolder(str(file.parent / "checkpoints" / "all"))
+    other.take(Notes("orders", "all", {}))
+    assert main(["pipeline", "run", str(file), "--once"]) == 3
+    assert "is used by process" in capsys.readouterr().err
