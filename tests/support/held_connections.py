@@ -9,9 +9,13 @@ _ESTABLISHED = "01"
 
 
 def holders(root_pid: int, port: int) -> dict[int, int]:
-    """Descendants of a process with open connections to a port of this machine, and how many."""
+    """Python processes below a process with connections to a port, and how many.
+
+    Spark's own connector keeps consumers in Java for minutes; those are not ours.
+    """
     sockets = _sockets_to(port)
-    held = {pid: len(_sockets_of(pid) & sockets) for pid in _descendants(root_pid)}
+    ours = [pid for pid in _descendants(root_pid) if _is_python(pid)]
+    held = {pid: len(_sockets_of(pid) & sockets) for pid in ours}
     return {pid: count for pid, count in held.items() if count}
 
 
@@ -25,6 +29,13 @@ def _sockets_to(port: int) -> set[str]:
             if state == _ESTABLISHED and int(remote.rpartition(":")[2], 16) == port:
                 inodes.add(inode)
     return inodes
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return "python" in os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:  # It has ended.
+        return False
 
 
 def _sockets_of(pid: int) -> set[str]:
