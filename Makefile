@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 60
 # The order of the tests: one for the gate, so that a verdict can be had again; any other to look for trouble.
 SEED ?= 1
 
-.PHONY: help setup demo test check fmt lint types imports kafka bench bench-kafka docs fuzz clean
+.PHONY: help setup demo test check fmt lint types imports kafka bench bench-kafka bench-spark docs fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,10 @@ bench: $(READY) ## measure; prints a table, keeps the raw figures in benchmarks/
 bench-kafka: $(READY) ## measure the broker beside an Apache Kafka, the same loads for both
 	@scripts/kafka
 	@$(BIN)/python -m benchmarks --beside-kafka
+
+bench-spark: $(READY) ## measure the pipeline beside Spark's own Kafka connector, taken in turn in one Spark
+	@scripts/spark-connector
+	@$(BIN)/python -m benchmarks --only spark-read-100B --only spark-read-1KB --only spark-stream --only spark-write --only pipeline-check
 
 docs: $(READY) ## write the reference pages; check the documents: paths, links and commands they name
 	@$(BIN)/python scripts/generate_reference.py

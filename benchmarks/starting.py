@@ -102,3 +102,16 @@ def help_pages(run: Run) -> Iterator[Row]:
     for name, samples in times.items():
         added = [sample - median(bare) for sample in samples]
         yield at_most(f"`{name}` over a bare start", added, "ms", 80, bare=bare)
+
+
+@server_benchmark("pipeline-check")
+def pipeline_check(run: Run) -> Iterator[Row]:
+    """`odradek pipeline validate` and `plan` of an example, from start to end."""
+    for action in ("validate", "plan"):
+        command = (COMMAND, "pipeline", action, "examples/shop/shop.yaml")
+        times = []
+        for _ in range(1 if run.is_quick else _REPEATS):
+            begun = time.perf_counter()
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=with_bytecode())
+            times.append(time.perf_counter() - begun)
+        yield at_most(f"`odradek pipeline {action}`", times, "s", 1.0)
