@@ -7,7 +7,8 @@ How the buffer stays filled and no larger than it must be:
 2. A broker that has nothing waits for `fetch.max.wait.ms` before it says so. While the application
    still has records of that broker ahead of it, this would keep the partitions behind them waiting:
    then it is asked not to wait, and not asked again before something was handed out.
-3. What was fetched for a partition that was revoked, paused or sought since is dropped.
+3. What was fetched for a partition that was revoked, paused, sought or validated since is dropped.
+   So is what does not begin at the position: a call was handing out records when it was asked for.
 
 `take` and `take_columns` may be called from another thread than the loop's, as long as nobody calls
 anything else meanwhile: the loop only ever appends to what they read.
@@ -61,7 +62,8 @@ class _Link:
         self.is_busy = False  # Connecting, or waiting for an answer.
         # Whether something was handed out since the last request, see rule 2.
         self.is_stirred = True
-        self.asked: dict[TopicPartition, tuple[PartitionState, int]] = {}
+        # The state, the offset, and whether the broker was asked as a follower.
+        self.asked: dict[TopicPartition, tuple[PartitionState, int, bool]] = {}
         self.sent_at_ms = 0
 
 
@@ -198,7 +200,7 @@ class Fetcher:
             known = cluster.partition(tp)
             epoch = -1 if known is None else known.leader_epoch
             wanted[tp] = Wanted(cluster.topic_id(tp.topic), offset, epoch)
-            link.asked[tp] = (state, offset)
+            link.asked[tp] = (state, offset, state.preferred_replica == link.node_id)
         has_ids = all(one.topic_id != NO_TOPIC_ID for one in wanted.values())
         try:
             version = connection.version_for(
@@ -325,7 +327,7 @@ class Fetcher:
                 asked = link.asked.get(tp)
                 if asked is None:
                     continue
-                state, offset = asked
+                state, offset, is_follower = asked
                 fetched_as = self._fetched_as.get(tp)
                 is_expected = (
                     fetched_as is not None
@@ -333,18 +335,20 @@ class Fetcher:
                     and self._partitions.is_current(state, fetched_as[1])
                     and self._states.is_expected(tp, offset)
                 )
-                if is_expected:
-                    has_news |= self._take_in_partition(link, state, offset, answer)
+                if not is_expected:
+                    continue
+                if answer.error_code != ErrorCode.NONE:
+                    has_news |= self._take_error(
+                        link, state, offset, answer, is_follower=is_follower
+                    )
+                else:
+                    has_news |= self._take_in_partition(state, offset, answer)
         if has_news:
             self._on_arrival()
 
-    def _take_in_partition(
-        self, link: _Link, state: PartitionState, offset: int, answer: PartitionData
-    ) -> bool:
+    def _take_in_partition(self, state: PartitionState, offset: int, answer: PartitionData) -> bool:
         """Buffer what came; return whether the application has something to hear of."""
         tp = state.tp
-        if answer.error_code != ErrorCode.NONE:
-            return self._take_error(link, state, offset, answer)
         state.high_watermark = answer.high_watermark
         state.last_stable_offset = answer.last_stable_offset
         state.log_start_offset = answer.log_start_offset
@@ -375,11 +379,16 @@ class Fetcher:
         return True
 
     def _take_error(
-        self, link: _Link, state: PartitionState, offset: int, answer: PartitionData
+        self,
+        link: _Link,
+        state: PartitionState,
+        offset: int,
+        answer: PartitionData,
+        *,
+        is_follower: bool,
     ) -> bool:
         tp = state.tp
         error = api_error(answer.error_code, None, tp)
-        is_follower = state.preferred_replica == link.node_id
         state.preferred_replica = -1
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             # A follower may lag behind, or have begun later: the leader knows.
@@ -476,6 +485,10 @@ class Fetcher:
         if not self._buffer:
             return None
         self._current = data = self._buffer.popleft()
+        if data.next_offset != data.state.position and self._partitions.is_current(
+            data.state, data.version
+        ):
+            data.state.version += 1  # Which makes it old, and has the position asked for.
         for link in tuple(self._links.values()):
             link.is_stirred = True
         return data

@@ -57,7 +57,8 @@ class PartitionState:
     # Another replica to read from, until then (monotonic ms); -1: the leader.
     preferred_replica: int = -1
     preferred_until_ms: int = 0
-    # Grows with every seek, reset, pause and loss: what was fetched before it is not handed out.
+    # Grows with every seek, reset, validation, pause and loss: what was fetched before it is not
+    # handed out.
     version: int = 0
     # Monotonic ms before which a failed look-up is not repeated.
     retry_at_ms: int = 0
@@ -83,6 +84,13 @@ class PartitionState:
         self.reset_timestamp = timestamp
         self.retry_at_ms = 0
         self.preferred_replica = -1
+        self.version += 1
+
+    def await_validation(self) -> None:
+        """Read on when the leader has confirmed the position, from there and nowhere else."""
+        self.stage = Stage.AWAIT_VALIDATION
+        self.retry_at_ms = 0
+        self.preferred_replica = -1  # The word of the leader before.
         self.version += 1
 
     def end_offset(self, *, is_read_committed: bool) -> int:

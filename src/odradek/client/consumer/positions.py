@@ -72,7 +72,7 @@ class PositionFinder:
             if known.leader_epoch <= state.leader_epoch:
                 continue
             if state.position_epoch != NO_EPOCH:
-                state.stage = Stage.AWAIT_VALIDATION
+                state.await_validation()
             else:
                 state.leader_epoch = known.leader_epoch
 
@@ -221,7 +221,8 @@ class PositionFinder:
 
     async def _validate(self, states: list[PartitionState]) -> list[Exception]:
         versions = {state.tp: state.version for state in states}
-        epochs = {state.tp: state.position_epoch for state in states}
+        positions = {state.tp: (state.position, state.position_epoch) for state in states}
+        epochs = {tp: epoch for tp, (_, epoch) in positions.items()}
         cluster = self._client.cluster
         call: LeaderCall[int, _EpochEnd] = LeaderCall(
             api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -248,6 +249,8 @@ class PositionFinder:
                 continue
             end = answer[1]
             assert state.position is not None, "what is validated has a position"
+            if (state.position, state.position_epoch) != positions[state.tp]:
+                continue  # Handed out by a call that was under way: the next round asks anew.
             if end < 0 or end >= state.position:
                 self._accept(state, cluster)
             elif self._policy.kind == "none":
