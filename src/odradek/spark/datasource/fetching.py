@@ -5,14 +5,16 @@ name. Rules:
 
 1. The topic is the one that was planned: another id under the name is `RecreatedTopicError`, once
    it is clear that brokers do not just tell an old one.
-2. An answer without a byte although the log goes on beyond the position means that nothing is left
-   in between: compaction may take the last records of a range. Two such answers in a row move the
-   position to the end that the broker tells.
+2. An answer without a byte although the log goes on beyond the position may mean that nothing is
+   left in between: compaction may take the last records of a range. After two such answers in a
+   row who leads is asked anew, and that the position is not below the log's start is made sure of;
+   a third one, with room for any batch, then moves the position to the end that the broker tells.
 3. A step that brings nothing new within its time is `CallTimeoutError`: the log may end before the
    range does.
 """
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from odradek.client.consumer.fetcher import (
 )
 from odradek.client.errors import CallTimeoutError
 from odradek.client.leaders import api_error, topic_name
+from odradek.client.offsets import EARLIEST, list_offsets
 from odradek.client.retry import Deadline
 from odradek.errors import (
     ApiError,
@@ -49,8 +52,11 @@ from odradek.spark.datasource.splits import Split
 
 __all__ = ["Fetched", "RecreatedTopicError", "fetch_split", "topic_id_text"]
 
+_log = logging.getLogger(__name__)
+
 _LAST_VERSION: Final = 32767
 _MAX_FETCH_BYTES: Final = 2**31 - 1
+# Answers without a byte before it is made sure that there is nothing; one may be chance.
 _EMPTY_ANSWERS: Final = 2
 # Times that the cluster is asked again who has the name: brokers hear of a new topic one by one.
 _MAX_OTHERS: Final = 3
@@ -112,10 +118,11 @@ async def fetch_split(
             answer = await pending
             fetched = fetch.read(answer, offset)
             log_end = fetch.log_end(answer)
-            empty_count = empty_count + 1 if not answer.records else 0
+            empty_count = empty_count + 1 if not answer.records and log_end > offset else 0
             next_offset = fetched.next_offset
-            if empty_count >= _EMPTY_ANSWERS:
-                next_offset = max(next_offset, log_end)
+            if empty_count > _EMPTY_ANSWERS:
+                _log.info("%s: nothing is left from offset %d to %d", split.tp, offset, log_end)
+                next_offset, empty_count = log_end, 0
             if next_offset > offset:
                 deadline = client.deadline(timeout_ms)
             elif not deadline.left_ms():
@@ -124,8 +131,11 @@ async def fetch_split(
                     f"ends at {log_end}, to be read up to {split.end}"
                 )
             offset = next_offset
+            is_sought = empty_count == _EMPTY_ANSWERS
+            if is_sought:
+                await fetch.check_place(offset, deadline)
             if offset < split.end:
-                pending = fetch.ask(offset, deadline)
+                pending = fetch.ask(offset, deadline, is_sought=is_sought)
             if len(fetched.records):
                 yield fetched
     finally:
@@ -146,13 +156,37 @@ class _Fetch:
         self._max_bytes = max_bytes
         self._other_count = 0
 
-    def ask(self, offset: int, deadline: Deadline) -> "asyncio.Task[PartitionData]":
-        """Put the request on the wire."""
+    def ask(
+        self, offset: int, deadline: Deadline, *, is_sought: bool = False
+    ) -> "asyncio.Task[PartitionData]":
+        """Put the request on the wire.
+
+        Args:
+            is_sought: Take any number of bytes.
+        """
+        max_bytes = _MAX_FETCH_BYTES if is_sought else self._max_bytes
         return asyncio.get_running_loop().create_task(
             self._client.retry(
-                f"fetch of {self._tp}", lambda: self._ask_once(offset, deadline), deadline
+                f"fetch of {self._tp}",
+                lambda: self._ask_once(offset, deadline, max_bytes),
+                deadline,
             )
         )
+
+    async def check_place(self, offset: int, deadline: Deadline) -> None:
+        """Ask anew who leads, and whether its log has begun at an offset.
+
+        Raises:
+            OffsetOutOfRangeError: it begins later.
+            CallTimeoutError: nobody can tell.
+        """
+        await self._client.refresh((self._tp.topic,), deadline)
+        told = await list_offsets(self._client, {self._tp: EARLIEST}, deadline)
+        found = told[self._tp]
+        if isinstance(found, ApiError):
+            raise CallTimeoutError(f"{self._tp}: where the log starts: {found}") from found
+        if offset < found.offset:
+            raise OffsetOutOfRangeError(f"{self._tp}: the log starts at {found.offset}")
 
     def log_end(self, answer: PartitionData) -> int:
         """Where a reader of this isolation level sees the log end."""
@@ -177,7 +211,7 @@ class _Fetch:
             tuple((one.producer_id, one.first_offset) for one in aborted),
         )
 
-    async def _ask_once(self, offset: int, deadline: Deadline) -> PartitionData:
+    async def _ask_once(self, offset: int, deadline: Deadline, max_bytes: int) -> PartitionData:
         client, tp = self._client, self._tp
         if client.cluster.leader(tp) is None:
             await client.topic(tp.topic, deadline=deadline)
@@ -194,11 +228,9 @@ class _Fetch:
         request = FetchRequest(
             max_wait_ms=self._config.fetch_max_wait_ms,
             min_bytes=self._config.fetch_min_bytes,
-            max_bytes=self._max_bytes,
+            max_bytes=max_bytes,
             isolation_level=int(self._config.is_read_committed),
-            topics=fetch_topics(
-                {tp: Wanted(topic_id, offset, known.leader_epoch)}, self._max_bytes
-            ),
+            topics=fetch_topics({tp: Wanted(topic_id, offset, known.leader_epoch)}, max_bytes),
         )
         try:
             response = await client.ask(

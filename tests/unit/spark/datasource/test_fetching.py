@@ -27,7 +27,7 @@ from tests.support.scripted_broker import (
     told_topic,
     topic_id,
 )
-from tests.support.scripted_groups import batch
+from tests.support.scripted_groups import batch, ends
 
 CONFIG = ConsumerConfig(isolation_level="read_committed")
 THIS_TOPIC = topic_id_text(topic_id("t"))
@@ -56,8 +56,14 @@ class Reading:
     """What came of reading a split from a broker with these answers."""
 
     def __init__(
-        self, part: Split, *answers: Any, timeout_ms: int = 60_000, max_bytes: int = 1000
+        self,
+        part: Split,
+        *answers: Any,
+        timeout_ms: int = 60_000,
+        max_bytes: int = 1000,
+        log_start: int = 0,
     ) -> None:
+        self._log_start = log_start
         self.fetched: list[Fetched] = []
         self.error: Exception | None = None
         self.requests: list[Any] = []
@@ -69,6 +75,7 @@ class Reading:
         async with scripted() as broker, client_of(broker) as client:
             broker.topics = {"t": told_topic("t")}
             broker.will_answer(ApiKey.FETCH, *answers)
+            broker.will_answer(ApiKey.LIST_OFFSETS, ends(self._log_start, 100))
             fetching = fetch_split(
                 client, CONFIG, part, offset=part.start, max_bytes=max_bytes, timeout_ms=timeout_ms
             )
@@ -106,10 +113,31 @@ def test_a_position_beyond_the_end_ends_it() -> None:
 
 
 def test_a_gap_up_to_the_end_ends_it() -> None:
-    """12:SP-36: two answers without a byte though the log goes on; one may be chance."""
-    reading = Reading(split(0, 90), answer(batch(0, b"a")), answer(), answer(), HANG_UP)
+    """12:SP-36: three answers without a byte though the log goes on, the last with all room."""
+    reading = Reading(split(0, 90), answer(batch(0, b"a")), answer(), answer(), answer(), HANG_UP)
     assert reading.positions == [1]
-    assert reading.asked_for == [0, 1, 1]
+    assert reading.asked_for == [0, 1, 1, 1]
+    assert [request.max_bytes for request in reading.requests] == [1000, 1000, 1000, 2**31 - 1]
+
+
+def test_what_comes_only_when_it_is_sought_is_read() -> None:
+    """12:SP-36: nothing is left out as long as a record may be there."""
+    reading = Reading(
+        split(0, 3),
+        *(answer(), answer(), answer(batch(0, b"a", b"b"))),
+        *(answer(), answer(), answer(batch(2, b"c"))),
+        HANG_UP,
+    )
+    assert reading.positions == [2, 3]
+    assert reading.asked_for == [0, 0, 0, 2, 2, 2]
+    assert reading.requests[3].max_bytes == 1000
+
+
+def test_empty_answers_below_the_start_of_the_log_are_no_gap() -> None:
+    """12:SP-37: but what retention took."""
+    reading = Reading(split(0, 90), answer(), answer(), answer(), log_start=40)
+    assert isinstance(reading.error, OffsetOutOfRangeError)
+    assert reading.asked_for == [0, 0]
 
 
 def test_an_empty_answer_that_is_chance_is_no_gap() -> None:
