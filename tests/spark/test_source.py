@@ -239,6 +239,21 @@ def test_a_stream_that_goes_on(
         query.stop()
 
 
+def test_a_first_batch_that_failed_is_read_again_from_where_it_began(
+    spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """12:SP-34: though Spark asks for the beginning anew, and it is elsewhere by then."""
+    name = topic(partitions=1, configs=KEPT)
+    write(broker, name, {0: 10})
+    for later in (8, 5):
+        checkpoint = tmp_path / str(later)
+        begun = stream(spark, broker, subscribe=name, startingTimestamp=str(FIRST_MS + 5))
+        first = Run(begun, checkpoint, fail_at=0)
+        assert "as it was told to" in str(first.error)
+        again = stream(spark, broker, subscribe=name, startingTimestamp=str(FIRST_MS + later))
+        assert set(Run(again, checkpoint).values) == values(0, 5, 10)
+
+
 def test_a_stream_whose_data_is_lost(
     spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str], tmp_path: Path
 ) -> None:

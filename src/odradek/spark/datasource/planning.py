@@ -99,6 +99,8 @@ class StreamPlanner:
         # Under AvailableNow: what there was when the run began.
         self._frozen: tuple[Selected, dict[TopicPartition, int]] | None = None
         self._initial: Position | None = None
+        # Whether the first batch is to hold nothing; see `initial`.
+        self._is_start_to_note = False
         # The end of all partitions as it was last told, without limits.
         self.latest: Position | None = None
         # For maxTriggerDelay: when a batch was last let go.
@@ -112,6 +114,10 @@ class StreamPlanner:
     def initial(self, lookup: Lookup) -> Position:
         """Where a new query begins. Told twice, it is the same.
 
+        Spark notes where the first batch ends, and not where it begins: when it has to be read
+        again it asks here anew, and by then `latest` is elsewhere. So the first batch of a query
+        that begins at such a place holds nothing: where it ends is where the next one begins.
+
         Raises:
             ApiError, ValueError, DataLossError: as `plan_batch`.
         """
@@ -122,14 +128,22 @@ class StreamPlanner:
             )
             _refuse_missing(selected)
             partitions = selected.partitions
-            start = resolve(lookup, options.starting, partitions, on_no_match=options.on_no_match)
-            if options.starting.kind is BoundKind.OFFSETS:
+            starting = options.starting
+            start = resolve(lookup, starting, partitions, on_no_match=options.on_no_match)
+            is_lasting = starting.kind is BoundKind.EARLIEST
+            if starting.kind is BoundKind.OFFSETS:
                 earliest = lookup.offsets(dict.fromkeys(partitions, EARLIEST))
                 latest = lookup.offsets(dict.fromkeys(partitions, LATEST))
                 start, _, losses = _within_logs(start, latest, earliest, latest)
                 self._policy.report(losses)
+                is_lasting = not losses and LATEST not in starting.numbers.values()
+            self._is_start_to_note = not is_lasting
             self._initial = Position.of(start, selected.topic_ids, options.split)
         return self._initial
+
+    def on_batch(self) -> None:
+        """A batch is read: where the stream began is noted by now."""
+        self._is_start_to_note = False
 
     def end(self, lookup: Lookup, start: Position, limits: Limits = _NO_LIMITS) -> Position:
         """Where the batch ends that begins at `start`; `start` itself if there is nothing to read.
@@ -150,6 +164,8 @@ class StreamPlanner:
             # Otherwise it may be one that was lost a batch ago, and may come back.
             _refuse_missing(selected)
         self.latest = Position.of(latest, topic_ids, self._options.split)
+        if self._is_start_to_note and start == self._initial:
+            return start
         begin = self._begin(lookup, start, topic_ids, latest)
         now_ms = self._clock.monotonic_ms()
         if self._frozen is None and is_held_back(

@@ -144,6 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; nobody is asked."""
+        self._plan().on_batch()
         splits = splits_between(Position.parse(start), Position.parse(end))
         return [InputPartition(split) for split in splits]
 

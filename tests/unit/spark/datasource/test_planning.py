@@ -136,6 +136,50 @@ def test_a_new_stream_begins_where_it_is_told_and_keeps_to_it() -> None:
         planner(startingOffsets='{"t": {"0": 1}}').initial(lookup)
 
 
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ({"startingOffsets": "latest"}, 9),
+        ({"startingTimestamp": "1006"}, 6),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": 1006}}'}, 6),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, 9),
+        ({"startingOffsets": '{"t": {"0": 70}}', "failOnDataLoss": "false"}, 9),
+    ],
+)
+def test_a_start_that_moves_is_noted_by_a_batch_of_nothing(
+    given: dict[str, str], first: int
+) -> None:
+    """12:SP-34: Spark notes no more of the first batch than its end."""
+    lookup = cluster(FakeLog(9))
+    stream = planner(**given)
+    start = stream.initial(lookup)
+    assert start == at({T0: first})
+    lookup.logs["t"][0].end = 20
+    # Until it is read, however often it is planned.
+    for _ in range(2):
+        assert stream.end(lookup, start) is start
+    assert stream.latest == at({T0: 20})
+    stream.on_batch()
+    assert stream.end(lookup, start) == at({T0: 20})
+
+
+@pytest.mark.parametrize("offsets", ["earliest", '{"t": {"0": 4}}', '{"t": {"0": -2}}'])
+def test_a_start_that_stays_needs_no_batch_of_nothing(offsets: str) -> None:
+    """12:SP-34."""
+    lookup = cluster(FakeLog(9, start=4))
+    stream = planner(startingOffsets=offsets)
+    start = stream.initial(lookup)
+    assert stream.end(lookup, start) == at({T0: 9})
+
+
+def test_a_stream_that_has_begun_goes_on_at_once() -> None:
+    """12:SP-34: from a checkpoint."""
+    lookup = cluster(FakeLog(9))
+    stream = planner(startingOffsets="latest")
+    stream.initial(lookup)
+    assert stream.end(lookup, at({T0: 5})) == at({T0: 9})
+
+
 def test_a_batch_ends_at_the_end() -> None:
     """12:SP-33: one question for the ends, and no other."""
     lookup = cluster(FakeLog(9), FakeLog(5))
