@@ -124,6 +124,9 @@ def _reset(arguments: argparse.Namespace) -> int:
     except RefusedError as error:
         print_error(_COMMAND, str(error))
         return 3
+    except PipelineError as error:
+        print_error(_COMMAND, str(error))
+        return 1
     for warning in warnings:
         print_error(_COMMAND, warning)
     for plan in plans:
@@ -150,21 +153,24 @@ def _backfill(arguments: argparse.Namespace) -> int:
         return 2
     from odradek.errors import ConfigError
     from odradek.spark.pipeline.engine.backfill import backfill
+    from odradek.spark.pipeline.file.problems import mask
     from odradek.spark.session import build_session
+    from odradek.spark.shipping import VersionsDifferError
 
     try:
         session = build_session(
             master=arguments.master or pipeline.spark.master,
             conf=pipeline.spark.conf,
             app_name=f"odradek-{pipeline.name}-backfill",
+            ship=pipeline.spark.ship,
         )
         try:
             sinks = [pipeline.sinks[name] for name in names]
             counts = backfill(session, pipeline, sinks, start=start, end=end)
         finally:
             session.stop()
-    except (PipelineError, ConfigError) as error:
-        print_error(_COMMAND, str(error))
+    except (PipelineError, ConfigError, VersionsDifferError) as error:
+        print_error(_COMMAND, mask(str(error), pipeline.secrets))
         return 1
     print_table(["SINK", "ROWS"], list(counts.items()))
     return 0

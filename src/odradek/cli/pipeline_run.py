@@ -142,6 +142,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from odradek.spark.pipeline.engine.local_session import quieten_pyspark
     from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
     from odradek.spark.pipeline.engine.run import run_pipeline
+    from odradek.spark.pipeline.file.problems import mask
     from odradek.spark.shipping import VersionsDifferError
 
     quieten_pyspark()
@@ -155,10 +156,10 @@ def _run(arguments: argparse.Namespace) -> int:
             spark_log=arguments.spark_log,
         )
     except RefusedError as error:
-        print_error(_COMMAND, str(error))
+        print_error(_COMMAND, mask(str(error), pipeline.secrets))
         return _REFUSED
     except (PipelineError, ConfigError) as error:
-        print_error(_COMMAND, str(error))
+        print_error(_COMMAND, mask(str(error), pipeline.secrets))
         return _FAILED
     except VersionsDifferError as error:
         print_error_line(str(error))  # A table, of several lines.

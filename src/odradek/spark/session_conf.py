@@ -26,6 +26,8 @@ _EVERYWHERE: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
+    # A sink that hangs must not keep a run from ending.
+    "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),

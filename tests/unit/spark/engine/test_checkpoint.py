@@ -82,7 +82,7 @@ def test_the_lock_of_another_host_is_void_after_a_minute_without_a_beat(tmp_path
     fields["lock"] |= {"host": "elsewhere", "token": "other"}
     path.write_text(json.dumps(fields))
     assert folder.holder() == Lock(
-        "elsewhere", os.getpid(), "other", fields["lock"]["heartbeat_ms"]
+        "elsewhere", os.getpid(), "other", fields["lock"]["heartbeat_ms"], fields["lock"]["born"]
     )
     clock.advance(60_001)
     assert folder.holder() is None
@@ -104,3 +104,20 @@ def test_notes_that_are_no_notes_are_an_error_with_a_way_out(tmp_path: Path, tex
     (tmp_path / "odradek.json").write_text(text)
     with pytest.raises(OdradekError, match="odradek pipeline reset"):
         CheckpointFolder(str(tmp_path)).read()
+
+
+def test_the_lock_of_a_process_whose_number_was_given_again_is_void(tmp_path: Path) -> None:
+    folder = CheckpointFolder(str(tmp_path))
+    folder.take(NOTES)
+    path = tmp_path / "odradek.json"
+    fields = json.loads(path.read_text())
+    fields["lock"] |= {"token": "other", "born": "another boot/1"}
+    path.write_text(json.dumps(fields))
+    assert folder.holder() is None
+    CheckpointFolder(str(tmp_path)).take(NOTES)
+
+
+def test_notes_that_nobody_can_read_can_be_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "odradek.json").write_text("{")
+    CheckpointFolder(str(tmp_path)).forget()
+    assert list(tmp_path.iterdir()) == []

@@ -21,7 +21,7 @@ from odradek.spark.pipeline.engine.encoding import encode
 from odradek.spark.pipeline.engine.failures import parse_failure
 from odradek.spark.pipeline.engine.inputs import FORMAT, Records, Rows, rows_frame, table_frame
 from odradek.spark.pipeline.engine.problems import PipelineError
-from odradek.spark.pipeline.engine.queries import batch_sink
+from odradek.spark.pipeline.engine.queries import batch_sink, topic_options
 from odradek.spark.pipeline.engine.reading import (
     ending_options,
     reading_options,
@@ -98,8 +98,13 @@ def backfill(
         try:
             rows = Build(session, pipeline, inputs, schemas).frame(sink.input)
             counts[sink.name] = _write(rows, pipeline, sink, schemas)
+        except PipelineError:
+            raise
         except PySparkException as error:
-            told = parse_failure(str(error))
+            told: object = parse_failure(str(error))
+            raise PipelineError(f"the backfill of {sink.name!r} failed: {told}") from error
+        except Exception as error:  # Of the library behind a sink.
+            told = f"{type(error).__name__}: {error}"
             raise PipelineError(f"the backfill of {sink.name!r} failed: {told}") from error
     return counts
 
@@ -109,11 +114,7 @@ def _write(rows: DataFrame, pipeline: Pipeline, sink: Sink, schemas: AvroSchemas
     match target:
         case TopicTarget():
             counted, count = _counted(encode(rows, target, sink.name, schemas.writer))
-            options = {f"kafka.{key}": value for key, value in target.kafka.items()}
-            options |= {
-                "kafka.bootstrap.servers": pipeline.bootstrap or "",
-                "topic": target.topic,
-            }
+            options = topic_options(pipeline, target.topic, target.kafka)
             counted.write.format(FORMAT).mode("append").options(**options).save()
             return count()
         case FilesTarget():

@@ -28,7 +28,14 @@ from odradek import __version__
 from odradek.clock import Clock, SystemClock
 from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
 
-__all__ = ["BEAT_SECONDS", "CheckpointFolder", "CheckpointHeldError", "Lock", "Notes"]
+__all__ = [
+    "BEAT_SECONDS",
+    "CheckpointFolder",
+    "CheckpointHeldError",
+    "Lock",
+    "Notes",
+    "has_stream_files",
+]
 
 BEAT_SECONDS = 10
 _VOID_AFTER_MS = 60_000
@@ -47,11 +54,13 @@ class Lock:
     pid: int
     token: str
     heartbeat_ms: int
+    # Of the process, on its machine: a number is given again, after a reboot or in a container.
+    born: str = ""
 
     def is_void(self, now_ms: int) -> bool:
         """Whether its run is gone."""
         if self.host == socket.gethostname():
-            return not _is_alive(self.pid)
+            return _born(self.pid) != self.born
         return now_ms - self.heartbeat_ms > _VOID_AFTER_MS
 
 
@@ -107,6 +116,21 @@ class CheckpointFolder:
             return None
         return notes.lock
 
+    def refuse_if_held(self) -> None:
+        """
+        Raises:
+            CheckpointHeldError: a run uses it. Notes that nobody can read hold nothing.
+        """
+        try:
+            held = self.holder()
+        except PipelineError:
+            return
+        if held is not None:
+            raise CheckpointHeldError(
+                f"the checkpoint {self.path} is used by process {held.pid} on {held.host}: stop"
+                " that run first; nothing was changed"
+            )
+
     def take(self, notes: Notes) -> None:
         """Takes the lock and notes what the checkpoint is for.
 
@@ -143,12 +167,7 @@ class CheckpointFolder:
             CheckpointHeldError: a run uses it.
         """
         with self._alone():
-            held = self.holder()
-            if held is not None:
-                raise CheckpointHeldError(
-                    f"the checkpoint {self.path} is used by process {held.pid} on {held.host}:"
-                    " stop that run first"
-                )
+            self.refuse_if_held()
             self._files.delete_dir_contents(self._folder, missing_dir_ok=True)
 
     def newest(self, kind: str) -> tuple[int, str] | None:
@@ -168,6 +187,11 @@ class CheckpointFolder:
     def file(self, kind: str, number: int) -> str | None:
         """The text of one of Spark's files in `offsets` or `commits`, None if it is not there."""
         return self._text(posixpath.join(self._folder, kind, str(number)))
+
+    def has(self, name: str) -> bool:
+        """Whether a file or folder of that name is there."""
+        found = self._files.get_file_info(posixpath.join(self._folder, name))
+        return bool(found.type != fs.FileType.NotFound)
 
     def query_id(self) -> str | None:
         """Spark's id of the query, or None before its first start."""
@@ -190,7 +214,9 @@ class CheckpointFolder:
         return notes
 
     def _lock(self) -> Lock:
-        return Lock(socket.gethostname(), os.getpid(), self._token, self._clock.now_ms())
+        pid = os.getpid()
+        now_ms = self._clock.now_ms()
+        return Lock(socket.gethostname(), pid, self._token, now_ms, _born(pid) or "")
 
     def _write(self, notes: Notes) -> None:
         self._files.create_dir(self._folder, recursive=True)
@@ -214,11 +240,20 @@ class CheckpointFolder:
             os.close(descriptor)
 
 
-def _is_alive(pid: int) -> bool:
+def has_stream_files(path: str) -> bool:
+    """Whether a folder of files was written by a stream of Spark."""
+    folder = CheckpointFolder(path)
+    return folder.has("_spark_metadata")
+
+
+def _born(pid: int) -> str | None:
+    """When a process began, and in which boot of the machine; None if there is no such process."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        with open(f"/proc/{pid}/stat") as file:
+            # The name before it may have spaces and brackets.
+            ticks = file.read().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
+    return f"{boot}/{ticks}"

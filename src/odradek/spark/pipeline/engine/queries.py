@@ -4,10 +4,12 @@ Topics and files are sinks of Spark; what else there is takes one batch at a tim
 query's id and the batch's number what it has already. In front of every sink the rows are counted.
 """
 
+import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TextIO, assert_never
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # It ships no types.
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -35,13 +37,16 @@ from odradek.spark.pipeline.graph.model import (
     DeltaTarget,
     FilesTarget,
     JdbcTarget,
+    OutputMode,
     Pipeline,
     TopicTarget,
     Trigger,
     TriggerKind,
 )
 
-__all__ = ["StartedQuery", "batch_sink", "start_query"]
+__all__ = ["StartedQuery", "batch_sink", "start_query", "topic_options"]
+
+_log = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _STARTING: Final = "Initializing sources"  # Spark's words.
@@ -66,7 +71,7 @@ def start_query(
             .trigger(**_trigger(plan.trigger))
         )
         return StartedQuery(plan.name, writer.start())
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         told = parse_failure(str(error))
         raise PipelineError(f"the query of {plan.name!r} is refused by Spark: {told}") from error
 
@@ -112,14 +117,18 @@ class StartedQuery:
         return bool(self._query.status["isTriggerActive"])
 
     def stop(self) -> None:
-        self._query.stop()
+        try:
+            self._query.stop()
+        except (PySparkException, Py4JJavaError) as error:
+            # Its thread hangs in a sink, and ends with the process.
+            _log.warning("the query of %s does not stop: %s", self._name, error)
 
 
 def _writer(
     pipeline: Pipeline, plan: QueryPlan, build: Build, schemas: AvroSchemas
 ) -> DataStreamWriter:
     if plan.sink is None:
-        return _letters_writer(pipeline, plan.stages, build)
+        return _letters_writer(pipeline, plan, build)
     rows = build.frame(plan.sink.input)
     if not rows.isStreaming:
         raise PipelineError(
@@ -130,7 +139,10 @@ def _writer(
     match target:
         case TopicTarget():
             records = encode(rows, target, plan.name, schemas.writer)
-            return _to_topic(records, pipeline, target.topic, target.kafka)
+            options = topic_options(pipeline, target.topic, target.kafka)
+            if plan.output_mode is OutputMode.UPDATE:
+                return _update_topic(records, options)
+            return _to_topic(records, options)
         case FilesTarget():
             writer = _counted(rows).writeStream.format(target.format).option("path", target.path)
             if target.max_records_per_file is not None:
@@ -146,18 +158,35 @@ def _writer(
             assert_never(target)
 
 
-def _letters_writer(pipeline: Pipeline, stages: Sequence[str], build: Build) -> DataStreamWriter:
-    found = build.letters(stages)
+def _letters_writer(pipeline: Pipeline, plan: QueryPlan, build: Build) -> DataStreamWriter:
+    found = build.letters(plan.stages)
     if found is None or pipeline.dead_letters is None:
         raise PipelineError("there are no dead letters to be written")
     records = letters.written_letters(found, pipeline.name)
-    return _to_topic(records, pipeline, pipeline.dead_letters.topic, pipeline.dead_letters.kafka)
+    options = topic_options(pipeline, pipeline.dead_letters.topic, pipeline.dead_letters.kafka)
+    if plan.output_mode is OutputMode.UPDATE:
+        return _update_topic(records, options)
+    return _to_topic(records, options)
 
 
-def _to_topic(records: DataFrame, pipeline: Pipeline, topic: str, kafka: Any) -> DataStreamWriter:
-    options = {f"kafka.{key}": value for key, value in kafka.items()}
-    options |= {"kafka.bootstrap.servers": pipeline.bootstrap or "", "topic": topic}
+def _to_topic(records: DataFrame, options: Mapping[str, str]) -> DataStreamWriter:
     return _counted(records).writeStream.format(FORMAT).options(**options)
+
+
+def topic_options(pipeline: Pipeline, topic: str, kafka: Mapping[str, str]) -> dict[str, str]:
+    """How the data source is asked to write to a topic; a cluster of its own wins."""
+    options = {"kafka.bootstrap.servers": pipeline.bootstrap or "", "topic": topic}
+    return options | {f"kafka.{key}": value for key, value in kafka.items()}
+
+
+def _update_topic(records: DataFrame, options: Mapping[str, str]) -> DataStreamWriter:
+    """Spark offers no updates to sinks in Python, but batches of them."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        del batch_id  # A batch that is run again is written again.
+        frame.write.format(FORMAT).mode("append").options(**options).save()
+
+    return _counted(records).writeStream.foreachBatch(write)
 
 
 def _counted(rows: DataFrame) -> DataFrame:

@@ -23,6 +23,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any, Final
 
+from odradek.clock import Clock, SystemClock
 from odradek.spark.pipeline.engine.problems import RegistryError, UnknownSchemaError
 from odradek.spark.pipeline.graph.model import Registry
 from odradek.values import dataclass
@@ -39,6 +40,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 # A registry has thousands of schemas, a topic a handful: this only keeps a flood of garbage ids,
 # each of which is remembered as unknown, from growing without end.
 _MAX_CACHED: Final = 10_000
+_UNKNOWN_MS: Final = 30_000
 _NOT_FOUND: Final = 404
 _SERVER_ERROR: Final = 500
 _TOO_MANY: Final = 429
@@ -74,7 +76,13 @@ class RegisteredSchema:
 class RegistryClient:
     """Asks one registry. Not for several threads at once."""
 
-    def __init__(self, registry: Registry, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Clock | None = None,
+    ) -> None:
         url = urllib.parse.urlsplit(registry.url)
         if url.scheme not in ("http", "https") or not url.netloc:
             raise RegistryError(
@@ -86,7 +94,11 @@ class RegistryClient:
         if registry.user is not None:
             secret = f"{registry.user}:{registry.password or ''}".encode()
             self._headers["Authorization"] = "Basic " + base64.b64encode(secret).decode()
-        self._by_id: dict[int, str | UnknownSchemaError] = {}
+        self._clock = clock or SystemClock()
+        self._by_id: dict[int, str] = {}
+        # Schemas that are not there, and until when that is believed: a new one reaches the
+        # registry's other machines late.
+        self._unknown: dict[int, tuple[UnknownSchemaError, int]] = {}
 
     def schema_of_id(self, schema_id: int) -> str:
         """The text of a schema.
@@ -96,14 +108,21 @@ class RegistryClient:
             RegistryError: the registry does not answer.
         """
         known = self._by_id.get(schema_id)
-        if known is None:
-            known = self._ask_for_id(schema_id)
-            if len(self._by_id) >= _MAX_CACHED:
-                self._by_id.clear()
-            self._by_id[schema_id] = known
-        if isinstance(known, UnknownSchemaError):
-            raise known
-        return known
+        if known is not None:
+            return known
+        now_ms = self._clock.monotonic_ms()
+        error, until_ms = self._unknown.get(schema_id, (None, 0))
+        if error is None or now_ms >= until_ms:
+            found = self._ask_for_id(schema_id)
+            for cache in (self._by_id, self._unknown):
+                if len(cache) >= _MAX_CACHED:
+                    cache.clear()
+            if isinstance(found, str):
+                self._by_id[schema_id] = found
+                return found
+            error = found
+            self._unknown[schema_id] = (error, now_ms + _UNKNOWN_MS)
+        raise error
 
     def newest(self, subject: str) -> RegisteredSchema:
         """The newest version of a subject.
@@ -119,9 +138,13 @@ class RegistryClient:
     def _ask_for_id(self, schema_id: int) -> str | UnknownSchemaError:
         what = f"schema {schema_id}"
         try:
-            return _schema_of(self._get(f"/schemas/ids/{schema_id}", what), what)
+            answer = self._get(f"/schemas/ids/{schema_id}", what)
         except UnknownSchemaError as error:
             return error
+        try:
+            return _schema_of(answer, what)
+        except RegistryError as error:  # A record names it: it is the record that is wrong.
+            return UnknownSchemaError(str(error))
 
     def _get(self, path: str, what: str) -> dict[str, Any]:
         request = urllib.request.Request(self._url + path, headers=self._headers)  # noqa: S310 - checked

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from odradek import Admin
 from odradek.errors import ApiError, ErrorCode, OdradekError
-from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, CheckpointHeldError, Notes
+from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, Notes
 from odradek.spark.pipeline.engine.positions import position_text
 from odradek.spark.pipeline.engine.query_plans import QueryPlan
 from odradek.spark.pipeline.graph.model import Pipeline, Position
@@ -36,12 +36,7 @@ def reset_queries(
     """
     folders = [CheckpointFolder(plan.checkpoint) for plan in plans]
     for folder in folders:
-        held = folder.holder()
-        if held is not None:
-            raise CheckpointHeldError(
-                f"the checkpoint {folder.path} is used by process {held.pid} on {held.host}: stop"
-                " that run first; nothing was changed"
-            )
+        folder.refuse_if_held()
     for plan, folder in zip(plans, folders, strict=True):
         folder.forget()
         if to is not None:

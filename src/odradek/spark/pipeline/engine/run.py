@@ -23,7 +23,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from odradek.clock import Clock, SystemClock
-from odradek.spark.pipeline.engine.checkpoint import BEAT_SECONDS, CheckpointFolder, Notes
+from odradek.spark.pipeline.engine.checkpoint import (
+    BEAT_SECONDS,
+    CheckpointFolder,
+    Notes,
+    has_stream_files,
+)
 from odradek.spark.pipeline.engine.failures import Failure
 from odradek.spark.pipeline.engine.metrics_server import MetricsServer
 from odradek.spark.pipeline.engine.positions import parse_position
@@ -42,7 +47,7 @@ from odradek.spark.pipeline.engine.supervisor import (
 )
 from odradek.spark.pipeline.file.problems import mask
 from odradek.spark.pipeline.graph.fingerprint import changes, fingerprint, refusal
-from odradek.spark.pipeline.graph.model import Pipeline
+from odradek.spark.pipeline.graph.model import FilesTarget, Pipeline
 from odradek.spark.pipeline.graph.queries import DEAD_LETTER_SINK
 from odradek.spark.progress_listener import progress_of
 from odradek.spark.session import build_session
@@ -209,7 +214,10 @@ def _checkpoints(
         started = []
         for plan in plans:
             folder = CheckpointFolder(plan.checkpoint, clock)
-            notes = _notes_for(pipeline, plan, folder.read())
+            before, has_state = folder.read(), folder.newest("offsets") is not None
+            if not has_state:
+                _refuse_files_of_others(plan, plans)
+            notes = _notes_for(pipeline, plan, before, has_state=has_state)
             folder.take(notes)
             taken.append(folder)
             start = None if notes.start is None else parse_position(notes.start)
@@ -228,10 +236,36 @@ def _checkpoints(
             folder.release()
 
 
-def _notes_for(pipeline: Pipeline, plan: QueryPlan, before: Notes | None) -> Notes:
-    """What is noted beside the checkpoint now; refused if it was made for something else."""
+def _refuse_files_of_others(plan: QueryPlan, plans: Sequence[QueryPlan]) -> None:
+    """A stream's folder of files belongs to one query for ever.
+
+    Spark lists there which batches it has, by number, and takes those of a new query with the
+    same numbers for its own: it would leave them out without a word.
+    """
+    path = _files_path(plan)
+    if path is None:
+        return
+    if any(_files_path(other) == path for other in plans if other is not plan):
+        raise RefusedError(f"two sinks write to the folder {path}: give each its own")
+    if has_stream_files(path):
+        raise RefusedError(
+            f"the folder {path} was written by another query, also one that was reset: the first"
+            f" batches of {plan.name!r} would be taken for its and left out. Write to another path,"
+            " or move the folder away"
+        )
+
+
+def _files_path(plan: QueryPlan) -> str | None:
+    target = None if plan.sink is None else plan.sink.target
+    return target.path if isinstance(target, FilesTarget) else None
+
+
+def _notes_for(
+    pipeline: Pipeline, plan: QueryPlan, before: Notes | None, *, has_state: bool
+) -> Notes:
+    """What is noted beside the checkpoint now; refused if its state was made for something else."""
     document = fingerprint(pipeline, plan.name)
-    if before is not None and (found := changes(before.fingerprint, document)):
+    if has_state and before is not None and (found := changes(before.fingerprint, document)):
         raise RefusedError(refusal(pipeline.file, plan.name, found))
     return Notes(
         pipeline=pipeline.name,

@@ -31,6 +31,8 @@ from odradek.spark.pipeline.graph.model import Restart
 __all__ = ["Observer", "QueryState", "RunningQuery", "Supervisor"]
 
 POLL_SECONDS: Final = 0.2
+# While a run ends: the next batch begins soon, and is better not begun than cut short.
+ENDING_POLL_SECONDS: Final = 0.02
 START_MS: Final = 30_000  # As long as the next query waits for one that takes its time.
 
 
@@ -158,7 +160,7 @@ class Supervisor:
                     one.state = QueryState.RUNNING
                     self._wait_for_start(one.query)
             while not self._step():
-                self._wait(POLL_SECONDS)
+                self._wait(ENDING_POLL_SECONDS if self._is_ending else POLL_SECONDS)
                 self._wake.clear()
         finally:
             self._stop_all()

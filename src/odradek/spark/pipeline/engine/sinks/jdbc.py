@@ -8,14 +8,13 @@ A task that ran twice has its rows in the stage twice, and several rows may have
 rows with one key the last counts. Without a key that could not be told apart, so it is required.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
-from pyspark.sql import functions, types
+from pyspark.sql import Column, functions, types
 
 from odradek.spark.pipeline.engine.problems import PipelineError
 from odradek.spark.pipeline.graph.model import JdbcTarget
@@ -139,7 +138,8 @@ class JdbcSink:
             ) from error
 
     def _fill(self, frame: "DataFrame", stage: str) -> None:
-        numbered = frame.withColumn(_NUMBER, functions.monotonically_increasing_id())
+        columns = [_plain(field) for field in frame.schema.fields]
+        numbered = frame.select(*columns, functions.monotonically_increasing_id().alias(_NUMBER))
         copy = _Copy(self._target, self._named(stage).as_string(None), numbered.columns)
         numbered.mapInArrow(copy, "rows bigint").collect()
 
@@ -204,23 +204,32 @@ class _Copy:
             connection.cursor().copy(statement.encode()) as copy,
         ):
             for batch in batches:
-                columns = [_values(column) for column in batch.columns]
+                columns = [column.to_pylist() for column in batch.columns]
                 for row in zip(*columns, strict=True):
                     copy.write_row(row)
                 count += batch.num_rows
         yield pa.RecordBatch.from_pydict({"rows": [count]})
 
 
-def _values(column: pa.Array) -> list[Any]:
-    values: list[Any] = column.to_pylist()
-    if pa.types.is_nested(column.type):
-        return [None if value is None else json.dumps(value, default=str) for value in values]
-    return values
+def _plain(field: types.StructField) -> Column:
+    """A column that a row of text can hold: what is nested is JSON there."""
+    column = functions.col("`" + field.name.replace("`", "``") + "`")
+    if isinstance(field.dataType, types.StructType | types.MapType | types.ArrayType):
+        column = functions.to_json(column, {"ignoreNullFields": "false"})
+    return column.alias(field.name)
 
 
 def _connect(target: JdbcTarget) -> "psycopg.Connection[Any]":
     url = target.url.removeprefix("jdbc:")
-    return psycopg.connect(url, user=target.user, password=target.password, connect_timeout=30)
+    return psycopg.connect(
+        url,
+        user=target.user,
+        password=target.password,
+        connect_timeout=30,
+        # A database that is gone without a word is noticed within a minute or two.
+        keepalives_idle=30,
+        tcp_user_timeout=60_000,
+    )
 
 
 def _is_noted(connection: "psycopg.Connection[Any]", query_id: str, batch_id: int) -> bool:
