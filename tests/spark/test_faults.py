@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import random
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -57,9 +58,10 @@ spark:
   master: local[2]
   conf:
     spark.driver.memory: 1g
-    spark.driver.extraJavaOptions: -XX:+UseSerialGC -XX:TieredStopAtLevel=1
+    spark.driver.extraJavaOptions: >-
+      -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir=${SCRATCH}
     spark.sql.shuffle.partitions: "2"
-    spark.local.dir: "${FOLDER}/local"
+    spark.local.dir: ${SCRATCH}
     spark.sql.warehouse.dir: "${FOLDER}/warehouse"
 sources:
   numbers: {topic: numbers, value: {format: json, schema: "id bigint"}}
@@ -254,8 +256,11 @@ def test_nothing_is_missing_and_nothing_twice(spark: SparkSession, tmp_path: Pat
         numbers = _Numbers(broker.bootstrap)
         numbers.start()
         stack.callback(numbers.give_up)
+        # What a killed Java leaves behind. Paths of sockets are in it, which have to be short.
+        scratch = tempfile.TemporaryDirectory(prefix="odradek-spark-", ignore_cleanup_errors=True)
         environment = {
             "KAFKA": broker.bootstrap,
+            "SCRATCH": stack.enter_context(scratch),
             "FOLDER": str(tmp_path),
             "DATABASE": database or "",
             "PYSPARK_PYTHON": quick_python(tmp_path),
