@@ -7,8 +7,9 @@ what was found):
 * records between the log's end and the position, when the log ends before it;
 * a topic that is gone, or one that was deleted and made again under its name.
 
-With `false` each is logged as a warning and counted, and reading goes on: from the log's start; at
-the position, once the log has grown past it; without the topic; from the new topic's offset 0.
+With `false` each is logged as a warning and counted, and reading goes on: from the log's start;
+from the log's end; without the topic; from the new topic's offset 0. An open transaction before
+the position is no loss: the log does not end there.
 """
 
 import logging
@@ -119,13 +120,14 @@ class DataLossPolicy:
 
 
 def find_losses(
-    start: Position, topic_ids: Mapping[str, str], latest: Mapping[TopicPartition, int]
+    start: Position, topic_ids: Mapping[str, str], log_ends: Mapping[TopicPartition, int]
 ) -> list[Loss]:
     """What is missing between a position and what the cluster tells now.
 
     Args:
         topic_ids: Of the topics that exist, `NO_ID` where the broker tells none.
-        latest: The end of each partition that exists.
+        log_ends: Of each partition that exists; of one whose last stable offset is below the
+            position, the high watermark.
     """
     losses = []
     for name, topic in start.topics.items():
@@ -137,7 +139,7 @@ def find_losses(
         else:
             for number, offset in topic.offsets.items():
                 tp = TopicPartition(name, number)
-                end = latest.get(tp)
+                end = log_ends.get(tp)
                 if end is None:
                     losses.append(Loss.partition_gone(tp, expected=offset))
                 elif end < offset:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from odradek.client.admin.cluster import LogDir, describe_log_dirs
 from odradek.client.cluster import TopicView
@@ -16,6 +16,8 @@ from odradek.spark.datasource.fetching import topic_id_text
 from odradek.spark.datasource.options import Selection
 
 __all__ = ["ClusterLookup", "Lookup", "Selected", "resolve"]
+
+_READ_UNCOMMITTED: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,10 @@ class Lookup(Protocol):
     def offsets(self, queries: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset at or after a time in ms, -1 if there is none; -2 asks for the log's
         start, -1 for its end."""
+        ...
+
+    def log_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each log, open transactions included, whatever the isolation level."""
         ...
 
     def sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -101,10 +107,23 @@ class ClusterLookup:
         Raises:
             ApiError: brokers do not answer, or refuse.
         """
+        return self._ask_offsets(queries, self._isolation_level)
+
+    def log_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `Lookup`.
+
+        Raises:
+            ApiError: brokers do not answer, or refuse.
+        """
+        return self._ask_offsets(dict.fromkeys(partitions, LATEST), _READ_UNCOMMITTED)
+
+    def _ask_offsets(
+        self, queries: Mapping[TopicPartition, int], isolation_level: int
+    ) -> dict[TopicPartition, int]:
         if not queries:
             return {}
         answers = self._connection.run(
-            list_offsets(self._connection.client, queries, isolation_level=self._isolation_level)
+            list_offsets(self._connection.client, queries, isolation_level=isolation_level)
         )
         found = {}
         for tp, answer in answers.items():

@@ -42,8 +42,7 @@ def plan_batch(lookup: Lookup, options: SourceOptions) -> list[Split]:
     losses: list[Loss] = []
     if BoundKind.OFFSETS in (options.starting.kind, options.ending.kind):
         earliest = lookup.offsets(dict.fromkeys(partitions, EARLIEST))
-        latest = lookup.offsets(dict.fromkeys(partitions, LATEST))
-        start, end, losses = _within_logs(start, end, earliest, latest)
+        start, end, losses = _within_logs(start, end, earliest, lookup.log_ends(partitions))
     DataLossPolicy(options.is_failing_on_data_loss).report(losses)
     return [
         Split(
@@ -133,8 +132,8 @@ class StreamPlanner:
             is_lasting = starting.kind is BoundKind.EARLIEST
             if starting.kind is BoundKind.OFFSETS:
                 earliest = lookup.offsets(dict.fromkeys(partitions, EARLIEST))
-                latest = lookup.offsets(dict.fromkeys(partitions, LATEST))
-                start, _, losses = _within_logs(start, latest, earliest, latest)
+                log_ends = lookup.log_ends(partitions)
+                start, _, losses = _within_logs(start, log_ends, earliest, log_ends)
                 self._policy.report(losses)
                 is_lasting = not losses and LATEST not in starting.numbers.values()
             self._is_start_to_note = not is_lasting
@@ -158,7 +157,11 @@ class StreamPlanner:
             selected = lookup.select(self._options.selection)
             latest = self._ends(lookup, selected)
         topic_ids = dict(selected.topic_ids)
-        self._policy.report(find_losses(start, topic_ids, latest))
+        # A position beyond an open transaction is one of a stream that read what is not
+        # committed, too: nothing is lost then.
+        before = [tp for tp, at in latest.items() if at < (start.offset(tp) or 0)]
+        log_ends = latest | lookup.log_ends(before)
+        self._policy.report(find_losses(start, topic_ids, log_ends))
         never_there = {str(one) for one in selected.missing} - _names_in(start)
         if never_there and self._options.is_failing_on_data_loss:
             # Otherwise it may be one that was lost a batch ago, and may come back.
@@ -167,6 +170,8 @@ class StreamPlanner:
         if self._is_start_to_note and start == self._initial:
             return start
         begin = self._begin(lookup, start, topic_ids, latest)
+        # A log that was cut off is read on from where it ends; what comes there is new.
+        begin |= {tp: latest[tp] for tp in before if log_ends[tp] < begin[tp]}
         now_ms = self._clock.monotonic_ms()
         if self._frozen is None and is_held_back(
             begin, latest, limits, last_batch_ms=self._last_batch_ms, now_ms=now_ms

@@ -7,7 +7,7 @@ from typing import Any, Final
 from odradek.client.consumer.fetched import FetchedData
 from odradek.client.consumer.partition_state import PartitionState
 from odradek.client.errors import CallTimeoutError
-from odradek.client.offsets import EARLIEST, LATEST
+from odradek.client.offsets import EARLIEST
 from odradek.errors import OffsetOutOfRangeError
 from odradek.records.columns import ColumnBuilder, Columns
 from odradek.spark.datasource.batches import batches_of
@@ -110,7 +110,7 @@ class _Task:
                 self._policy.report([Loss.below_log_start(tp, expected=expected, found=log_start)])
             self._position = log_start
             return True
-        log_end = lookup.offsets({tp: LATEST})[tp]
+        log_end = lookup.log_ends((tp,))[tp]
         if expected > log_end:
             self._lose(Loss.beyond_log_end(tp, expected=expected, found=log_end))
             return True
@@ -123,7 +123,8 @@ class _Task:
         if not lookup.select(Selection(partitions=(tp,))).partitions:
             self._lose(Loss.gone(tp.topic))
             return True
-        log_end = lookup.offsets({tp: LATEST})[tp]
+        # With an open transaction before it the end is only not to be read yet.
+        log_end = lookup.log_ends((tp,))[tp]
         if log_end < self._split.end:
             self._lose(Loss.beyond_log_end(tp, expected=self._split.end, found=log_end))
             return True

@@ -20,6 +20,8 @@ class FakeLog:
     start: int = 0
     first_timestamp_ms: int = 1000
     size_bytes: int = 0
+    # Where an open transaction begins.
+    stable_end: int | None = None
 
 
 @dataclass
@@ -65,9 +67,12 @@ class FakeLookup:
         if query == EARLIEST:
             return log.start
         if query == LATEST:
-            return log.end
+            return log.end if log.stable_end is None else log.stable_end
         offset = log.start + max(query - log.first_timestamp_ms, 0)
         return offset if offset < log.end else -1
+
+    def log_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.logs[tp.topic][tp.partition].end for tp in partitions}
 
     def sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self.logs[tp.topic][tp.partition].size_bytes for tp in partitions}

@@ -270,15 +270,38 @@ def test_the_end_that_is_reported_knows_no_limits() -> None:
             "expected id id-of-t, found id-2",
             at({T0: 100}, "id-2"),
         ),
-        (cluster(FakeLog(40)), "expected offset 100, the log ends at 40", at({T0: 100})),
+        (cluster(FakeLog(40)), "expected offset 100, the log ends at 40", at({T0: 40})),
     ],
 )
 def test_data_that_is_lost(lookup: FakeLookup, message: str, end: Position) -> None:
-    """12:SP-37: the query fails, or goes on and never back."""
+    """12:SP-37: the query fails, or goes on with what there is."""
     start = at({T0: 100})
     with pytest.raises(DataLossError, match=message):
         planner().end(lookup, start)
     assert planner(failOnDataLoss="false").end(lookup, start) == end
+
+
+def test_a_log_that_was_cut_off_is_read_on_from_its_end() -> None:
+    """12:SP-37: what comes there is new."""
+    lookup = cluster(FakeLog(40))
+    stream = planner(failOnDataLoss="false")
+    cut = stream.end(lookup, at({T0: 100}))
+    assert stream.end(lookup, cut) is cut
+    lookup.logs["t"][0].end = 60
+    assert stream.end(lookup, cut) == at({T0: 60})
+
+
+@pytest.mark.parametrize("is_failing", ["true", "false"])
+def test_an_open_transaction_before_the_position_is_no_loss(is_failing: str) -> None:
+    """12:SP-37: as of a stream that read uncommitted records before."""
+    lookup = cluster(FakeLog(100, stable_end=40))
+    stream = planner(failOnDataLoss=is_failing)
+    start = at({T0: 90})
+    assert stream.end(lookup, start) is start
+    lookup.logs["t"][0].stable_end = 95
+    assert stream.end(lookup, start) == at({T0: 95})
+    named = planner(failOnDataLoss=is_failing, startingOffsets='{"t": {"0": 97}}')
+    assert named.initial(lookup) == at({T0: 97})
 
 
 def test_a_stream_goes_on_without_a_topic_and_takes_it_up_again() -> None:
