@@ -1,5 +1,7 @@
 """What planning asks of a cluster: topics and their ids, offsets, sizes on disk."""
 
+import asyncio
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,9 +17,11 @@ from odradek.spark.datasource.connections import Connection
 from odradek.spark.datasource.fetching import topic_id_text
 from odradek.spark.datasource.options import Selection
 
-__all__ = ["ClusterLookup", "Lookup", "Selected", "resolve"]
+__all__ = ["ClusterLookup", "Lookup", "Selected", "is_wanted", "resolve"]
 
 _READ_UNCOMMITTED: Final = 0
+# Times that the cluster is asked before something that was there counts as gone.
+_MAX_LOOKS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +38,12 @@ class Selected:
 class Lookup(Protocol):
     """What planning asks; the fake of tests answers from memory."""
 
-    def select(self, selection: Selection) -> Selected:
-        """What a selection means now."""
+    def select(self, selection: Selection, known: Collection[TopicPartition] = ()) -> Selected:
+        """What a selection means now.
+
+        Args:
+            known: Partitions that were there before; that they are gone is to be sure.
+        """
         ...
 
     def offsets(self, queries: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -59,12 +67,22 @@ class ClusterLookup:
         self._connection = connection
         self._isolation_level = int(connection.config.is_read_committed)
 
-    def select(self, selection: Selection) -> Selected:
-        """What a selection means now.
+    def select(self, selection: Selection, known: Collection[TopicPartition] = ()) -> Selected:
+        """See `Lookup`: a broker that has just started knows less than there is, for a moment.
 
         Raises:
             ApiError: brokers do not answer, or refuse.
         """
+        client = self._connection.client
+        wanted = {tp for tp in known if is_wanted(selection, tp)}
+        for pause_ms in itertools.islice(client.pauses_ms(), _MAX_LOOKS - 1):
+            selected = self._select(selection)
+            if wanted <= set(selected.partitions):
+                return selected
+            self._connection.run(asyncio.sleep(pause_ms / 1000))
+        return self._select(selection)
+
+    def _select(self, selection: Selection) -> Selected:
         if selection.pattern is not None:
             return self._matching(re.compile(selection.pattern, re.ASCII))
         if selection.partitions is not None:
@@ -163,6 +181,15 @@ class ClusterLookup:
                 "maxOffsetsPerTrigger, or allow Describe on the cluster",
             )
         return found
+
+
+def is_wanted(selection: Selection, tp: TopicPartition) -> bool:
+    """Whether a selection means a partition, if it is there."""
+    if selection.pattern is not None:
+        return re.fullmatch(selection.pattern, tp.topic, re.ASCII) is not None
+    if selection.partitions is not None:
+        return tp in selection.partitions
+    return tp.topic in (selection.topics or ())
 
 
 def _selected(topics: Mapping[str, TopicView], missing: tuple[str, ...] = ()) -> Selected:

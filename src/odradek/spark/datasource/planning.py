@@ -14,7 +14,7 @@ from odradek.model import TopicPartition
 from odradek.spark.datasource.bounds import BoundKind
 from odradek.spark.datasource.data_loss import DataLossPolicy, Loss, find_losses
 from odradek.spark.datasource.limits import Limits, PartitionSize, decide_end, is_held_back
-from odradek.spark.datasource.lookup import Lookup, Selected, resolve
+from odradek.spark.datasource.lookup import Lookup, Selected, is_wanted, resolve
 from odradek.spark.datasource.offsets import NO_ID, Position
 from odradek.spark.datasource.options import SourceOptions
 from odradek.spark.datasource.splits import Split
@@ -154,7 +154,7 @@ class StreamPlanner:
         if self._frozen is not None:
             selected, latest = self._frozen
         else:
-            selected = lookup.select(self._options.selection)
+            selected = lookup.select(self._options.selection, list(start.offsets()))
             latest = self._ends(lookup, selected)
         topic_ids = dict(selected.topic_ids)
         # A position beyond an open transaction is one of a stream that read what is not
@@ -178,7 +178,9 @@ class StreamPlanner:
         ):
             return start
         sizes = self._sizes(lookup, latest) if limits.max_bytes is not None else None
-        end = decide_end(begin, latest, limits, sizes)
+        absent = self._absent(start, topic_ids, latest)
+        topic_ids |= {tp.topic: start.topics[tp.topic].topic_id for tp in absent}
+        end = decide_end(begin, latest, limits, sizes) | absent
         if end == start.offsets() and not _is_other(start.topic_ids(), topic_ids):
             return start
         self._last_batch_ms = now_ms
@@ -200,6 +202,24 @@ class StreamPlanner:
                 begin[tp] = offset
         new = [tp for tp in latest if tp not in begin]
         return begin | lookup.offsets(dict.fromkeys(new, EARLIEST))
+
+    def _absent(
+        self, start: Position, topic_ids: Mapping[str, str], latest: Offsets
+    ) -> dict[TopicPartition, int]:
+        """Where to go on with partitions that are not there, should they come back.
+
+        Only of those that options name: one of a pattern would stay in the position for ever.
+        """
+        selection, before = self._options.selection, start.topic_ids()
+        if selection.pattern is not None:
+            return {}
+        return {
+            tp: offset
+            for tp, offset in start.offsets().items()
+            if tp not in latest
+            and is_wanted(selection, tp)
+            and topic_ids.get(tp.topic, before[tp.topic]) == before[tp.topic]
+        }
 
     def _sizes(self, lookup: Lookup, latest: Offsets) -> dict[TopicPartition, PartitionSize]:
         earliest = lookup.offsets(dict.fromkeys(latest, EARLIEST))

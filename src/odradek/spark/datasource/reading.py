@@ -120,7 +120,7 @@ class _Task:
         """Whether nothing came because there is nothing to come."""
         tp = self._split.tp
         lookup = ClusterLookup(self._connection)
-        if not lookup.select(Selection(partitions=(tp,))).partitions:
+        if not lookup.select(Selection(partitions=(tp,)), (tp,)).partitions:
             self._lose(Loss.gone(tp.topic))
             return True
         # With an open transaction before it the end is only not to be read yet.

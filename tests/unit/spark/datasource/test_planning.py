@@ -259,7 +259,7 @@ def test_the_end_that_is_reported_knows_no_limits() -> None:
 @pytest.mark.parametrize(
     ("lookup", "message", "end"),
     [
-        (FakeLookup({}), "does not exist any more", Position.of({}, {})),
+        (FakeLookup({}), "does not exist any more", at({T0: 100})),
         (
             FakeLookup({"t": [FakeLog(3)]}, {"t": "id-2"}),
             "expected id id-of-t, found id-2",
@@ -309,11 +309,24 @@ def test_a_stream_goes_on_without_a_topic_and_takes_it_up_again() -> None:
     stream = planner(subscribe="t,u", failOnDataLoss="false")
     lookup = FakeLookup({"t": [FakeLog(9)]})
     before = Position.of({T0: 5, TopicPartition("u", 0): 3}, {"t": "id-of-t", "u": "id-of-u"})
+    u0 = TopicPartition("u", 0)
     without = stream.end(lookup, before)
-    assert without == at({T0: 9})
+    assert without.offsets() == {T0: 9, u0: 3}
+    assert without.topic_ids() == before.topic_ids()
     assert stream.end(lookup, without) is without
-    lookup.logs["u"] = [FakeLog(2)]
-    assert stream.end(lookup, without).offset(TopicPartition("u", 0)) == 2
+    # The same topic goes on where it was, another one begins.
+    lookup.logs["u"] = [FakeLog(8)]
+    assert stream.end(lookup, without).offset(u0) == 8
+    lookup.ids["u"] = "another"
+    again = stream.end(lookup, without, Limits(max_offsets=2))
+    assert (again.offset(u0), again.topic_ids()["u"]) == (2, "another")
+
+
+def test_a_topic_of_a_pattern_that_is_gone_leaves_the_position() -> None:
+    """12:SP-37."""
+    stream = planner(subscribePattern="t|u", failOnDataLoss="false")
+    before = Position.of({T0: 5, TopicPartition("u", 0): 3}, {"t": "id-of-t", "u": "id-of-u"})
+    assert stream.end(cluster(FakeLog(9)), before) == at({T0: 9})
 
 
 def test_a_topic_that_never_was_is_no_loss_but_an_error() -> None:
