@@ -276,7 +276,7 @@ def test_a_stream_whose_data_is_lost(
         while name in admin.list_topics():
             assert time.monotonic() < end
             time.sleep(0.02)
-        admin.create_topics([NewTopic(name=name, partition_count=1)])
+        admin.create_topics([NewTopic(name=name, partition_count=1, configs=KEPT)])
     write(broker, name, {0: 3}, first=100)
     strict = Run(stream(spark, broker, **options), tmp_path / "a")
     assert f"topic '{name}': it was deleted and made again" in str(strict.error)
