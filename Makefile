@@ -12,6 +12,9 @@ FUZZ_SECONDS ?= 60
 # The order of the tests: one for the gate, so that a verdict can be had again; any other to look for trouble.
 SEED ?= 1
 
+# Tests start Python by the hundred: each process would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test check fmt lint types imports kafka bench bench-kafka bench-spark docs fuzz clean
 
 help: ## list the targets
