@@ -28,8 +28,13 @@ def _delta(path: Path, **changes: Any) -> DeltaSink:
     return DeltaSink(DeltaTarget(**fields | changes))
 
 
+def _table(path: Path) -> Any:
+    # Arrow's threads outlive the reading, and abort a process that ends just then.
+    return DeltaTable(str(path)).to_pyarrow_dataset().to_table(use_threads=False)
+
+
 def _rows(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    rows: list[dict[str, Any]] = _table(path).to_pylist()
     return sorted(rows, key=lambda row: row["id"])
 
 

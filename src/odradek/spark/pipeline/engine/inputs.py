@@ -131,7 +131,9 @@ def _delta_frame(session: SparkSession, table: TableInput) -> DataFrame:
     """Through the driver's memory: the small side of a join, and no jar is needed."""
     from deltalake import DeltaTable
 
-    frame = session.createDataFrame(DeltaTable(table.path).to_pyarrow_table())
+    # Arrow's threads outlive the reading, and abort a process that ends just then.
+    rows = DeltaTable(table.path).to_pyarrow_dataset().to_table(use_threads=False)
+    frame = session.createDataFrame(rows)
     if table.ddl is None:
         return frame
     return frame.to(struct_of(table.ddl))
