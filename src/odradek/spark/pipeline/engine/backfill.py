@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from odradek.spark.pipeline.engine.build import Build
 from odradek.spark.pipeline.engine.encoding import encode
 from odradek.spark.pipeline.engine.failures import parse_failure
-from odradek.spark.pipeline.engine.inputs import FORMAT, Records, Rows, rows_frame, table_frame
+from odradek.spark.pipeline.engine.inputs import FORMAT, Records, Rows, static_rows
 from odradek.spark.pipeline.engine.problems import PipelineError
 from odradek.spark.pipeline.engine.queries import batch_sink, topic_options
 from odradek.spark.pipeline.engine.reading import (
@@ -35,10 +35,8 @@ from odradek.spark.pipeline.graph.model import (
     JdbcTarget,
     Pipeline,
     Position,
-    RowsInput,
     Sink,
     Source,
-    TableInput,
     TopicInput,
     TopicTarget,
 )
@@ -69,10 +67,8 @@ class BatchInputs:
                 options |= starting_options(self._start) | ending_options(self._end)
                 reader = self._session.read.format(FORMAT).options(**options)
                 return Records(reader.load(), topics)
-            case TableInput() as table:
-                return Rows(table_frame(self._session, source.name, table))
-            case RowsInput() as rows:
-                return Rows(rows_frame(self._session, source.name, rows.rows))
+            case given:
+                return static_rows(self._session, source.name, given)
 
 
 def backfill(

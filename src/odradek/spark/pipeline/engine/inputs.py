@@ -19,7 +19,7 @@ from odradek.spark.pipeline.graph.model import (
 )
 from odradek.values import dataclass
 
-__all__ = ["Inputs", "Records", "Rows", "StreamInputs", "rows_frame", "table_frame"]
+__all__ = ["Inputs", "Records", "Rows", "StreamInputs", "rows_frame", "static_rows", "table_frame"]
 
 FORMAT = "odradek"
 
@@ -84,10 +84,19 @@ class StreamInputs:
                     options = without_start(options) | starting_options(self._start)
                 reader = self._session.readStream.format(FORMAT).options(**options)
                 return Records(reader.load(), topics)
-            case TableInput() as table:
-                return Rows(table_frame(self._session, source.name, table))
-            case RowsInput() as rows:
-                return Rows(rows_frame(self._session, source.name, rows.rows))
+            case given:
+                return static_rows(self._session, source.name, given)
+
+
+def static_rows(session: SparkSession, name: str, given: TableInput | RowsInput) -> Rows:
+    """A source that is no stream, as it is now.
+
+    Raises:
+        PipelineError: it cannot be read.
+    """
+    if isinstance(given, TableInput):
+        return Rows(table_frame(session, name, given))
+    return Rows(rows_frame(session, name, given.rows))
 
 
 def table_frame(session: SparkSession, name: str, table: TableInput) -> DataFrame:
