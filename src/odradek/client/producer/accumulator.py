@@ -28,7 +28,7 @@ from odradek.errors import ApiError, ErrorCode, RecordTooLargeError
 from odradek.records.batch import HEADER_SIZE
 from odradek.records.gathering import IS_ATOMIC, RECORD_OVERHEAD, Gathering
 
-__all__ = ["Accumulator", "Headers", "TopicQueues"]
+__all__ = ["Accumulator", "Headers", "Ticket", "TopicQueues"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -41,6 +41,15 @@ _LEAST_SHARE_BYTES: Final = 1024
 _STEPS: Final = 4
 
 _new_delivery: Any = tuple.__new__
+
+
+class Ticket:
+    """A place in the queue for room. No two are equal: each is one caller's own."""
+
+    __slots__ = ("needed_bytes",)
+
+    def __init__(self) -> None:
+        self.needed_bytes = 0
 
 
 class TopicQueues:
@@ -96,8 +105,8 @@ class Accumulator:
         # Batches without an outcome, oldest first.
         self.incomplete: dict[Batch, None] = {}
         self.free_bytes = options.buffer_memory
-        # Who waits for room, in turn; each ticket is how many bytes.
-        self._tickets: deque[list[int]] = deque()
+        # Who waits for room, in turn.
+        self._tickets: deque[Ticket] = deque()
         self._async_waiters: deque[Callable[[], None]] = deque()
         self.flushing_count = 0
         self.is_closed = False
@@ -123,7 +132,7 @@ class Accumulator:
         headers: Headers,
         partition: int | None,
         timestamp: int | None,
-        ticket: list[int] | None = None,
+        ticket: Ticket | None = None,
     ) -> Delivery | None:
         """Put a record into its batch; None if the topic is not known yet, or there is no room.
 
@@ -174,7 +183,7 @@ class Accumulator:
         headers: Headers,
         partition: int | None,
         timestamp: int,
-        ticket: list[int] | None,
+        ticket: Ticket | None,
     ) -> Delivery | None:
         """The same for a record that is not quite usual, or needs another batch."""
         if not (isinstance(timestamp, int) and 0 <= timestamp <= _MAX_TIMESTAMP):
@@ -245,7 +254,7 @@ class Accumulator:
         return shares
 
     def append_rows(
-        self, topic: str, partition: int, rows: EncodedRecords, ticket: list[int] | None = None
+        self, topic: str, partition: int, rows: EncodedRecords, ticket: Ticket | None = None
     ) -> Batch | None:
         """Put a batch that is encoded into the queue of its partition, behind what is there.
 
@@ -273,20 +282,20 @@ class Accumulator:
             self._ask_to_send_to(queue)
             return batch
 
-    def take_ticket(self) -> list[int]:
+    def take_ticket(self) -> Ticket:
         """Begin to wait for room."""
-        ticket = [0]
+        ticket = Ticket()
         with self._lock:
             self._tickets.append(ticket)
         return ticket
 
-    def drop_ticket(self, ticket: list[int]) -> None:
+    def drop_ticket(self, ticket: Ticket) -> None:
         """End to wait for room, successfully or not."""
         with self._lock:
             self._tickets.remove(ticket)
             self._tell_waiting()
 
-    def wait_for_room(self, ticket: list[int], timeout_s: float) -> bool:
+    def wait_for_room(self, ticket: Ticket, timeout_s: float) -> bool:
         """Block until the ticket's turn has come and there may be room."""
         with self._lock:
             self._ask_to_send()
@@ -298,7 +307,7 @@ class Accumulator:
             self._ask_to_send()
             self._async_waiters.append(callback)
 
-    def has_turn(self, ticket: list[int]) -> bool:
+    def has_turn(self, ticket: Ticket) -> bool:
         """Whether `append` with this ticket may succeed."""
         with self._lock:
             return self._is_turn(ticket)
@@ -316,10 +325,10 @@ class Accumulator:
             "records more slowly than they are sent"
         )
 
-    def _is_turn(self, ticket: list[int]) -> bool:
+    def _is_turn(self, ticket: Ticket) -> bool:
         if self.is_closed:
             return True
-        return self._tickets[0] is ticket and ticket[0] <= self.free_bytes
+        return self._tickets[0] is ticket and ticket.needed_bytes <= self.free_bytes
 
     def _ask_to_send(self) -> None:
         if not self.is_woken:
@@ -347,7 +356,7 @@ class Accumulator:
     # With the lock held.
 
     def _batch_for(
-        self, known: TopicQueues, queue: PartitionQueue | None, size: int, ticket: list[int] | None
+        self, known: TopicQueues, queue: PartitionQueue | None, size: int, ticket: Ticket | None
     ) -> Batch | None:
         """An open batch with room for a record; None if there is none in the buffer."""
         if queue is None:
@@ -368,7 +377,7 @@ class Accumulator:
         return batch
 
     def _has_room(
-        self, queue: PartitionQueue, batch: Batch, size: int, ticket: list[int] | None
+        self, queue: PartitionQueue, batch: Batch, size: int, ticket: Ticket | None
     ) -> bool:
         """Whether a record fits into an open batch, which grows for it if it may."""
         gathered = batch.gathered
@@ -389,9 +398,9 @@ class Accumulator:
             self._ask_to_send_to(queue)
         return True
 
-    def _take_memory(self, memory_bytes: int, ticket: list[int] | None) -> bool:
+    def _take_memory(self, memory_bytes: int, ticket: Ticket | None) -> bool:
         if ticket is not None:
-            ticket[0] = memory_bytes
+            ticket.needed_bytes = memory_bytes
         is_turn = not self._tickets or self._tickets[0] is ticket
         if self.is_closed or not is_turn or memory_bytes > self.free_bytes:
             return False

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from odradek.client.blocking import Blocking, blocking
 from odradek.client.errors import ClosedError
 from odradek.client.producer import producer as awaited
-from odradek.client.producer.accumulator import Headers
+from odradek.client.producer.accumulator import Headers, Ticket
 from odradek.client.producer.delivery import Delivery
 from odradek.client.producer.partitioning import Partitioner
 from odradek.client.producer.rows_delivery import RowsDelivery
@@ -133,7 +133,7 @@ class Producer(Blocking[awaited.Producer]):
         shares = [self._put(name, attempt) for name, attempt in lot.placements()]
         return core.delivery_of(shares)
 
-    def _put(self, topic: str, attempt: Callable[[list[int] | None], T | None]) -> T:
+    def _put(self, topic: str, attempt: Callable[[Ticket | None], T | None]) -> T:
         """Put something into the buffer as soon as the topic is known and there is room."""
         placed = attempt(None)
         if placed is not None:

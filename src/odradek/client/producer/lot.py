@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from odradek.client.arrow import ColumnNames, Piece, pieces_of
 from odradek.client.errors import ClosedError
-from odradek.client.producer.accumulator import Accumulator, Headers
+from odradek.client.producer.accumulator import Accumulator, Headers, Ticket
 from odradek.client.producer.config import ProducerOptions
 from odradek.client.producer.encoded_records import EncodedRecords, encode_rows
 from odradek.client.producer.rows_delivery import Share
@@ -36,7 +36,7 @@ _RECORDS_AT_ONCE: Final = 1_000
 # Topic, value, key, headers, partition, timestamp: what `Accumulator.append` takes.
 Fields: TypeAlias = tuple[str, Any, Any, Headers, int | None, int | None]
 # Puts a batch or a record into the buffer, given a ticket if it has waited; None: not yet.
-Attempt: TypeAlias = Callable[[list[int] | None], Share | None]
+Attempt: TypeAlias = Callable[[Ticket | None], Share | None]
 
 
 class _Group(NamedTuple):
@@ -106,12 +106,12 @@ class Lot:
             for group, rows in self._batches(groups):
                 yield group.topic, partial(self._place_rows, group, rows)
 
-    def _place_record(self, fields: Fields, ticket: list[int] | None) -> Share | None:
+    def _place_record(self, fields: Fields, ticket: Ticket | None) -> Share | None:
         delivery = self._accumulator.append(*fields, ticket)
         return None if delivery is None else Share(delivery[0], delivery[1], 1)
 
     def _place_rows(
-        self, group: "_Group", rows: EncodedRecords, ticket: list[int] | None
+        self, group: "_Group", rows: EncodedRecords, ticket: Ticket | None
     ) -> Share | None:
         batch = self._accumulator.append_rows(group.topic, group.partition, rows, ticket)
         return None if batch is None else Share(batch, 0, rows.record_count)

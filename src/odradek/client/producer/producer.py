@@ -16,7 +16,7 @@ from odradek.client.client import Client
 from odradek.client.cluster import TopicView
 from odradek.client.config import client_options
 from odradek.client.errors import CallTimeoutError, ClosedError
-from odradek.client.producer.accumulator import Accumulator, Headers
+from odradek.client.producer.accumulator import Accumulator, Headers, Ticket
 from odradek.client.producer.batch import Batch
 from odradek.client.producer.config import ACKS_NONE, read_producer_settings
 from odradek.client.producer.delivery import Delivery, OutcomeOwner, RecordMetadata
@@ -359,7 +359,7 @@ class Producer:
             intercept=self._intercept if self._interceptors else None,
         )
 
-    async def _put(self, topic: str, attempt: Callable[[list[int] | None], T | None]) -> T:
+    async def _put(self, topic: str, attempt: Callable[[Ticket | None], T | None]) -> T:
         """Put something into the buffer as soon as the topic is known and there is room."""
         placed = attempt(None)
         if placed is not None:
@@ -384,7 +384,7 @@ class Producer:
         finally:
             accumulator.drop_ticket(ticket)
 
-    async def _room(self, ticket: list[int], deadline: Deadline) -> None:
+    async def _room(self, ticket: Ticket, deadline: Deadline) -> None:
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def tell() -> None:
