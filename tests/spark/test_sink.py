@@ -1,5 +1,6 @@
 """The topic sink on a real Spark, writing to a real broker."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat, lit
 
 from tests.support.odradek_broker import OdradekBroker
+from tests.support.spark_python import patiently
 from tests.support.topic_records import records_of
 
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -63,6 +65,30 @@ def test_many_rows_arrive_once_and_keys_keep_their_partition(
     homes = {(record.key, record.partition) for record in records}
     assert len(homes) == 97
     assert {partition for _, partition in homes} == set(range(4))
+
+
+def test_rows_of_ten_megabytes_there_and_back(
+    spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str]
+) -> None:
+    """12:SP-36, 12:SP-38: larger than a fetch and than a batch of the producer."""
+    name = topic(partitions=2, configs={"max.message.bytes": str(16 << 20)})
+    size = 10 << 20
+    frame = spark.sql(
+        f"select string(id) as key, repeat(string(id), {size}) as value from range(3)"
+    )
+    write(frame, broker, topic=name, **{"kafka.max.request.size": str(15 << 20)})
+    back = (
+        spark.read.format("odradek")
+        .option("kafka.bootstrap.servers", broker.bootstrap)
+        .option("subscribe", name)
+        .load()
+        .selectExpr("string(key) as key", "md5(value) as value", "length(value) as size")
+    )
+    found = {row.key: (row.value, row.size) for row in patiently(back.collect)}
+    assert found == {
+        str(n): (hashlib.md5(b"%d" % n * size, usedforsecurity=False).hexdigest(), size)
+        for n in range(3)
+    }
 
 
 def test_a_frame_without_rows_writes_nothing(

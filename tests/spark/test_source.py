@@ -124,6 +124,7 @@ def test_batches(spark: SparkSession, broker: OdradekBroker, topic: Callable[...
         "limited": everything.where("partition = 2").limit(3),
         "view": spark.table("there").where("offset % 10 = 7"),
         "nothing": batch(spark, broker, subscribePattern=f"{name}-nothing"),
+        "empty": batch(spark, broker, subscribe=topic(partitions=3)),
     }
     found: dict[str, set[str]] = {case: set() for case in frames}
     for row in patiently(union(frames).collect):
@@ -138,6 +139,7 @@ def test_batches(spark: SparkSession, broker: OdradekBroker, topic: Callable[...
         "not pushed": values(0, 0, 3) | values(2, 0, 3),
         "view": {f"0/{n}7" for n in ("", 1, 2, 3, 4)} | {f"2/{n}7" for n in ("", 1, 2)},
         "nothing": set(),
+        "empty": set(),
     }
 
 
@@ -204,6 +206,25 @@ def test_a_stream_in_steps(
     write(broker, name, {2: 7})
     third = Run(stream(spark, broker, subscribe=name), tmp_path)
     assert set(third.values) == values(2, 0, 7)
+
+
+def test_a_stream_of_skewed_partitions(
+    spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """12:SP-33, 12:SP-35: the small ones are not kept waiting by the large one."""
+    name = topic(partitions=4, configs=KEPT)
+    counts = {0: 3000, 1: 30, 2: 1}
+    write(broker, name, counts)
+    limits = {"maxOffsetsPerTrigger": "1000", "maxRecordsPerPartition": "300"}
+    run = Run(stream(spark, broker, subscribe=name, **limits), tmp_path)
+    assert sorted(run.values) == sorted(
+        f"{partition}/{number}" for partition, count in counts.items() for number in range(count)
+    )
+    first = run.batches[0]
+    assert {value.split("/")[0] for value in first} == {"0", "1", "2"}
+    assert len(first) <= 1001  # One more for a partition whose share is less than a record.
+    cut = batch(spark, broker, subscribe=name, maxRecordsPerPartition="300")
+    assert patiently(lambda: cut.rdd.getNumPartitions()) == 10 + 1 + 1
 
 
 def test_a_stream_that_goes_on(

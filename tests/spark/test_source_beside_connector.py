@@ -81,12 +81,35 @@ def fill(bootstrap: str, topic: str) -> int:
     return len(CODECS) * 60
 
 
-def fill_transactions(bootstrap: str, topic: str) -> None:
-    """One that is committed, one that is aborted, one that is committed: markers in between."""
+def fill_skewed(bootstrap: str, topic: str) -> int:
+    """Nearly all records in one partition, and one in another; returns how many."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    counts = (1500, 20, 1)
+    for partition, count in enumerate(counts):
+        for number in range(count):
+            time = FIRST_MS + number
+            producer.produce(topic, b"%d" % number, partition=partition, timestamp=time)
+    assert producer.flush(120) == 0
+    return sum(counts)
+
+
+def transactional(bootstrap: str, name: str) -> Any:
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 50}
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": name,
+            # The most that a broker allows: no test is so slow.
+            "transaction.timeout.ms": 900_000,
+            "linger.ms": 50,
+        }
     )
     producer.init_transactions(120)
+    return producer
+
+
+def fill_transactions(bootstrap: str, topic: str) -> None:
+    """One that is committed, one that is aborted, one that is committed: markers in between."""
+    producer = transactional(bootstrap, topic)
     for step in range(3):
         producer.begin_transaction()
         produce(producer, topic, step * 30, 30)
@@ -140,10 +163,11 @@ def plain(row: Any) -> tuple[Any, ...]:
 
 
 def test_the_same_rows(spark: SparkSession, bootstrap: str) -> None:
-    """12:SP-1, 12:SP-28, 12:SP-29: whole topics, offsets, times, patterns, headers, splits."""
-    one, other = "beside-one", "beside-other"
-    create(bootstrap, one, other)
+    """12:SP-1, 12:SP-28, 12:SP-29: topics, offsets, times, patterns, headers, splits, skew."""
+    one, other, skewed = "beside-one", "beside-other", "beside-skewed"
+    create(bootstrap, one, other, skewed)
     count = fill(bootstrap, one) + fill(bootstrap, other)
+    skewed_count = fill_skewed(bootstrap, skewed)
 
     def numbers(*values: int) -> str:
         return json.dumps({one: {str(n): value for n, value in enumerate(values)}})
@@ -170,6 +194,7 @@ def test_the_same_rows(spark: SparkSession, bootstrap: str) -> None:
             ),
             "maxRecordsPerPartition": "33",
         },
+        "skewed": {"subscribe": skewed, "minPartitions": "8"},
     }
     ours = rows(spark, OURS, bootstrap, cases)
     theirs = rows(spark, THEIRS, bootstrap, cases)
@@ -180,6 +205,7 @@ def test_the_same_rows(spark: SparkSession, bootstrap: str) -> None:
         "offsets": 50 + 90 + 1,
         "time": 195,
         "times": 100 + 93 + 34,
+        "skewed": skewed_count,
     }
     for case in cases:
         assert ours[case] == theirs[case], case
@@ -266,3 +292,60 @@ def test_the_same_rows_of_transactions(
     theirs = rows(spark, THEIRS, bootstrap, cases)
     for case in cases:
         assert ours[case] == theirs[case], case
+
+
+def test_the_same_rows_beside_an_open_transaction(
+    spark: SparkSession, bootstrap: str, request: pytest.FixtureRequest
+) -> None:
+    """12:SP-31: rows end where the first one that is undecided begins, and go on when it ends."""
+    if request.node.callspec.params["bootstrap"] == "odradek":
+        pytest.skip("this broker has no transactions yet")
+    topic = "beside-open"
+    create(bootstrap, topic)
+    plain_producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    produce(plain_producer, topic, 0, 30)
+    producer = transactional(bootstrap, topic)
+    producer.begin_transaction()
+    produce(producer, topic, 30, 15)
+    # What is decided, but behind it in the log.
+    produce(plain_producer, topic, 45, 15)
+    cases = {
+        "committed": {"subscribe": topic},
+        "all": {"subscribe": topic, "kafka.isolation.level": "read_uncommitted"},
+    }
+    ours, theirs = (rows(spark, source, bootstrap, cases) for source in (OURS, THEIRS))
+    assert {case: len(found) for case, found in ours.items()} == {"committed": 30, "all": 60}
+    assert ours == theirs
+
+    with tempfile.TemporaryDirectory(prefix="checkpoint-") as checkpoint:
+        # Without a level it reads what is committed.
+        first = patiently(lambda: stream_values(spark, bootstrap, topic, checkpoint))
+        assert len(first) == 30
+        producer.commit_transaction(120)
+        second = patiently(lambda: stream_values(spark, bootstrap, topic, checkpoint))
+    assert sorted(first + second) == sorted(row[1] or b"" for row in ours["all"])
+
+
+def stream_values(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str) -> list[bytes]:
+    """What a run of our source brings up to where the topic can be read at its start."""
+    found: list[bytes] = []
+
+    def take(batch: DataFrame, _: int) -> None:
+        found.extend(bytes(row["value"] or b"") for row in batch.select("value").collect())
+
+    query = (
+        spark.readStream.format(OURS)
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(TIMEOUT_S), "it does not end"
+    finally:
+        query.stop()
+    return found
