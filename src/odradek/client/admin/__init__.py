@@ -13,14 +13,22 @@ from odradek.client.admin.configs import (
     ConfigOperation,
     ConfigResource,
     ConfigSource,
+    ConfigSynonym,
+    ConfigType,
     ResourceType,
     alter_configs,
     describe_configs,
 )
 from odradek.client.admin.groups import GroupDescription, GroupListing, GroupMember
+from odradek.client.admin.operations import AclOperation
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import ANY_NAME, QuotaEntity
 from odradek.client.admin.records import HIGH_WATERMARK, delete_records
+from odradek.client.admin.topic_descriptions import (
+    PartitionDescription,
+    TopicDescription,
+    TopicPage,
+)
 from odradek.client.admin.topics import (
     CreatedTopic,
     NewPartitions,
@@ -33,12 +41,15 @@ from odradek.client.admin.topics import (
 __all__ = [
     "ANY_NAME",
     "HIGH_WATERMARK",
+    "AclOperation",
     "BrokerVersions",
     "ClusterDescription",
     "ConfigEntry",
     "ConfigOperation",
     "ConfigResource",
     "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
     "CreatedTopic",
     "ElectionType",
     "GroupDescription",
@@ -47,11 +58,14 @@ __all__ = [
     "LogDir",
     "NewPartitions",
     "NewTopic",
+    "PartitionDescription",
     "ProducerState",
     "QuotaEntity",
     "Reassignment",
     "Replica",
     "ResourceType",
+    "TopicDescription",
+    "TopicPage",
     "alter_configs",
     "create_partitions",
     "create_topics",

@@ -3,10 +3,18 @@
 # ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
 
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Self
 
-from odradek.client.admin import api_versions, cluster, configs, groups, producers, quotas
+from odradek.client.admin import (
+    api_versions,
+    cluster,
+    configs,
+    groups,
+    producers,
+    quotas,
+    topic_descriptions,
+)
 from odradek.client.admin import records as record_calls
 from odradek.client.admin import topics as topic_calls
 from odradek.client.admin.api_versions import BrokerVersions
@@ -20,6 +28,7 @@ from odradek.client.admin.configs import (
 from odradek.client.admin.groups import GroupDescription, GroupListing
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import QuotaEntity
+from odradek.client.admin.topic_descriptions import TopicPage
 from odradek.client.admin.topics import CreatedTopic, NewPartitions, NewTopic
 from odradek.client.client import Client
 from odradek.client.cluster import TopicView
@@ -107,6 +116,18 @@ class Admin(Opened):
         """Delete topics; None for each that is gone."""
         return await topic_calls.delete_topics(self._client, names, deadline=self._until(timeout))
 
+    async def delete_topics_by_id(
+        self, topic_ids: Sequence[bytes], *, timeout: float | None = None
+    ) -> dict[bytes, ApiError | None]:
+        """The same by topic id: another topic that has taken the name since is spared.
+
+        Raises:
+            ValueError: an id is not of 16 bytes, or is all zeros.
+        """
+        return await topic_calls.delete_topics_by_id(
+            self._client, topic_ids, deadline=self._until(timeout)
+        )
+
     async def create_partitions(
         self,
         totals: Mapping[str, int | NewPartitions],
@@ -135,6 +156,40 @@ class Admin(Opened):
     ) -> dict[str, TopicView | ApiError]:
         """Topics with their partitions, leaders and replicas; all of them if none is named."""
         return await self._client.topics(names, self._until(timeout))
+
+    async def describe_topics_by_id(
+        self, topic_ids: Sequence[bytes], *, timeout: float | None = None
+    ) -> dict[bytes, TopicView | ApiError]:
+        """The same by topic id; one that is not there, or no more, is UNKNOWN_TOPIC_ID.
+
+        Raises:
+            ValueError: an id is not of 16 bytes, or is all zeros.
+        """
+        return await topic_descriptions.describe_topics_by_id(
+            self._client, topic_ids, deadline=self._until(timeout)
+        )
+
+    async def describe_topic_partitions(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        start: TopicPartition | None = None,
+        limit: int = 2000,
+        timeout: float | None = None,
+    ) -> TopicPage:
+        """One page of topics in order of their names, of all of them if none is named.
+
+        Args:
+            start: Where the page begins: `next` of the page before.
+            limit: Partitions of the page; a broker may send fewer.
+
+        Raises:
+            ValueError: the limit is not positive.
+            ApiError: the broker does not tell.
+        """
+        return await topic_descriptions.describe_topic_partitions(
+            self._client, names, start=start, limit=limit, deadline=self._until(timeout)
+        )
 
     # Records.
 
@@ -169,11 +224,28 @@ class Admin(Opened):
     # Settings.
 
     async def describe_configs(
-        self, resources: Sequence[ConfigResource], *, timeout: float | None = None
+        self,
+        resources: Sequence[ConfigResource],
+        *,
+        names: Collection[str] | None = None,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        timeout: float | None = None,
     ) -> dict[ConfigResource, list[ConfigEntry] | ApiError]:
-        """Every setting of each resource, by name."""
+        """The settings of each resource, by name; all of them if none is named.
+
+        Args:
+            names: Settings to tell; those that a resource does not have are left out.
+            include_synonyms: Whether to tell all settings that a value may come from.
+            include_documentation: Whether to tell what each setting is for.
+        """
         return await configs.describe_configs(
-            self._client, resources, deadline=self._until(timeout)
+            self._client,
+            resources,
+            names=names,
+            include_synonyms=include_synonyms,
+            include_documentation=include_documentation,
+            deadline=self._until(timeout),
         )
 
     async def incremental_alter_configs(
@@ -237,15 +309,31 @@ class Admin(Opened):
 
     # The cluster.
 
-    async def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
-        """The brokers and the controller."""
-        return await cluster.describe_cluster(self._client, deadline=self._until(timeout))
+    async def describe_cluster(
+        self, *, include_authorized_operations: bool = False, timeout: float | None = None
+    ) -> ClusterDescription:
+        """The brokers and the controller, and what one may do to the cluster if that is asked."""
+        return await cluster.describe_cluster(
+            self._client,
+            include_authorized_operations=include_authorized_operations,
+            deadline=self._until(timeout),
+        )
 
     async def describe_log_dirs(
-        self, brokers: Iterable[int] | None = None, *, timeout: float | None = None
+        self,
+        brokers: Iterable[int] | None = None,
+        *,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout: float | None = None,
     ) -> dict[int, dict[str, LogDir | ApiError] | ApiError]:
-        """What lies in the data directories of brokers, all of them if none is named."""
-        return await cluster.describe_log_dirs(self._client, brokers, deadline=self._until(timeout))
+        """What lies in the data directories of brokers, all of them if none is named.
+
+        Args:
+            partitions: Those whose replicas to tell; all of them if None.
+        """
+        return await cluster.describe_log_dirs(
+            self._client, brokers, partitions=partitions, deadline=self._until(timeout)
+        )
 
     async def describe_api_versions(self, *, timeout: float | None = None) -> list[BrokerVersions]:
         """Which requests each broker serves."""
@@ -288,10 +376,19 @@ class Admin(Opened):
         )
 
     async def describe_groups(
-        self, group_ids: Iterable[str], *, timeout: float | None = None
+        self,
+        group_ids: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
     ) -> dict[str, GroupDescription | ApiError]:
-        """Each group with its members."""
-        return await groups.describe_groups(self._client, group_ids, deadline=self._until(timeout))
+        """Each group with its members, and what one may do to it if that is asked."""
+        return await groups.describe_groups(
+            self._client,
+            group_ids,
+            include_authorized_operations=include_authorized_operations,
+            deadline=self._until(timeout),
+        )
 
     async def delete_groups(
         self, group_ids: Iterable[str], *, timeout: float | None = None
@@ -319,11 +416,20 @@ class Admin(Opened):
         )
 
     async def list_group_offsets(
-        self, group_ids: Iterable[str], *, timeout: float | None = None
+        self,
+        group_ids: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None],
+        *,
+        require_stable: bool = False,
+        timeout: float | None = None,
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError]:
-        """What each group has committed."""
+        """What each group has committed; partitions without an offset are left out.
+
+        Args:
+            group_ids: Groups, or partitions by group; None there means all of them.
+            require_stable: Whether to wait for transactions that are about to move an offset.
+        """
         return await groups.list_group_offsets(
-            self._client, group_ids, deadline=self._until(timeout)
+            self._client, group_ids, require_stable=require_stable, deadline=self._until(timeout)
         )
 
     async def alter_group_offsets(

@@ -40,9 +40,12 @@ class Admin(Blocking[awaited.Admin]):
 
     create_topics = blocking(awaited.Admin.create_topics)
     delete_topics = blocking(awaited.Admin.delete_topics)
+    delete_topics_by_id = blocking(awaited.Admin.delete_topics_by_id)
     create_partitions = blocking(awaited.Admin.create_partitions)
     list_topics = blocking(awaited.Admin.list_topics)
     describe_topics = blocking(awaited.Admin.describe_topics)
+    describe_topics_by_id = blocking(awaited.Admin.describe_topics_by_id)
+    describe_topic_partitions = blocking(awaited.Admin.describe_topic_partitions)
     delete_records = blocking(awaited.Admin.delete_records)
     list_offsets = blocking(awaited.Admin.list_offsets)
     describe_producers = blocking(awaited.Admin.describe_producers)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
+from odradek.client.admin.operations import AclOperation, parse_operations
 from odradek.client.client import Client
 from odradek.client.cluster import Node
 from odradek.client.leaders import api_error, by_topic
@@ -17,6 +18,7 @@ from odradek.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from odradek.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
@@ -51,6 +53,8 @@ class ClusterDescription(NamedTuple):
     cluster_id: str
     controller: Node | None
     nodes: tuple[Node, ...]
+    # What the asking principal may do to the cluster; None unless asked for.
+    authorized_operations: frozenset[AclOperation] | None = None
 
 
 class Replica(NamedTuple):
@@ -84,7 +88,9 @@ class Reassignment(NamedTuple):
     removing: tuple[int, ...]
 
 
-async def describe_cluster(client: Client, *, deadline: Deadline) -> ClusterDescription:
+async def describe_cluster(
+    client: Client, *, include_authorized_operations: bool = False, deadline: Deadline
+) -> ClusterDescription:
     """The brokers of the cluster and its controller.
 
     Raises:
@@ -94,7 +100,9 @@ async def describe_cluster(client: Client, *, deadline: Deadline) -> ClusterDesc
     async def attempt() -> DescribeClusterResponse:
         response = await client.ask_any(
             ApiKey.DESCRIBE_CLUSTER,
-            DescribeClusterRequest(include_cluster_authorized_operations=False),
+            DescribeClusterRequest(
+                include_cluster_authorized_operations=include_authorized_operations
+            ),
             DescribeClusterResponse,
             deadline,
         )
@@ -106,29 +114,48 @@ async def describe_cluster(client: Client, *, deadline: Deadline) -> ClusterDesc
         one.broker_id: Node(one.broker_id, one.host, one.port, one.rack) for one in told.brokers
     }
     return ClusterDescription(
-        told.cluster_id, nodes.get(told.controller_id), tuple(sorted(nodes.values()))
+        told.cluster_id,
+        nodes.get(told.controller_id),
+        tuple(nodes[node_id] for node_id in sorted(nodes)),
+        parse_operations(told.cluster_authorized_operations),
     )
 
 
 async def describe_log_dirs(
-    client: Client, brokers: Iterable[int] | None, *, deadline: Deadline
+    client: Client,
+    brokers: Iterable[int] | None,
+    *,
+    partitions: Iterable[TopicPartition] | None = None,
+    deadline: Deadline,
 ) -> dict[int, dict[str, LogDir | ApiError] | ApiError]:
-    """What lies in the data directories of brokers, all of them if none is named."""
+    """What lies in the data directories of brokers, all of them if none is named.
+
+    Args:
+        partitions: Those whose replicas to tell; all of them if None.
+    """
     if brokers is None:
         brokers = [node.id for node in (await describe_cluster(client, deadline=deadline)).nodes]
     wanted = sorted(set(brokers))
-    answers = await asyncio.gather(*(_log_dirs(client, one, deadline) for one in wanted))
+    nested = None if partitions is None else by_topic(dict.fromkeys(partitions))
+    topics = None
+    if nested is not None:
+        topics = [
+            DescribableLogDirTopic(topic=name, partitions=list(some))
+            for name, some in nested.items()
+        ]
+    request = DescribeLogDirsRequest(topics=topics)
+    answers = await asyncio.gather(*(_log_dirs(client, one, request, deadline) for one in wanted))
     return dict(zip(wanted, answers, strict=True))
 
 
 async def _log_dirs(
-    client: Client, node_id: int, deadline: Deadline
+    client: Client, node_id: int, request: DescribeLogDirsRequest, deadline: Deadline
 ) -> dict[str, LogDir | ApiError] | ApiError:
     try:
         response = await client.ask_broker(
             node_id,
             ApiKey.DESCRIBE_LOG_DIRS,
-            DescribeLogDirsRequest(topics=None),
+            request,
             DescribeLogDirsResponse,
             deadline,
         )

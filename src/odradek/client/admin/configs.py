@@ -1,8 +1,8 @@
 """Settings of topics, brokers and loggers: reading them with their sources, changing them."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from odradek.client.client import Client
 from odradek.client.leaders import api_error
@@ -29,12 +29,15 @@ from odradek.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from odradek.protocol.schema import Message
+from odradek.protocol.versions import VersionRange
 
 __all__ = [
     "ConfigEntry",
     "ConfigOperation",
     "ConfigResource",
     "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
     "Operation",
     "ResourceType",
     "alter_configs",
@@ -46,6 +49,9 @@ __all__ = [
 
 R = TypeVar("R")
 M = TypeVar("M", bound=Message)
+
+# ListConfigResources: before, it was named for client metrics and told of nothing else.
+_RESOURCES_OF_ALL_TYPES: Final = VersionRange(1, 32767)
 
 
 class ResourceType(IntEnum):
@@ -72,6 +78,21 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
+class ConfigType(IntEnum):
+    """What values a setting takes; the number is wire contract."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
 class Operation(IntEnum):
     """What to do to a setting; the number is wire contract."""
 
@@ -92,6 +113,14 @@ class ConfigResource(NamedTuple):
         return f"{kind} {self.name!r}" if self.name else f"every {kind}"
 
 
+class ConfigSynonym(NamedTuple):
+    """A setting that gives its value, or would if those before it were not there."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
 class ConfigEntry(NamedTuple):
     """One setting."""
 
@@ -100,6 +129,10 @@ class ConfigEntry(NamedTuple):
     source: ConfigSource
     is_read_only: bool
     is_sensitive: bool
+    type: ConfigType = ConfigType.UNKNOWN
+    # In the order in which they count, the one that does first; empty unless asked for.
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    documentation: str | None = None  # None unless asked for.
 
 
 class ConfigOperation(NamedTuple):
@@ -130,10 +163,17 @@ class ConfigOperation(NamedTuple):
 
 
 async def describe_configs(
-    client: Client, resources: Sequence[ConfigResource], *, deadline: Deadline | None = None
+    client: Client,
+    resources: Sequence[ConfigResource],
+    *,
+    names: Collection[str] | None = None,
+    include_synonyms: bool = False,
+    include_documentation: bool = False,
+    deadline: Deadline | None = None,
 ) -> dict[ConfigResource, list[ConfigEntry] | ApiError]:
-    """Every setting of each resource, by name."""
+    """The settings of each resource, by name; all of them if none is named."""
     deadline = deadline or client.deadline()
+    keys = None if names is None else list(names)
 
     async def ask(
         node_id: int | None, asked: Sequence[ConfigResource]
@@ -141,15 +181,20 @@ async def describe_configs(
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
-                    resource_type=one.type, resource_name=one.name, configuration_keys=None
+                    resource_type=one.type, resource_name=one.name, configuration_keys=keys
                 )
                 for one in asked
-            ]
+            ],
+            include_synonyms=include_synonyms,
+            include_documentation=include_documentation,
         )
         response = await _ask(
             client, node_id, ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, deadline
         )
-        return ((result, sorted(map(_entry, result.configs))) for result in response.results)
+        return (
+            (result, sorted(map(_entry, result.configs), key=lambda entry: entry.name))
+            for result in response.results
+        )
 
     return await _per_broker(resources, ask)
 
@@ -230,16 +275,20 @@ async def list_config_resources(
     """What has settings of its own, of all types if none is named.
 
     Raises:
+        UnsupportedVersionError: brokers before 4.1 tell of client metrics only.
         ApiError: the broker refuses.
     """
     deadline = deadline or client.deadline()
+    is_of_metrics = set(types) == {ResourceType.CLIENT_METRICS}
 
     async def attempt() -> ListConfigResourcesResponse:
-        response = await client.ask_any(
-            ApiKey.LIST_CONFIG_RESOURCES,
-            ListConfigResourcesRequest(resource_types=tuple(types)),
-            ListConfigResourcesResponse,
-            deadline,
+        connection = await client.any_connection(deadline)
+        api_key = ApiKey.LIST_CONFIG_RESOURCES
+        within = None if is_of_metrics else _RESOURCES_OF_ALL_TYPES
+        tells_all = connection.version_for(api_key, within) in _RESOURCES_OF_ALL_TYPES
+        request = ListConfigResourcesRequest(resource_types=tuple(types) if tells_all else ())
+        response = await client.ask(
+            connection, api_key, request, ListConfigResourcesResponse, deadline, within=within
         )
         if response.error_code != ErrorCode.NONE:
             raise api_error(response.error_code, None, "resources")
@@ -329,11 +378,21 @@ def _alteration(
 
 
 def _entry(told: DescribeConfigsResourceResult) -> ConfigEntry:
-    known = told.config_source in ConfigSource._value2member_map_
+    is_type_known = told.config_type in ConfigType._value2member_map_
     return ConfigEntry(
         name=told.name,
         value=told.value,
-        source=ConfigSource(told.config_source) if known else ConfigSource.UNKNOWN,
+        source=_source(told.config_source),
         is_read_only=told.read_only,
         is_sensitive=told.is_sensitive,
+        type=ConfigType(told.config_type) if is_type_known else ConfigType.UNKNOWN,
+        synonyms=tuple(
+            ConfigSynonym(one.name, one.value, _source(one.source)) for one in told.synonyms
+        ),
+        documentation=told.documentation,
     )
+
+
+def _source(number: int) -> ConfigSource:
+    is_known = number in ConfigSource._value2member_map_
+    return ConfigSource(number) if is_known else ConfigSource.UNKNOWN

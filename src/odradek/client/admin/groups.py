@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
+from odradek.client.admin.operations import AclOperation, parse_operations
 from odradek.client.client import Client
 from odradek.client.consumer.commits import OffsetAndMetadata
 from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator
@@ -75,6 +76,8 @@ class GroupDescription(NamedTuple):
     protocol: str
     coordinator: int
     members: tuple[GroupMember, ...]
+    # What the asking principal may do to the group; None unless asked for.
+    authorized_operations: frozenset[AclOperation] | None = None
 
 
 async def list_groups(
@@ -114,7 +117,11 @@ async def list_groups(
 
 
 async def describe_groups(
-    client: Client, group_ids: Iterable[str], *, deadline: Deadline
+    client: Client,
+    group_ids: Iterable[str],
+    *,
+    include_authorized_operations: bool = False,
+    deadline: Deadline,
 ) -> dict[str, GroupDescription | ApiError]:
     """Each group with its members; one that is not there is GROUP_ID_NOT_FOUND."""
 
@@ -122,7 +129,9 @@ async def describe_groups(
         group_id = coordinator.group_id
         response = await coordinator.ask(
             ApiKey.DESCRIBE_GROUPS,
-            DescribeGroupsRequest(groups=[group_id]),
+            DescribeGroupsRequest(
+                groups=[group_id], include_authorized_operations=include_authorized_operations
+            ),
             DescribeGroupsResponse,
             deadline,
         )
@@ -147,6 +156,7 @@ async def describe_groups(
                 )
                 for one in told.members
             ),
+            parse_operations(told.authorized_operations),
         )
 
     return await _per_group(client, group_ids, describe, deadline)
@@ -224,15 +234,26 @@ async def remove_group_members(
 
 
 async def list_group_offsets(
-    client: Client, group_ids: Iterable[str], *, deadline: Deadline
+    client: Client,
+    group_ids: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None],
+    *,
+    require_stable: bool = False,
+    deadline: Deadline,
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError]:
-    """What each group has committed."""
+    """What each group has committed, of all partitions unless some are named for the group."""
+    wanted: dict[str, list[TopicPartition] | None]
+    if isinstance(group_ids, Mapping):
+        wanted = {name: None if some is None else list(some) for name, some in group_ids.items()}
+    else:
+        wanted = dict.fromkeys(group_ids)
 
     async def fetch(coordinator: Coordinator) -> dict[TopicPartition, OffsetAndMetadata]:
-        found = await coordinator.fetch_offsets(None, deadline)
+        found = await coordinator.fetch_offsets(
+            wanted[coordinator.group_id], deadline, require_stable=require_stable
+        )
         return {tp: offset for tp, offset in sorted(found.items()) if offset is not None}
 
-    return await _per_group(client, group_ids, fetch, deadline)
+    return await _per_group(client, wanted, fetch, deadline)
 
 
 async def alter_group_offsets(

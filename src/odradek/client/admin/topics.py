@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from odradek.client.admin.topic_descriptions import check_topic_id
 from odradek.client.client import Client
 from odradek.client.leaders import api_error
 from odradek.client.retry import Deadline
@@ -27,6 +28,7 @@ from odradek.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from odradek.protocol.messages.delete_topics import (
+    DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
@@ -39,9 +41,11 @@ __all__ = [
     "create_partitions",
     "create_topics",
     "delete_topics",
+    "delete_topics_by_id",
 ]
 
 R = TypeVar("R")
+K = TypeVar("K", str, bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,30 +159,60 @@ async def delete_topics(
     deadline = deadline or client.deadline()
 
     async def attempt(names: Iterable[str]) -> dict[str, ApiError | None]:
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in names],
-            timeout_ms=deadline.left_ms(),
-        )
-        response = await client.ask_controller(
-            ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse, deadline
-        )
+        topics = [DeleteTopicState(name=name) for name in names]
         return {
-            result.name: api_error(result.error_code, result.error_message, _topic(result.name))
-            if result.error_code != ErrorCode.NONE
-            else None
-            for result in response.responses
+            result.name: _gone_or_error(result, _topic(result.name))
+            for result in await _delete(client, topics, deadline)
             if result.name is not None
         }
 
     return await _again_at_new_controller(client, names, attempt, deadline)
 
 
+async def delete_topics_by_id(
+    client: Client, topic_ids: Iterable[bytes], *, deadline: Deadline
+) -> dict[bytes, ApiError | None]:
+    """Delete topics by their ids, so that none is hit that has taken the name since.
+
+    Raises:
+        ValueError: an id is not of 16 bytes, or is all zeros.
+    """
+
+    async def attempt(topic_ids: Iterable[bytes]) -> dict[bytes, ApiError | None]:
+        topics = [DeleteTopicState(name=None, topic_id=one) for one in topic_ids]
+        return {
+            (topic_id := bytes(result.topic_id)): _gone_or_error(
+                result, f"topic id {topic_id.hex()}"
+            )
+            for result in await _delete(client, topics, deadline)
+        }
+
+    wanted = [check_topic_id(one) for one in topic_ids]
+    return await _again_at_new_controller(client, wanted, attempt, deadline)
+
+
+async def _delete(
+    client: Client, topics: Sequence[DeleteTopicState], deadline: Deadline
+) -> Sequence[DeletableTopicResult]:
+    request = DeleteTopicsRequest(topics=topics, timeout_ms=deadline.left_ms())
+    response = await client.ask_controller(
+        ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse, deadline
+    )
+    return response.responses
+
+
+def _gone_or_error(result: DeletableTopicResult, what: str) -> ApiError | None:
+    if result.error_code == ErrorCode.NONE:
+        return None
+    return api_error(result.error_code, result.error_message, what)
+
+
 async def _again_at_new_controller(
     client: Client,
-    names: Iterable[str],
-    attempt: Callable[[Iterable[str]], Awaitable[dict[str, R | ApiError]]],
+    names: Iterable[K],
+    attempt: Callable[[Iterable[K]], Awaitable[dict[K, R | ApiError]]],
     deadline: Deadline,
-) -> dict[str, R | ApiError]:
+) -> dict[K, R | ApiError]:
     wanted = list(dict.fromkeys(names))
     results = await attempt(wanted)
     moved = [

@@ -312,11 +312,17 @@ class Coordinator:
         return outcome
 
     async def fetch_offsets(
-        self, partitions: Iterable[TopicPartition] | None, deadline: Deadline
+        self,
+        partitions: Iterable[TopicPartition] | None,
+        deadline: Deadline,
+        *,
+        require_stable: bool = True,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None for nothing; of everything if not told of what.
 
-        Waits for open transactions: an offset that may yet be taken back is UNSTABLE_OFFSET_COMMIT.
+        Args:
+            require_stable: Whether an offset that an open transaction is about to move is
+                UNSTABLE_OFFSET_COMMIT, instead of what it was before.
 
         Raises:
             ApiError: it cannot be told now, or never.
@@ -325,7 +331,9 @@ class Coordinator:
         connection = await self.connection(deadline, lane="")
         version = connection.version_for(ApiKey.OFFSET_FETCH)
         wanted = None if partitions is None else _by_topic(partitions)
-        request = _offset_fetch_request(self.group_id, wanted, version)
+        request = _offset_fetch_request(
+            self.group_id, wanted, version, require_stable=require_stable
+        )
         response = await self.ask(
             ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, deadline, lane=""
         )
@@ -358,7 +366,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _offset_fetch_request(
-    group_id: str, wanted: dict[str, list[int]] | None, version: int
+    group_id: str, wanted: dict[str, list[int]] | None, version: int, *, require_stable: bool
 ) -> OffsetFetchRequest:
     if version < _SEVERAL_GROUPS:
         return OffsetFetchRequest(
@@ -369,7 +377,7 @@ def _offset_fetch_request(
                 OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
                 for name, numbers in wanted.items()
             ],
-            require_stable=version >= 7,
+            require_stable=require_stable and version >= 7,
         )
     topics = None
     if wanted is not None:
@@ -378,4 +386,4 @@ def _offset_fetch_request(
             for name, numbers in wanted.items()
         ]
     group = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
-    return OffsetFetchRequest(groups=[group], require_stable=True)
+    return OffsetFetchRequest(groups=[group], require_stable=require_stable)
