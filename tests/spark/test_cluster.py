@@ -1,11 +1,21 @@
-"""A real cluster: a master and two workers, which cannot see this package."""
+"""A real cluster: a master and two workers, which cannot see this package.
 
+Its executors are killed while a pipeline runs on it, at points that a seed chooses.
+
+    ODRADEK_FAULT_ROUNDS=20 ODRADEK_FAULT_SEED=7 pytest tests/spark/test_cluster.py -k executor
+
+has twenty times as many of them killed.
+"""
+
+import contextlib
 import json
 import os
+import random
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +24,71 @@ from pyspark.sql import SparkSession
 
 from odradek import Admin, Producer
 from tests.support.held_connections import holders
+from tests.support.numbers import (
+    Numbers,
+    copied_rows,
+    delta_rows,
+    differences,
+    row_of,
+    sums,
+    written_rows,
+)
 from tests.support.odradek_broker import OdradekBroker
-from tests.support.spark_cluster import running_cluster
+from tests.support.pipeline_runs import PipelineService
+from tests.support.spark_cluster import SparkCluster, running_cluster
 from tests.support.topic_records import records_of
 
 TIMEOUT_S = 600
 # An idle producer or reader is closed after half of it.
 LONGEST_HOLD_S = 60
+
+_ROUNDS = int(os.environ.get("ODRADEK_FAULT_ROUNDS", "1"))
+_SEED = int(os.environ.get("ODRADEK_FAULT_SEED", "1"))
+_KILLS = 2  # In a round.
+_MAX_BATCHES = 4  # Between two of them.
+_MAX_MOMENT_S = 1.0
+
+_PIPELINE = """\
+name: executors
+bootstrap: ${KAFKA}
+checkpoint: file://${FOLDER}/checkpoints
+trigger: {every: 500ms}
+restart: {max: 1000, backoff: 200ms, max_backoff: 2s}
+spark:
+  master: ${MASTER}
+  conf:
+    spark.driver.host: 127.0.0.1
+    spark.driver.bindAddress: 127.0.0.1
+    spark.driver.memory: 512m
+    spark.driver.extraJavaOptions: >-
+      -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir=${SCRATCH}
+    spark.executor.memory: 512m
+    spark.executor.cores: "1"
+    spark.executor.extraJavaOptions: -XX:+UseSerialGC -XX:TieredStopAtLevel=1
+    spark.cores.max: "2"
+    spark.sql.shuffle.partitions: "2"
+    spark.local.dir: ${SCRATCH}
+    spark.sql.warehouse.dir: "${FOLDER}/warehouse"
+    spark.ui.enabled: "false"
+sources:
+  numbers: {topic: "${NUMBERS}", value: {format: json, schema: "id bigint"}}
+transforms:
+  rows: {sql: "select _partition as part, _offset as place, id from numbers"}
+  buckets: {sql: "select id % 7 as bucket, count(*) as many, sum(id) as total from rows group by 1"}
+sinks:
+  files: {from: rows, files: {path: "${FOLDER}/files"}}
+  lake: {from: rows, delta: {path: "${FOLDER}/lake"}}
+  copy: {from: rows, topic: "${COPY}"}
+  sums: {from: buckets, output_mode: update, delta: {path: "${FOLDER}/sums", merge_key: [bucket]}}
+"""
+_SINKS = {"files", "lake", "copy", "sums"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A cluster for the tests of this module, one application at a time."""
+    with running_cluster(tmp_path_factory.mktemp("cluster"), workers=2) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -65,6 +133,7 @@ def left_behind(
 
 
 def test_the_package_reaches_workers_that_do_not_have_it(
+    cluster: SparkCluster,
     broker: OdradekBroker,
     topic: Callable[..., str],
     tmp_path: Path,
@@ -78,29 +147,28 @@ def test_the_package_reaches_workers_that_do_not_have_it(
     with Producer(bootstrap_servers=broker.bootstrap, compression_type="lz4") as producer:
         for number in range(1000):
             producer.send(source, str(number).encode(), key=str(number % 7).encode())
-    with running_cluster(tmp_path / "cluster", workers=2) as cluster:
-        told = subprocess.run(
-            [
-                sys.executable,
-                str(Path(__file__).with_name("cluster_job.py")),
-                cluster.url,
-                broker.bootstrap,
-                source,
-                sink,
-                str(tmp_path),
-            ],
-            env={
-                **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-                "PYSPARK_PYTHON": cluster.python,
-                "ODRADEK_CACHE": str(tmp_path / "cache"),
-            },
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert told.returncode == 0, f"{told.stdout}\n{told.stderr[-6000:]}\n{cluster.logs()}"
+    told = subprocess.run(
+        [
+            sys.executable,
+            str(Path(__file__).with_name("cluster_job.py")),
+            cluster.url,
+            broker.bootstrap,
+            source,
+            sink,
+            str(tmp_path),
+        ],
+        env={
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            "PYSPARK_PYTHON": cluster.python,
+            "ODRADEK_CACHE": str(tmp_path / "cache"),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert told.returncode == 0, f"{told.stdout}\n{told.stderr[-6000:]}\n{cluster.logs()}"
     answer = json.loads(told.stdout.splitlines()[-1])
     assert "executors have other versions than the driver" in answer["refusal"]
     assert "none: No module named 'odradek'" in answer["refusal"]
@@ -115,3 +183,60 @@ def test_the_package_reaches_workers_that_do_not_have_it(
     assert not isinstance(offsets, Exception)
     assert sum(one.offset for one in offsets.values()) == 1000
     left_behind()
+
+
+@pytest.mark.timeout(900 + 120 * (_ROUNDS - 1))
+def test_nothing_is_missing_and_nothing_twice_when_executors_are_killed(
+    spark: SparkSession,
+    cluster: SparkCluster,
+    broker: OdradekBroker,
+    topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    """12:SP-41, 12:SP-43, 12:SP-44: with the state of an aggregate, which dies with them."""
+    chance = random.Random(_SEED)
+    source, copy = topic(partitions=4), topic(partitions=4)
+    with contextlib.ExitStack() as stack:
+        numbers = Numbers(broker.bootstrap, source)
+        numbers.start()
+        stack.callback(numbers.give_up)
+        # What a killed Java leaves behind. Paths of sockets are in it, which have to be short.
+        scratch = tempfile.TemporaryDirectory(prefix="odradek-spark-", ignore_cleanup_errors=True)
+        environment = {
+            "KAFKA": broker.bootstrap,
+            "MASTER": cluster.url,
+            "SCRATCH": stack.enter_context(scratch),
+            "FOLDER": str(tmp_path),
+            "NUMBERS": source,
+            "COPY": copy,
+            "PYSPARK_PYTHON": cluster.python,
+            "ODRADEK_CACHE": str(tmp_path / "cache"),
+        }
+        file = tmp_path / "executors.yaml"
+        file.write_text(_PIPELINE)
+        pipeline = PipelineService(file, environment)
+        stack.callback(pipeline.kill)
+
+        # A sink that has held nothing yet could hold nothing twice.
+        pipeline.wait_for_batches(1, _SINKS)
+        for _ in range(_KILLS * _ROUNDS):
+            pipeline.wait_for_batches(chance.randint(1, _MAX_BATCHES))
+            time.sleep(chance.uniform(0, _MAX_MOMENT_S))
+            cluster.kill_executor(chance)
+        count = numbers.close()
+        pipeline.wait_for_the_end()
+        pipeline.stop()
+
+    expected = written_rows(broker.bootstrap, count, source)
+    files = spark.read.parquet(f"{tmp_path}/files")
+    held = {
+        "files": [row_of(one.asDict()) for one in files.collect()],
+        "lake": [row_of(one) for one in delta_rows(tmp_path / "lake")],
+        "copy": sorted(set(copied_rows(broker.bootstrap, copy))),
+    }
+    for sink, rows in held.items():
+        assert differences(rows, expected) == {}, sink
+    held_sums = delta_rows(tmp_path / "sums")
+    found = {one["bucket"]: (one["many"], one["total"]) for one in held_sums}
+    assert len(held_sums) == len(found)
+    assert found == sums(expected)

@@ -1,9 +1,9 @@
 """A pipeline whose driver, Python workers and broker are killed again and again loses nothing.
 
-Numbers are written to a topic all the while; five queries copy and sum them up. Every row carries
-the partition and the offset of its record, so that a row too many is seen even if a record were in
-the topic twice. Faults come at points that a seed chooses: so many batches after the one before,
-and a moment later. The last is always the driver's end: what it left is done by `run --once`.
+Numbers are written to a topic all the while; five queries copy and sum them up. Faults come at
+points that a seed chooses: so many batches after the one before, and a moment later. The last is
+always the driver's end: what it left is done by `run --once`. Executors are killed in
+`test_cluster`, which has some.
 
     ODRADEK_FAULT_ROUNDS=20 ODRADEK_FAULT_SEED=7 pytest tests/spark/test_faults.py
 
@@ -11,39 +11,38 @@ runs twenty rounds, each with a fault of every kind.
 """
 
 import contextlib
-import json
 import os
 import random
 import tempfile
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from odradek import Admin, Producer
-from odradek.client.admin import NewTopic
+from tests.support.numbers import (
+    Numbers,
+    Row,
+    copied_rows,
+    delta_rows,
+    differences,
+    make_topics,
+    row_of,
+    sums,
+    written_rows,
+)
 from tests.support.odradek_broker import OdradekBroker, running_odradek
 from tests.support.pipeline_runs import PipelineService
 from tests.support.ports import free_port
 from tests.support.postgres import missing_postgres, running_postgres
 from tests.support.spark_python import quick_python
-from tests.support.topic_records import records_of
 
 _ROUNDS = int(os.environ.get("ODRADEK_FAULT_ROUNDS", "1"))
 _SEED = int(os.environ.get("ODRADEK_FAULT_SEED", "1"))
 
-_TIMEOUT_S = 300
-_PARTITIONS = 4
-_PER_SECOND = 200
-_BUCKETS = 7
 _MAX_BATCHES = 6  # Between two faults: a batch more of every query, roughly.
 _MAX_MOMENT_S = 1.5
 
@@ -79,8 +78,6 @@ _JDBC = """\
 """
 _SINKS = {"files", "lake", "copy", "sums", "table"}
 
-Row = tuple[int, int, int]  # Partition, offset, id.
-
 
 class Fault(StrEnum):
     """What is killed."""
@@ -95,53 +92,6 @@ def _faults(chance: random.Random) -> list[Fault]:
     rounds = [chance.sample(list(Fault), len(Fault)) for _ in range(_ROUNDS)]
     rounds[-1].remove(Fault.DRIVER)
     return [fault for one in rounds for fault in one] + [Fault.DRIVER]
-
-
-class _Numbers(threading.Thread):
-    """Writes 0, 1, 2 and so on to a topic until it is closed; all of them arrive."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(name="numbers", daemon=True)
-        self._address = address
-        self._closed = threading.Event()
-        self._error: BaseException | None = None
-        self._count = 0
-
-    def run(self) -> None:
-        try:
-            # A broker that is down is waited for, however long it takes to be up again.
-            with Producer(
-                bootstrap_servers=self._address,
-                delivery_timeout_ms=1_000 * 2 * _TIMEOUT_S,
-                max_block_ms=1_000 * 2 * _TIMEOUT_S,
-                linger_ms=20,
-            ) as producer:
-                deliveries = []
-                while not self._closed.wait(10 / _PER_SECOND):
-                    for number in range(self._count, self._count + 10):
-                        value = json.dumps({"id": number}).encode()
-                        sent = producer.send("numbers", value, partition=number % _PARTITIONS)
-                        deliveries.append(sent)
-                    self._count += 10
-                producer.flush()
-                for sent in deliveries:
-                    sent.result()
-        except BaseException as error:  # The test is told.
-            self._error = error
-
-    def close(self) -> int:
-        """Ends it; returns how many numbers there are."""
-        self._closed.set()
-        self.join(2 * _TIMEOUT_S)
-        assert not self.is_alive(), "the numbers do not arrive"
-        if self._error is not None:
-            raise self._error
-        return self._count
-
-    def give_up(self) -> None:
-        """Ends it, whatever has arrived."""
-        self._closed.set()
-        self.join(10)
 
 
 class _Broker:
@@ -194,54 +144,10 @@ def _database() -> Iterator[str | None]:
         yield url
 
 
-def _row(fields: dict[str, Any]) -> Row:
-    return fields["part"], fields["place"], fields["id"]
-
-
-def _table(path: Path) -> Any:
-    # Arrow's threads outlive the reading, and abort a process that ends just then.
-    return DeltaTable(str(path)).to_pyarrow_dataset().to_table(use_threads=False)
-
-
-def _delta_rows(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = _table(path).to_pylist()
-    return rows
-
-
 def _database_rows(url: str) -> list[Row]:
     with psycopg.connect(url) as connection:
         rows = connection.execute("select part, place, id from numbers").fetchall()
     return [(part, place, number) for part, place, number in rows]
-
-
-def _topic_rows(bootstrap: str) -> list[Row]:
-    records = records_of(bootstrap, "copy", range(_PARTITIONS))
-    return [_row(json.loads(record.value or b"")) for record in records]
-
-
-def _sums(rows: list[Row]) -> dict[int, tuple[int, int]]:
-    """How many numbers each bucket has, and their sum."""
-    buckets: dict[int, list[int]] = {}
-    for _, _, number in rows:
-        buckets.setdefault(number % _BUCKETS, []).append(number)
-    return {bucket: (len(numbers), sum(numbers)) for bucket, numbers in buckets.items()}
-
-
-def _differences(found: list[Row], expected: list[Row]) -> dict[str, list[Row]]:
-    """What is missing and what is there too often, a few of each."""
-    missing, more = Counter(expected), Counter(found)
-    missing.subtract(found)
-    more.subtract(expected)
-    lists = {"missing": sorted(+missing), "too many": sorted(+more)}
-    return {what: rows[:5] for what, rows in lists.items() if rows}
-
-
-def _written(bootstrap: str, count: int) -> list[Row]:
-    """The rows that there have to be: every number is in the topic, once."""
-    records = records_of(bootstrap, "numbers", range(_PARTITIONS))
-    rows = [(one.partition, one.offset, json.loads(one.value or b"")["id"]) for one in records]
-    assert sorted(number for _, _, number in rows) == list(range(count))
-    return rows
 
 
 @pytest.mark.timeout(900 + 300 * (_ROUNDS - 1))
@@ -252,13 +158,8 @@ def test_nothing_is_missing_and_nothing_twice(spark: SparkSession, tmp_path: Pat
         database = stack.enter_context(_database())
         broker = _Broker(tmp_path / "broker")
         stack.callback(broker.close)
-        with Admin(bootstrap_servers=broker.bootstrap) as admin:
-            topics = [
-                NewTopic(name=one, partition_count=_PARTITIONS) for one in ("numbers", "copy")
-            ]
-            made = admin.create_topics(topics)
-        assert not any(isinstance(one, Exception) for one in made.values()), made
-        numbers = _Numbers(broker.bootstrap)
+        make_topics(broker.bootstrap, "numbers", "copy")
+        numbers = Numbers(broker.bootstrap)
         numbers.start()
         stack.callback(numbers.give_up)
         # What a killed Java leaves behind. Paths of sockets are in it, which have to be short.
@@ -285,18 +186,19 @@ def test_nothing_is_missing_and_nothing_twice(spark: SparkSession, tmp_path: Pat
         pipeline.run_once()
 
         assert set(pipeline.lags().values()) == {0}
-        expected = _written(broker.bootstrap, count)
+        expected = written_rows(broker.bootstrap, count)
         files = spark.read.parquet(f"{tmp_path}/files")
         held = {
-            "files": [_row(one.asDict()) for one in files.collect()],
-            "lake": [_row(one) for one in _delta_rows(tmp_path / "lake")],
+            "files": [row_of(one.asDict()) for one in files.collect()],
+            "lake": [row_of(one) for one in delta_rows(tmp_path / "lake")],
         }
         if database:
             held["table"] = _database_rows(database)
         for sink, rows in held.items():
-            assert _differences(rows, expected) == {}, sink
-        copied = set(_topic_rows(broker.bootstrap))
-        assert _differences(sorted(copied), expected) == {}
-        sums = _delta_rows(tmp_path / "sums")
-        assert len(sums) == _BUCKETS
-        assert {one["bucket"]: (one["many"], one["total"]) for one in sums} == _sums(expected)
+            assert differences(rows, expected) == {}, sink
+        copied = set(copied_rows(broker.bootstrap))
+        assert differences(sorted(copied), expected) == {}
+        held_sums = delta_rows(tmp_path / "sums")
+        found = {one["bucket"]: (one["many"], one["total"]) for one in held_sums}
+        assert len(held_sums) == len(found)
+        assert found == sums(expected)

@@ -78,6 +78,15 @@ class PipelineRun:
         """Spark's Python processes, daemons and workers, that live now."""
         return [one.pid for one in self._processes() if _PYTHON_WORKER in one.command]
 
+    def stop(self) -> None:
+        """Asks it to end, and waits until it has: without a failure."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end:\n{self.story()}") from None
+        assert code == 0, self.story()
+
     def kill(self) -> None:
         """Ends all of its processes as a crash of the machine would."""
         deadline = time.monotonic() + _KILL_TIMEOUT_S
@@ -160,6 +169,20 @@ class PipelineService:
             if self._kept() is not run:
                 run, wanted = self._kept(), count
             time.sleep(0.05)
+
+    def wait_for_the_end(self) -> None:
+        """Waits until every sink has all there is, which nobody adds to any more."""
+        deadline = time.monotonic() + _ONCE_TIMEOUT_S
+        while set(lags := self.lags().values()) != {0}:
+            run = self._kept()
+            assert time.monotonic() < deadline, f"{lags} behind:\n{run.story()}"
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """Ends the run as an operator does, which it takes well."""
+        if self._run is not None:
+            self._run.stop()
+            self.kill()
 
     def run_once(self) -> None:
         """Has everything done that there is to do."""

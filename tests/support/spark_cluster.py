@@ -6,6 +6,7 @@ ours has, but not odradek, which can only reach them by being shipped.
 
 import contextlib
 import os
+import random
 import re
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 import pyspark
 
 from odradek.spark.java import find_java
+from tests.support.spark_python import quick_python
 
 __all__ = ["SparkCluster", "running_cluster"]
 
@@ -27,6 +29,7 @@ _START_TIMEOUT_S = 300
 _WORKER_PYTHON = "ODRADEK_TEST_WORKER_PYTHON"
 _MASTER_UP = re.compile(r"Starting Spark master at (?P<url>spark://\S+:\d+)")
 _WORKER_UP = "Successfully registered with master"
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
@@ -38,6 +41,19 @@ class SparkCluster:
     # For PYSPARK_PYTHON: on a worker another environment than on the driver.
     python: str
     log_paths: tuple[Path, ...]
+    worker_pids: tuple[int, ...]
+
+    def kill_executor(self, chance: random.Random) -> None:
+        """Ends one of the executors, which the master then replaces, as a crash would."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            living = [pid for worker in self.worker_pids for pid in _executors_of(worker)]
+            if living:
+                with contextlib.suppress(ProcessLookupError):  # It has ended before: another one.
+                    os.kill(chance.choice(living), signal.SIGKILL)
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"no executor:\n{self.logs()}")
 
     def logs(self) -> str:
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in self.log_paths)
@@ -47,9 +63,7 @@ class SparkCluster:
 def running_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
     """Runs a master and workers of one core each until the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec "${{{_WORKER_PYTHON}:-{sys.executable}}}" "$@"\n')
-    python.chmod(0o755)
+    python = quick_python(folder, f'"${{{_WORKER_PYTHON}:-{sys.executable}}}"')
     environ = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         "JAVA_HOME": find_java(os.environ).home,
@@ -63,13 +77,16 @@ def running_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
         _start(started, master_log, environ, "master.Master", "--host", "127.0.0.1", "--port", "0")
         url = _wait_for(_MASTER_UP, master_log)["url"]
         logs = [folder / f"worker-{number}.log" for number in range(workers)]
+        pids: list[int] = []
         for number, log in enumerate(logs):
             words = ["--cores", "1", "--memory", "1g", "--host", "127.0.0.1"]
             words += ["--work-dir", str(folder / f"work-{number}"), url]
-            _start(started, log, environ, "worker.Worker", *words)
+            pids.append(_start(started, log, environ, "worker.Worker", *words))
         for log in logs:
             _wait_for(re.compile(_WORKER_UP), log)
-        yield SparkCluster(url=url, python=str(python), log_paths=(master_log, *logs))
+        yield SparkCluster(
+            url=url, python=python, log_paths=(master_log, *logs), worker_pids=tuple(pids)
+        )
 
 
 def _environment_without_odradek(folder: Path) -> Path:
@@ -85,7 +102,8 @@ def _environment_without_odradek(folder: Path) -> Path:
 
 def _start(
     started: contextlib.ExitStack, log_path: Path, environ: dict[str, str], role: str, *words: str
-) -> None:
+) -> int:
+    """Starts a part of the cluster; returns its process."""
     launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
     command = [str(launcher), f"org.apache.spark.deploy.{role}", "--webui-port", "0", *words]
     with log_path.open("wb") as log:
@@ -99,6 +117,22 @@ def _start(
             start_new_session=True,
         )
     started.callback(_kill, process)
+    return process.pid
+
+
+def _executors_of(worker_pid: int) -> list[int]:
+    """The executors that a worker has started and that live now."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):  # It has just ended.
+            # pid (name) state parent ...: the name may hold anything.
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            is_living_child = int(fields[1]) == worker_pid and fields[0] not in "ZX"
+            if is_living_child and _EXECUTOR in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return sorted(found)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

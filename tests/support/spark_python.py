@@ -25,10 +25,15 @@ exec {python} "$@"
 """
 
 
-def quick_python(folder: Path) -> str:
-    """Writes an interpreter into a folder and returns its path, for `PYSPARK_PYTHON`."""
+def quick_python(folder: Path, word: str | None = None) -> str:
+    """Writes an interpreter into a folder and returns its path, for `PYSPARK_PYTHON`.
+
+    Args:
+        folder: Where to.
+        word: How the shell names the interpreter behind it; the one that runs if None.
+    """
     script = folder / "python"
-    script.write_text(_SCRIPT.format(python=shlex.quote(sys.executable)))
+    script.write_text(_SCRIPT.format(python=word or shlex.quote(sys.executable)))
     script.chmod(0o755)
     return str(script)
 
