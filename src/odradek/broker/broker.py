@@ -33,6 +33,7 @@ from odradek.broker.edge import MetadataEdge
 from odradek.broker.identity import check_directories
 from odradek.broker.internal_partitions import InternalPartitions, led_high_watermark
 from odradek.broker.live_settings import apply_network_settings, listener_security
+from odradek.broker.log_metrics import flush_timer, register_log_gauges
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.observability import ObservabilityServer
 from odradek.broker.producer_ids import ProducerIdAllocator
@@ -179,6 +180,7 @@ class Broker:
         self._stack.callback(self._shutdown_logs)
         self._stack.push_async_callback(self._background.stop)
         self._stack.push_async_callback(self._stop_cleaning)
+        register_log_gauges(self._log_manager, self.metrics)
         register_cleaner_gauges(
             self._log_manager.cleaner, self._log_manager.online_directories, self.metrics
         )
@@ -255,6 +257,7 @@ class Broker:
                 random=self._random,
                 tasks=self._background,
                 producer_id_expiration_ms=settings.log.producer_id_expiration_ms,
+                on_flushed=flush_timer(self.metrics).update,
             ),
             config=settings.log.log_manager_config(settings.cleaner),
             cleaner_tasks=self._cleaning,
@@ -479,7 +482,11 @@ class Broker:
             host=observability.host,
             port=observability.port,
         )
-        self.metrics_address = await http.start()
+        try:
+            self.metrics_address = await http.start()
+        except OSError as error:
+            why = f"cannot listen there on {observability.host}: {error}"
+            raise ConfigError("odradek.metrics.port", observability.port, why) from error
         self._stack.push_async_callback(http.stop)
 
     # Running

@@ -77,6 +77,8 @@ class ObservabilityServer:
             self._serve, self._host, self._port, limit=MAX_HEAD_BYTES
         )
         host, port = self._server.sockets[0].getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        _log.info("/metrics and /healthz on http://%s:%d", shown, port)
         return host, port
 
     async def stop(self) -> None:

@@ -29,11 +29,12 @@ logger = logging.getLogger(__name__)
 class _PendingFlush:
     """A flush that runs elsewhere."""
 
-    __slots__ = ("upto",)
+    __slots__ = ("took_ms", "upto")
 
     def __init__(self, upto: int) -> None:
         # Recovery point once it is done. Lowered by truncations meanwhile.
         self.upto = upto
+        self.took_ms = 0  # Set by the thread that syncs, read when it has ended.
 
 
 class Flusher:
@@ -59,8 +60,9 @@ class Flusher:
             OSError: The disk refused; the recovery point did not move.
         """
         if upto > self._watermarks.recovery_point:
-            self._work(upto)()
-            self._flushed(upto)
+            flush = _PendingFlush(upto)
+            self._work(flush)()
+            self._flushed(flush)
 
     def schedule(self, upto: int) -> None:
         """Makes everything below `upto` durable in the background.
@@ -72,8 +74,8 @@ class Flusher:
             return
         log = self._log
         directory = log.directory
-        work = self._work(upto)
         pending = _PendingFlush(upto)
+        work = self._work(pending)
         self._pending.append(pending)
 
         def done(error: BaseException | None) -> None:
@@ -84,7 +86,7 @@ class Flusher:
                 log.fail("flush", error)
             elif error is None and log.is_usable:
                 try:
-                    self._flushed(pending.upto)
+                    self._flushed(pending)
                 except OSError as failure:
                     log.fail("flush", failure)
 
@@ -95,19 +97,22 @@ class Flusher:
         for pending in self._pending:
             pending.upto = min(pending.upto, offset)
 
-    def _flushed(self, offset: int) -> None:
+    def _flushed(self, flush: _PendingFlush) -> None:
         watermarks = self._watermarks
         # Never beyond the end as it is now: a truncation may have come between.
-        reached = min(offset, watermarks.end.message_offset)
+        reached = min(flush.upto, watermarks.end.message_offset)
         if reached > watermarks.recovery_point:
             watermarks.recovery_point = reached
         self.last_flush_ms = self._log.services.clock.now_ms()
         self._witnesses.remove_flushed(watermarks.recovery_point)
+        if (on_flushed := self._log.services.on_flushed) is not None:
+            on_flushed(flush.took_ms)
 
-    def _work(self, offset: int) -> Callable[[], None]:
+    def _work(self, flush: _PendingFlush) -> Callable[[], None]:
         """What has to be synced, as work that touches nothing but descriptors of its own."""
         disk, directory = self._log.services.disk, self._log.directory
-        names, has_new_names = self._files_below(offset)
+        clock = self._log.services.clock
+        names, has_new_names = self._files_below(flush.upto)
         descriptors: list[int] = []
         try:
             descriptors.extend(disk.open(name, os.O_RDONLY) for name in names)
@@ -117,6 +122,7 @@ class Flusher:
             raise
 
         def work() -> None:
+            started_ms = clock.monotonic_ms()
             try:
                 for fd in descriptors:
                     disk.fsync(fd)
@@ -125,6 +131,7 @@ class Flusher:
                     disk.close(fd)
             if has_new_names:
                 disk.fsync_dir(directory)
+            flush.took_ms = clock.monotonic_ms() - started_ms
 
         return work
 

@@ -1,5 +1,6 @@
 """What every log of a process shares, handed in from outside."""
 
+from collections.abc import Callable
 from random import Random
 
 from odradek.clock import Clock
@@ -19,3 +20,5 @@ class LogServices:
     random: Random
     tasks: BackgroundTasks
     producer_id_expiration_ms: int = 86_400_000
+    # Told how long each flush took, in ms; by a log that is closed possibly on another thread.
+    on_flushed: Callable[[float], None] | None = None
