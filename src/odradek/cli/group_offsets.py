@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.cli.connecting import CommandError, find_topic
+from odradek.cli.connecting import CommandError
 
 if TYPE_CHECKING:
-    from odradek.client import Client, FoundOffset
+    from odradek.client import FoundOffset, TopicView
+    from odradek.client.admin.admin import Admin
     from odradek.model import TopicPartition
 
 __all__ = ["Move", "Place", "move_offsets", "parse_places"]
@@ -47,18 +48,19 @@ class Place:
         )
 
 
-async def parse_places(client: "Client", topics: Sequence[str]) -> "list[TopicPartition]":
+async def parse_places(admin: "Admin", topics: Sequence[str]) -> "list[TopicPartition]":
     """Read `TOPIC` and `TOPIC:0,1`.
 
     Raises:
-        CommandError: a topic or partition is not there.
+        CommandError: a partition is not there.
+        ApiError: a topic is not there.
     """
     from odradek.model import TopicPartition
 
     partitions = []
     for text in topics:
         name, colon, listed = text.partition(":")
-        topic = await find_topic(client, name)
+        topic = await _find_topic(admin, name)
         numbers: Sequence[int] = range(len(topic.partitions))
         if colon:
             try:
@@ -75,7 +77,7 @@ async def parse_places(client: "Client", topics: Sequence[str]) -> "list[TopicPa
     return partitions
 
 
-async def move_offsets(client: "Client", arguments: argparse.Namespace) -> list[Move]:
+async def move_offsets(admin: "Admin", arguments: argparse.Namespace) -> list[Move]:
     """What the options ask for; nothing is changed.
 
     Raises:
@@ -83,27 +85,26 @@ async def move_offsets(client: "Client", arguments: argparse.Namespace) -> list[
         ApiError: offsets cannot be looked up.
     """
     from odradek.client import EARLIEST, LATEST
-    from odradek.client.admin.groups import list_group_offsets
+    from odradek.clock import SystemClock
     from odradek.errors import ApiError
 
-    found = await list_group_offsets(client, [arguments.group], deadline=client.deadline())
-    committed = found[arguments.group]
+    committed = (await admin.list_group_offsets([arguments.group]))[arguments.group]
     if isinstance(committed, ApiError):
         raise committed
     if arguments.topic:
-        partitions = await parse_places(client, arguments.topic)
+        partitions = await parse_places(admin, arguments.topic)
     else:
         partitions = sorted(committed)
     if not partitions:
         raise CommandError(f"group {arguments.group!r} has no offsets; name topics with --topic")
-    starts = await _offsets(client, partitions, EARLIEST)
-    ends = await _offsets(client, partitions, LATEST)
+    starts = await _offsets(admin, partitions, EARLIEST)
+    ends = await _offsets(admin, partitions, LATEST)
     times = None
     if arguments.to_datetime is not None or arguments.by_duration is not None:
         at_ms = arguments.to_datetime
         if at_ms is None:
-            at_ms = max(client.clock.now_ms() - arguments.by_duration, 0)
-        times = await _offsets(client, partitions, at_ms)
+            at_ms = max(SystemClock().now_ms() - arguments.by_duration, 0)
+        times = await _offsets(admin, partitions, at_ms)
     moves = []
     for tp in partitions:
         before = committed[tp].offset if tp in committed else None
@@ -124,14 +125,22 @@ async def move_offsets(client: "Client", arguments: argparse.Namespace) -> list[
     return moves
 
 
+async def _find_topic(admin: "Admin", name: str) -> "TopicView":
+    from odradek.errors import ApiError
+
+    topic = (await admin.describe_topics([name]))[name]
+    if isinstance(topic, ApiError):
+        raise topic
+    return topic
+
+
 async def _offsets(
-    client: "Client", partitions: "Sequence[TopicPartition]", timestamp: int
+    admin: "Admin", partitions: "Sequence[TopicPartition]", timestamp: int
 ) -> "dict[TopicPartition, FoundOffset]":
-    from odradek.client import list_offsets
     from odradek.errors import ApiError
 
     offsets = {}
-    for tp, one in (await list_offsets(client, dict.fromkeys(partitions, timestamp))).items():
+    for tp, one in (await admin.list_offsets(dict.fromkeys(partitions, timestamp))).items():
         if isinstance(one, ApiError):
             raise one
         offsets[tp] = one

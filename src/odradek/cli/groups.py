@@ -9,14 +9,14 @@ from odradek.cli.connecting import (
     add_connection_arguments,
     add_json_argument,
     report_errors,
-    run_with_client,
+    run_with_admin,
 )
 from odradek.cli.group_offsets import Place, move_offsets, parse_places
 from odradek.cli.output import print_error, print_json, print_table
 
 if TYPE_CHECKING:
-    from odradek.client import Client
-    from odradek.client.admin.groups import GroupDescription
+    from odradek.client.admin import GroupDescription
+    from odradek.client.admin.admin import Admin
     from odradek.client.consumer import OffsetAndMetadata
     from odradek.errors import ApiError
     from odradek.model import TopicPartition
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         "delete-offsets": _delete_offsets,
     }[arguments.action]
     command = f"groups {arguments.action}"
-    return run_with_client(command, arguments, lambda client: work(client, arguments))
+    return run_with_admin(command, arguments, lambda admin: work(admin, arguments))
 
 
 def _state(text: str) -> str:
@@ -117,10 +117,8 @@ def _state(text: str) -> str:
     raise argparse.ArgumentTypeError(f"{text} is no state, expected one of {', '.join(_STATES)}")
 
 
-async def _list(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin.groups import list_groups
-
-    groups = await list_groups(client, states=arguments.state, deadline=client.deadline())
+async def _list(admin: "Admin", arguments: argparse.Namespace) -> int:
+    groups = await admin.list_groups(states=arguments.state)
     if arguments.json:
         print_json([group._asdict() for group in groups])
     else:
@@ -131,21 +129,18 @@ async def _list(client: "Client", arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _describe(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin.groups import describe_groups, list_groups
+async def _describe(admin: "Admin", arguments: argparse.Namespace) -> int:
     from odradek.errors import ApiError
 
-    names = arguments.groups or [
-        group.group_id for group in await list_groups(client, deadline=client.deadline())
-    ]
-    described = await describe_groups(client, names, deadline=client.deadline())
+    names = arguments.groups or [group.group_id for group in await admin.list_groups()]
+    described = await admin.describe_groups(names)
     groups = [group for group in described.values() if not isinstance(group, ApiError)]
     if arguments.members:
         _show_members(groups, is_json=arguments.json)
     elif arguments.state:
         _show_states(groups, is_json=arguments.json)
     else:
-        await _show_offsets(client, groups, is_json=arguments.json)
+        await _show_offsets(admin, groups, is_json=arguments.json)
     return report_errors(
         "groups describe", [error for error in described.values() if isinstance(error, ApiError)]
     )
@@ -182,10 +177,9 @@ def _show_members(groups: "Iterable[GroupDescription]", *, is_json: bool) -> Non
 
 
 async def _show_offsets(
-    client: "Client", groups: "Iterable[GroupDescription]", *, is_json: bool
+    admin: "Admin", groups: "Iterable[GroupDescription]", *, is_json: bool
 ) -> None:
-    from odradek.client import LATEST, list_offsets
-    from odradek.client.admin.groups import list_group_offsets
+    from odradek.client import LATEST
     from odradek.errors import ApiError
 
     rows: list[tuple[object, ...]] = []
@@ -193,14 +187,12 @@ async def _show_offsets(
         readers = {
             tp: member for member in group.members for tp in assigned_partitions(member.assignment)
         }
-        found = (await list_group_offsets(client, [group.group_id], deadline=client.deadline()))[
-            group.group_id
-        ]
+        found = (await admin.list_group_offsets([group.group_id]))[group.group_id]
         if isinstance(found, ApiError):
             raise found
         committed: dict[TopicPartition, OffsetAndMetadata] = found
         partitions = sorted({*committed, *readers})
-        ends = await list_offsets(client, dict.fromkeys(partitions, LATEST)) if partitions else {}
+        ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST)) if partitions else {}
         if not group.members and partitions:
             print_error("groups describe", f"group {group.group_id!r} has no active members")
         for tp in partitions:
@@ -235,12 +227,11 @@ def _show(headings: tuple[str, ...], rows: Sequence[tuple[object, ...]], *, is_j
         print_table(headings, rows)
 
 
-async def _reset(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin.groups import alter_group_offsets, describe_groups
+async def _reset(admin: "Admin", arguments: argparse.Namespace) -> int:
     from odradek.client.consumer import OffsetAndMetadata
     from odradek.errors import ApiError, ErrorCode
 
-    described = await describe_groups(client, [arguments.group], deadline=client.deadline())
+    described = await admin.describe_groups([arguments.group])
     group = described[arguments.group]
     if isinstance(group, ApiError):
         # A group that has no offsets yet may be given some.
@@ -251,13 +242,10 @@ async def _reset(client: "Client", arguments: argparse.Namespace) -> int:
             f"group {arguments.group!r} has active members ({len(group.members)}); "
             "stop them first: they would commit over it"
         )
-    moves = await move_offsets(client, arguments)
+    moves = await move_offsets(admin, arguments)
     if arguments.execute:
-        await alter_group_offsets(
-            client,
-            arguments.group,
-            {move.tp: OffsetAndMetadata(move.after) for move in moves},
-            deadline=client.deadline(),
+        await admin.alter_group_offsets(
+            arguments.group, {move.tp: OffsetAndMetadata(move.after) for move in moves}
         )
     rows: list[tuple[object, ...]] = [
         (arguments.group, move.tp.topic, move.tp.partition, move.before, move.after)
@@ -273,23 +261,17 @@ async def _reset(client: "Client", arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _delete(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin.groups import delete_groups
-
-    results = await delete_groups(client, arguments.groups, deadline=client.deadline())
+async def _delete(admin: "Admin", arguments: argparse.Namespace) -> int:
+    results = await admin.delete_groups(arguments.groups)
     _report_done(results, is_json=arguments.json)
     return report_errors(
         "groups delete", [error for error in results.values() if error is not None]
     )
 
 
-async def _delete_offsets(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin.groups import delete_group_offsets
-
-    partitions = await parse_places(client, arguments.topic)
-    results = await delete_group_offsets(
-        client, arguments.group, partitions, deadline=client.deadline()
-    )
+async def _delete_offsets(admin: "Admin", arguments: argparse.Namespace) -> int:
+    partitions = await parse_places(admin, arguments.topic)
+    results = await admin.delete_group_offsets(arguments.group, partitions)
     _report_done({str(tp): error for tp, error in results.items()}, is_json=arguments.json)
     return report_errors(
         "groups delete-offsets", [error for error in results.values() if error is not None]
