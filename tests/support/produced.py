@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from odradek.aio import Producer
 from odradek.errors import ErrorCode
@@ -49,13 +49,17 @@ def refuse(code: ErrorCode, **fields: Any) -> Answer:
     return lambda request: accept(request, error_code=code, base_offset=-1, **fields)
 
 
+# Epoch, next sequence, and the offsets of batches by their first.
+_Known: TypeAlias = tuple[int, int, dict[int, int]]
+
+
 class Log:
     """Partitions that take batches as a leader does: in sequence, each once."""
 
     def __init__(self) -> None:
         self.values: dict[int, list[bytes | None]] = {}
-        # Of each producer: epoch, next sequence, and the batches to recognise.
-        self._producers: dict[tuple[int, int], tuple[int, int, dict[int, int]]] = {}
+        # By partition and producer.
+        self._producers: dict[tuple[int, int], _Known] = {}
 
     def append(self, request: ProduceRequest) -> ProduceResponse:
         """The answer of a leader that takes what it can."""
@@ -79,7 +83,9 @@ class Log:
         values = self.values.setdefault(partition, [])
         if header.producer_id >= 0:
             key = (partition, header.producer_id)
-            epoch, expected, known = self._producers.get(key, (-1, 0, {}))
+            # Who is not known may begin with any sequence.
+            nobody: _Known = (header.producer_epoch, header.base_sequence, {})
+            epoch, expected, known = self._producers.get(key, nobody)
             if header.producer_epoch > epoch:
                 epoch, expected, known = header.producer_epoch, 0, {}
             if header.producer_epoch == epoch and header.base_sequence in known:

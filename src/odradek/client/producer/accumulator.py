@@ -34,6 +34,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 # What a header costs besides its bytes, at most: two lengths.
 _HEADER_OVERHEAD: Final = 10
+# What a record can cost besides its bytes beyond `RECORD_OVERHEAD`, which is nearly always enough.
+_RARE_OVERHEAD: Final = 36 - RECORD_OVERHEAD
 _MAX_TIMESTAMP: Final = 2**63 - 1
 # Of a partition, of rows without a key.
 _LEAST_SHARE_BYTES: Final = 1024
@@ -55,12 +57,25 @@ class Ticket:
 class TopicQueues:
     """The queues of a topic, and the one that records without a key go to now."""
 
-    __slots__ = ("available", "queues", "sticky", "sticky_from", "topic", "topic_id", "used_s")
+    __slots__ = (
+        "available",
+        "every",
+        "queues",
+        "sticky",
+        "sticky_from",
+        "topic",
+        "topic_id",
+        "used_s",
+    )
 
     def __init__(self, topic: str, topic_id: bytes) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.queues: list[PartitionQueue] = []
+        # One per partition. Replaced, never edited: `send` looks at it without a lock.
+        self.queues: Sequence[PartitionQueue] = ()
+        # The same and those of partitions that are gone, should they come back: a partition that
+        # began to count anew under the same id and epoch would be taken for its own repetition.
+        self.every: list[PartitionQueue] = []
         # Those that have a leader; all, if none has.
         self.available: Sequence[PartitionQueue] = ()
         self.sticky: PartitionQueue | None = None
@@ -188,6 +203,7 @@ class Accumulator:
         """The same for a record that is not quite usual, or needs another batch."""
         if not (isinstance(timestamp, int) and 0 <= timestamp <= _MAX_TIMESTAMP):
             raise ValueError(f"timestamp={timestamp!r}: expected milliseconds since 1970")
+        timestamp = int(timestamp)  # Of a class of its own, `Gathering` would not take it.
         size = RECORD_OVERHEAD
         if key is not None:
             key = _as_bytes("key", key)
@@ -199,6 +215,7 @@ class Accumulator:
         if headers:
             checked, header_bytes = _checked_headers(headers)
             size += header_bytes
+        most_bytes = size + _RARE_OVERHEAD
         if HEADER_SIZE + size > self.max_record_bytes:
             raise RecordTooLargeError(
                 f"a record for topic {known.topic!r} has {HEADER_SIZE + size} bytes; at most "
@@ -208,14 +225,19 @@ class Accumulator:
         if partition is not None or self._partitioner is not None:
             queue = self._chosen(known, key, value, partition)
         elif key is not None and not self._is_sticky_always:
-            queue = known.queues[partition_of_key(key, len(known.queues))]
+            queues = known.queues
+            queue = queues[partition_of_key(key, len(queues))]
         index = -1
         with self._lock:
+            if self.topics.get(known.topic) is not known:
+                return None  # It was closed, or forgotten, a moment ago.
             while index < 0:  # Others add without the lock, and may take the room just seen.
                 batch = self._batch_for(known, queue, size, ticket)
                 if batch is None:
                     return None
                 index = batch.gathered.add(timestamp, key, value, checked)
+                if index < 0:
+                    size = most_bytes
         delivery: Delivery = _new_delivery(
             Delivery,
             (
@@ -343,7 +365,8 @@ class Accumulator:
     def _chosen(
         self, known: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
     ) -> PartitionQueue:
-        count = len(known.queues)
+        queues = known.queues
+        count = len(queues)
         who = "a record"
         if partition is None:
             assert self._partitioner is not None, "the caller has looked"
@@ -351,7 +374,7 @@ class Accumulator:
             who = "the partitioner"
         if not isinstance(partition, int) or not 0 <= partition < count:
             raise _no_such_partition(who, partition, known)
-        return known.queues[partition]
+        return queues[partition]
 
     # With the lock held.
 
@@ -516,11 +539,15 @@ def _checked_headers(
     headers: Headers,
 ) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     """Headers as the encoder wants them, and an upper bound of their bytes."""
+    if not isinstance(headers, list | tuple):  # What can be read once only would get lost.
+        raise TypeError(f"headers are a {type(headers).__name__}, expected a list of pairs")
     checked = []
     size = 0
     for name, content in headers:
-        if not isinstance(name, str):
-            raise TypeError(f"the key of a header is a {type(name).__name__}, expected str")
+        if type(name) is not str:
+            if not isinstance(name, str):
+                raise TypeError(f"the key of a header is a {type(name).__name__}, expected str")
+            name = str.__str__(name)  # The text alone: the encoder takes no other class.
         if content is not None and type(content) is not bytes:
             content = _as_bytes("the value of a header", content)
         checked.append((name, content))

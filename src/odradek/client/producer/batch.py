@@ -9,6 +9,9 @@ With idempotence a partition counts its records. Rules:
    broker that forgot the producer. Then the partition begins anew with a higher epoch from 0, but
    not before the fate of every batch that left is known: each is answered, or refused as out of
    order, which proves that it is not in the log.
+4. As long as nothing was acknowledged under the producer's id and epoch, one batch is unanswered at
+   most. A broker that knows nothing of a producer takes any number to begin with: were the first
+   batch refused for the moment and the second taken, the first could only come behind it.
 
 Example of rule 3: 0-9, 10-19 and 20-29 are in flight and 0-9 is given up. If the log has it,
 10-19 is accepted; if not, it is refused as out of order, like 20-29. Only then is it safe to send
@@ -185,6 +188,7 @@ class PartitionQueue:
         "closed",
         "in_flight_count",
         "is_broken",
+        "is_known",
         "leader",
         "max_batch_bytes",
         "next_sequence",
@@ -217,6 +221,8 @@ class PartitionQueue:
         self.next_sequence = 0
         # Its numbers have a hole: rule 3.
         self.is_broken = False
+        # Whether the broker has acknowledged something under these numbers: rule 4.
+        self.is_known = False
 
     @property
     def next_batch(self) -> Batch | None:
@@ -236,7 +242,9 @@ class PartitionQueue:
             if self.is_broken and (self.in_flight_count or not batch.is_maybe_stored):
                 return False
             return self.unanswered[0] is batch
-        return not self.is_broken and len(self.unanswered) < max_unanswered
+        return not self.is_broken and len(self.unanswered) < (
+            max_unanswered if self.is_known else 1
+        )
 
     def needs_new_epoch(self) -> bool:
         """Whether the numbers are broken and no batch can be in the log under the old ones.
@@ -252,6 +260,7 @@ class PartitionQueue:
     def begin_anew(self, producer_id: int, producer_epoch: int) -> None:
         """Count from 0 as another producer; what was refused gets new numbers."""
         self.is_broken = False
+        self.is_known = False
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.next_sequence = 0

@@ -143,7 +143,7 @@ class Producer(Blocking[awaited.Producer]):
         deadline = Deadline(SystemClock(), core.max_block_ms)
         accumulator = core.accumulator
         if topic not in accumulator.topics:
-            self._call(core.know_topic(topic))
+            self._call(core.know_topic(topic, deadline))
             placed = attempt(None)
             if placed is not None:
                 return placed
@@ -157,7 +157,7 @@ class Producer(Blocking[awaited.Producer]):
                     raise ClosedError(self._what)
                 self._refuse_own_thread()
                 if topic not in accumulator.topics:  # Nobody had used it for long.
-                    self._call(core.know_topic(topic))
+                    self._call(core.know_topic(topic, deadline))
                 if not accumulator.wait_for_room(ticket, deadline.left_ms() / 1000):
                     raise core.no_room()
         finally:

@@ -8,6 +8,7 @@ in the half that has it, however often that is split again.
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from odradek.client.errors import CallTimeoutError
 from odradek.errors import OdradekError
 
 __all__ = ["Delivery", "Outcome", "OutcomeOwner", "RecordMetadata"]
+
+_log = logging.getLogger(__name__)
 
 
 class RecordMetadata(NamedTuple):
@@ -94,7 +97,7 @@ class Outcome:
         if self._event is not None:
             self._event.set()
         for callback in callbacks or ():
-            callback()
+            _call(callback)
         return True
 
     def split(self, first: "Outcome", second: "Outcome", first_count: int) -> None:
@@ -131,14 +134,14 @@ class Outcome:
             yield from right.halves_of(first + in_left - self._first_count, count - in_left)
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call back on the loop's thread; at once if it is done."""
+        """Call back on the loop's thread; at once if it is done. What it raises is logged."""
         with self.owner.lock:
             if not self.is_done:
                 if self._callbacks is None:
                     self._callbacks = []
                 self._callbacks.append(callback)
                 return
-        callback()
+        _call(callback)
 
     def wait(self, timeout: float | None) -> None:
         """Block until it is done.
@@ -219,7 +222,10 @@ class Delivery(tuple[Outcome, int, int, int, int]):
         return outcome.error
 
     def add_done_callback(self, callback: "Callable[[Delivery], object]") -> None:
-        """Call back with this delivery when it is done, on the producer's own thread."""
+        """Call back with this delivery when it is done, on the producer's own thread.
+
+        At once, and here, if it is done already. What the callback raises is logged.
+        """
         self[0].when_done(lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
@@ -254,6 +260,13 @@ class Delivery(tuple[Outcome, int, int, int, int]):
             key_size,
             value_size,
         )
+
+
+def _call(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except Exception:  # noqa: BLE001 - whatever it raises is its own, and others wait as well
+        _log.exception("a callback of a delivery failed")
 
 
 def _set_done(future: "asyncio.Future[None]") -> None:

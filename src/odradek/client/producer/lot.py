@@ -142,10 +142,12 @@ class Lot:
             if undecided_bytes:
                 shares = self._accumulator.share_out(known, undecided_bytes)
                 piece.rows.spread(partitions, shares, numbers)
-            ordered, ends = group_rows(partitions, len(known.queues), numbers)
+            # All there ever were: their number may have changed since, either way.
+            queues = list(known.every)
+            ordered, ends = group_rows(partitions, len(queues), numbers)
             view = memoryview(ordered)
             first = 0
-            for queue, end in zip(known.queues, ends, strict=False):
+            for queue, end in zip(queues, ends, strict=False):
                 # They wait together, so they may leave together.
                 max_bytes = max(self._options.batch_size, queue.max_batch_bytes)
                 if end > first:

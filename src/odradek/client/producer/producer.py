@@ -7,6 +7,7 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 from types import TracebackType
@@ -26,7 +27,7 @@ from odradek.client.producer.rows_delivery import RowsDelivery, Share
 from odradek.client.producer.sender import Sender
 from odradek.client.retry import Deadline
 from odradek.clock import Clock, SystemClock
-from odradek.errors import OdradekError
+from odradek.errors import DisconnectedError, OdradekError
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -468,9 +469,10 @@ class Producer:
         for leader in sender.leaders():
             connection = self._client.opened_connection(leader)
             if connection is not None:
-                await self._client.ask(
-                    connection, ApiKey.API_VERSIONS, request, ApiVersionsResponse, deadline
-                )
+                with suppress(DisconnectedError):  # What it did not read is lost: acks=0.
+                    await self._client.ask(
+                        connection, ApiKey.API_VERSIONS, request, ApiVersionsResponse, deadline
+                    )
 
     def _on_finish(self, batch: Batch) -> None:
         error = batch.error

@@ -82,7 +82,10 @@ class RowsDelivery:
         return self._outcome.error
 
     def add_done_callback(self, callback: "Callable[[RowsDelivery], object]") -> None:
-        """Call back with this delivery when it is done, on the producer's own thread."""
+        """Call back with this delivery when it is done, on the producer's own thread.
+
+        At once, and here, if it is done already. What the callback raises is logged.
+        """
         self._outcome.when_done(lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, RowsMetadata]:

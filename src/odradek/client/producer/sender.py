@@ -304,12 +304,13 @@ class Sender:
         if self._producer_id < 0:
             return False
         if (queue.producer_id, queue.producer_epoch) == (self._producer_id, self._producer_epoch):
-            if self._producer_epoch >= _MAX_EPOCH:
-                self._producer_id = -1
+            self._raise_epoch()
+            if self._producer_id < 0:
                 self._ask_id()
                 return False
-            self._producer_epoch += 1
-        _log.info(
+        # Later, because the lock is held, and a log may be what the producer is for.
+        self._loop.call_soon(
+            _log.info,
             "%s-%d: begins anew with producer epoch %d",
             queue.topic,
             queue.partition,
@@ -317,6 +318,13 @@ class Sender:
         )
         queue.begin_anew(self._producer_id, self._producer_epoch)
         return True
+
+    def _raise_epoch(self) -> None:
+        """Have who begins to count from now on do so under numbers that nobody had."""
+        if self._producer_epoch < _MAX_EPOCH:
+            self._producer_epoch += 1
+        else:
+            self._producer_id = -1
 
     def _send(
         self, connection: OutboundConnection, leader: int, taken: list[Batch], now_s: float
@@ -336,8 +344,9 @@ class Sender:
                     ApiKey.PRODUCE, version, parts, timeout_ms=options.request_timeout_ms
                 )
         except ApiError as error:
-            for batch in batches:
+            for batch in reversed(batches):
                 self._return(batch, error, leader, was_sent=False)
+            self.look_soon()
             return
         metrics = self._metrics
         metrics.requests.value += 1
@@ -446,10 +455,12 @@ class Sender:
             what = f"broker {leader} left {batch.topic}-{batch.partition} out of its answer"
             self._return(batch, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, what), leader)
         elif told.error_code == ErrorCode.NONE:
+            batch.queue.is_known = True
             self._finish(
                 batch, base_offset=told.base_offset, append_time_ms=told.log_append_time_ms
             )
         elif told.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            batch.queue.is_known = True
             self._finish(batch)
         else:
             faults = [one.batch_index_error_message for one in told.record_errors]
@@ -527,7 +538,10 @@ class Sender:
                 self._metrics.records_sent.value += batch.record_count
             else:
                 self._metrics.records_failed.value += batch.record_count
-            self._on_finish(batch)
+            try:
+                self._on_finish(batch)
+            except Exception:  # noqa: BLE001 - whatever is wrong, its memory is given back
+                _log.exception("the outcome of a batch for %s-%d", batch.topic, batch.partition)
             batch.forget_records()
             with self._lock:
                 self._accumulator.free(batch)
@@ -645,12 +659,16 @@ class Sender:
             return self._metadata_due_s if self._topics else _FOREVER_S
         self._metadata_due_s = now_s + self._options.metadata_max_age_ms / 1000
         idle_s = self._options.metadata_max_idle_ms / 1000
+        has_forgotten_numbers = False
         with self._lock:
             busy = {queue.topic for queue in self._accumulator.active}
             for name, topic in list(self._topics.items()):
                 if name not in busy and now_s - topic.used_s >= idle_s:
                     self._accumulator.topics.pop(name, None)
                     del self._topics[name]
+                    has_forgotten_numbers |= any(one.producer_id >= 0 for one in topic.every)
+        if has_forgotten_numbers:
+            self._raise_epoch()
         if self._topics:
             self._refresh_soon()
         return self._metadata_due_s
@@ -665,12 +683,13 @@ class Sender:
             if told is None:
                 continue
             with self._lock:
-                queues = topic.queues
-                for partition in range(len(queues), len(told.partitions)):
-                    queues.append(PartitionQueue(name, partition, self._options.max_batch_bytes))
+                count = max(len(told.partitions), len(topic.queues))
                 if topic.topic_id != told.topic_id:
                     self._begin_topic_anew(topic)
                     topic.topic_id = told.topic_id
+                    count = len(told.partitions)
+                self._set_partition_count(topic, count)
+                queues = topic.queues
                 for queue, view in zip(queues, told.partitions, strict=False):
                     leader = view.leader if view.leader in nodes else NO_LEADER
                     has_moved = has_moved or leader != queue.leader
@@ -683,10 +702,22 @@ class Sender:
 
     def _begin_topic_anew(self, topic: TopicQueues) -> None:
         """Another topic has the name now: nothing that left can be in it."""
-        for queue in topic.queues:
+        for queue in topic.every:
             queue.is_broken = True
             for batch in queue.unanswered:
                 batch.is_maybe_stored = False
+
+    def _set_partition_count(self, topic: TopicQueues, count: int) -> None:
+        every = topic.every
+        for partition in range(len(every), count):
+            queue = PartitionQueue(topic.topic, partition, self._options.max_batch_bytes)
+            every.append(queue)
+        if count != len(topic.queues):
+            topic.queues = every[:count]
+            if topic.sticky is not None and topic.sticky.partition >= count:
+                topic.sticky = None
+        for queue in every[count:]:  # What they still have is given up when its time is over.
+            queue.leader = NO_LEADER
 
     def _available(self, queues: Sequence[PartitionQueue]) -> Sequence[PartitionQueue]:
         """Partitions for records without a key: those that have a leader which takes something."""

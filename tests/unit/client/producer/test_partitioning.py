@@ -28,7 +28,7 @@ def accumulator(count: int, **settings: object) -> tuple[Accumulator, TopicQueue
         options, OutcomeOwner(), now_ms=lambda: 7, monotonic_s=time.monotonic, rng=Random(3)
     )
     topic = TopicQueues("t", b"")
-    topic.queues = queues(*[0] * count)
+    topic.queues = topic.every = queues(*[0] * count)
     topic.available = topic.queues
     made.topics["t"] = topic
     return made, topic

@@ -99,17 +99,20 @@ async def test_a_repeated_batch_is_the_same_byte_for_byte() -> None:
 
 
 async def test_five_in_flight_keep_their_order() -> None:
-    """09:CL-14, 09:TV-15a: the first of three is answered NOT_LEADER_OR_FOLLOWER."""
+    """09:CL-14, 09:TV-15a: the first of five is answered NOT_LEADER_OR_FOLLOWER."""
     log = Log()
     async with scripted() as broker:
-        script(broker, refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER), log.append)
+        script(broker, log.append, refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER), log.append)
         async with producer_of(broker, batch_size=0) as producer:
+            await (await producer.send("t", b"0"))
             # Without a batch size every record is a batch: all leave before the first answer.
-            sent = [await producer.send("t", b"%d" % number) for number in range(5)]
+            sent = [await producer.send("t", b"%d" % number) for number in range(1, 6)]
             offsets = [(await one).offset for one in sent]
+        first_numbers = [one.header.base_sequence for one in sent_batches(broker)[1:6]]
 
-        assert offsets == [0, 1, 2, 3, 4]
-        assert log.values == {0: [b"0", b"1", b"2", b"3", b"4"]}
+        assert first_numbers == [1, 2, 3, 4, 5]
+        assert offsets == [1, 2, 3, 4, 5]
+        assert log.values == {0: [b"0", b"1", b"2", b"3", b"4", b"5"]}
         assert producer.metrics()["record-retry-total"] >= 1
 
 
