@@ -300,19 +300,29 @@ def test_thousands_of_idle_connections_cost_little_and_hinder_nobody() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_large_requests_take_turns_when_memory_is_short() -> None:
+@pytest.mark.parametrize("socket_bytes", [-1, 4_096])
+def test_large_requests_take_turns_when_memory_is_short(socket_bytes: int) -> None:
+    """Also where no answer fits into the sockets, and they are read one after another."""
+
     async def scenario() -> None:
         size = 400_000
         config = NetworkConfig(
-            listeners=(ANY_PORT,), request_max_bytes=500_000, queued_max_request_bytes=500_000
+            listeners=(ANY_PORT,),
+            request_max_bytes=500_000,
+            queued_max_request_bytes=500_000,
+            send_buffer_bytes=socket_bytes,
         )
         async with serving(echo, config=config) as server:
             pool = server.socket_server.pool
             async with contextlib.AsyncExitStack() as stack:
-                clients = [
-                    await stack.enter_async_context(await Client.connect(server.port()))
-                    for _ in range(6)
-                ]
+                clients = []
+                for _ in range(6):
+                    sock = socket.socket()
+                    if socket_bytes > 0:
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, socket_bytes)
+                    sock.connect(("127.0.0.1", server.port()))
+                    client = Client(*await asyncio.open_connection(sock=sock))
+                    clients.append(await stack.enter_async_context(client))
                 for i, client in enumerate(clients):
                     data = request_frame(i, bytes([i]) * size)
                     client.send(data[:-1])
@@ -322,13 +332,45 @@ def test_large_requests_take_turns_when_memory_is_short() -> None:
                     assert pool.used_bytes < 500_000 + size
                 for i, client in enumerate(clients):
                     client.send(bytes([i]))
-                for i, client in enumerate(clients):
-                    assert await client.receive() == (i, bytes([i]) * size)
+                async with asyncio.timeout(120):
+                    for i, client in enumerate(clients):
+                        assert await client.receive() == (i, bytes([i]) * size)
                 assert pool.used_bytes == 0
             gauge = server.metrics.get(
                 MetricName("kafka.network", "SocketServer", "MemoryPoolAvailable")
             )
             assert isinstance(gauge, Gauge)
             assert gauge.read() == 500_000
+
+    asyncio.run(scenario())
+
+
+def test_a_peer_that_does_not_read_its_answer_keeps_no_memory_of_its_request() -> None:
+    requests: list[Request] = []
+
+    def handler(request: Request) -> Response:
+        requests.append(request)
+        return answer(request, bytes(32 << 20))
+
+    async def scenario() -> None:
+        config = NetworkConfig(
+            listeners=(ANY_PORT,), request_max_bytes=500_000, queued_max_request_bytes=500_000
+        )
+        async with (
+            serving(handler, config=config) as server,
+            await Client.connect(server.port()) as client,
+        ):
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it can
+            data = request_frame(1, bytes(400_000))
+            client.send(data)
+            await eventually(lambda: bool(requests))
+            listener = server.socket_server.listeners["PLAINTEXT"]
+            (connection,) = (c for p in listener.processors for c in p.connections)
+            assert connection.has_unsent
+            assert server.socket_server.pool.used_bytes == 0
+            (request,) = requests
+            assert len(request.payload) == 0
+            # What the metrics count is known all the same.
+            assert len(request.payload) - request.body_offset == 400_000
 
     asyncio.run(scenario())

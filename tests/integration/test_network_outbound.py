@@ -153,6 +153,36 @@ def test_a_waiter_that_is_cancelled_gives_its_place_to_the_next() -> None:
     asyncio.run(scenario())
 
 
+def test_a_request_that_cannot_be_sent_gives_its_place_to_the_next() -> None:
+    parked: list[Request] = []
+
+    def handler(request: Request) -> Response | None:
+        if parked:
+            return broker(request)
+        parked.append(request)
+        return None
+
+    async def scenario() -> None:
+        options = OutboundOptions(max_in_flight=1)
+        async with serving(handler) as server, connected(server, options) as connection:
+            first = connection.send(HEARTBEAT, 0, [b"first"])
+            bad = HeartbeatRequest(group_id="g" * 40_000, member_id="m")  # Above an int16.
+            good = HeartbeatRequest(group_id="g", member_id="m")
+            requests = [
+                asyncio.ensure_future(connection.request(HEARTBEAT, message, 0))
+                for message in (bad, bad, good)
+            ]
+            await eventually(lambda: bool(parked))
+            server.socket_server.data_channel.send_response(answer(parked[0], b"done"))
+            await first
+            outcomes = await asyncio.wait_for(
+                asyncio.gather(*requests, return_exceptions=True), timeout=60
+            )
+            assert [isinstance(outcome, Exception) for outcome in outcomes] == [True, True, False]
+
+    asyncio.run(scenario())
+
+
 def test_an_answer_nobody_waits_for_any_more_is_dropped() -> None:
     parked: list[Request] = []
 

@@ -349,8 +349,8 @@ class Connection:
         while self._mute_state is _NOT_MUTED:
             payload = buffer.next_frame()
             if payload is None:
-                if self._is_pool_bounded and not buffer.buffered_bytes:
-                    buffer.trim_to_start()
+                if self._is_pool_bounded:
+                    self._give_memory_back()
                 return
             if self._authenticator is not None:
                 self._authenticate(self._authenticator, payload)
@@ -386,6 +386,8 @@ class Connection:
     # Answering.
 
     def _answer(self, response: Response) -> None:
+        if self._is_pool_bounded:
+            self._give_memory_back(response.request)
         if type(response) is SendResponse:
             queue = self._send_queue
             queue.append_frame(response.chunks)
@@ -402,6 +404,14 @@ class Connection:
                 self.close(CloseCause.REQUEST, response.reason)
                 return
         self._response_sent()
+
+    def _give_memory_back(self, request: Request | None = None) -> None:
+        """An answered request needs none. Its peer may read late or never, or be throttled."""
+        buffer = self._receive_buffer
+        if buffer.has_borrowed and not buffer.buffered_bytes:
+            if request is not None:
+                request.let_go_of_payload()
+            buffer.trim()
 
     def _response_sent(self) -> None:
         if self._mute_state is WHILE_HANDLING:
@@ -468,6 +478,8 @@ class Connection:
         if not self._transport.handshake():
             if self._transport.wants_write:
                 self._watch_writes()
+            else:  # A socket that takes bytes would wake us again and again.
+                self._unwatch_writes()
             return False
         self._is_handshaking = False
         self._unwatch_writes()
@@ -545,6 +557,7 @@ class Connection:
             self._throttle.cancel()
         self._transport.shut_down()
         self._socket.close()
+        self._host.pool.forget(self._resume)
         self._receive_buffer.close()
         self._send_queue.clear()
         for response in self._unsent:
@@ -572,8 +585,8 @@ class Connection:
 
     def _watch_reads(self) -> None:
         if not self._is_read_watched:
-            self._is_read_watched = True
             self._host.loop.add_reader(self._fd, self.on_readable)
+            self._is_read_watched = True
 
     def _unwatch_reads(self) -> None:
         if self._is_read_watched:
@@ -582,8 +595,8 @@ class Connection:
 
     def _watch_writes(self) -> None:
         if not self._is_write_watched:
-            self._is_write_watched = True
             self._host.loop.add_writer(self._fd, self.on_writable)
+            self._is_write_watched = True
 
     def _unwatch_writes(self) -> None:
         if self._is_write_watched:

@@ -15,7 +15,6 @@ the first has 40, the second 40, and the third, which takes the last 20, is the 
 goes on to 60 and overdraws the pool by 40. When it is answered, its 60 bytes are back: 20 are left.
 """
 
-from collections import deque
 from collections.abc import Callable
 
 __all__ = ["MemoryPool"]
@@ -35,8 +34,9 @@ class MemoryPool:
         self.used_bytes = 0
         # Who took the last of it. Invariant: None while something is left.
         self._finisher: object | None = None
-        # Whom to tell when memory is back, first come first served; each is asked once.
-        self._waiting: deque[Callable[[], None]] = deque()
+        # Whom to tell when memory is back, first come first served; each is asked once. A dict used
+        # as an ordered set.
+        self._waiting: dict[Callable[[], None], None] = {}
 
     @property
     def is_bounded(self) -> bool:
@@ -78,10 +78,16 @@ class MemoryPool:
             self._finisher = None
         # Those who find nothing left queue up again, behind the ones not asked yet.
         for _ in range(len(self._waiting)):
-            if self.available_bytes <= 0:
+            if self.available_bytes <= 0 or not self._waiting:
                 break
-            self._waiting.popleft()()
+            callback = next(iter(self._waiting))
+            del self._waiting[callback]
+            callback()
 
     def when_available(self, callback: Callable[[], None]) -> None:
         """Call back, once, when memory was given back."""
-        self._waiting.append(callback)
+        self._waiting[callback] = None
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Do not call back any more; harmless if nobody was to."""
+        self._waiting.pop(callback, None)

@@ -282,6 +282,9 @@ class OutboundConnection:
                 if place.done() and not place.cancelled():
                     self._free_place()  # Not taken: somebody else may have it.
                 raise
+            if self._waiting:
+                # Who was let in may have nothing to send after all, or may not be able to.
+                self._loop.call_soon(self._offer_place)
         self._check_open()
 
     def send(
@@ -386,6 +389,8 @@ class OutboundConnection:
             self._handshake.set_result(None)
         elif self._transport.wants_write:
             self._watch_writes()
+        else:  # A socket that takes bytes would wake us again and again.
+            self._unwatch_writes()
 
     def _receive(self) -> None:
         buffer = self._receive_buffer
@@ -431,6 +436,10 @@ class OutboundConnection:
             if not place.done():
                 place.set_result(None)
                 return
+
+    def _offer_place(self) -> None:
+        if self.can_send:
+            self._free_place()
 
     def _on_writable(self) -> None:
         if self._handshake is not None and not self._handshake.done():

@@ -67,9 +67,7 @@ class Poller:
         self._at_end.append(callback)
 
     def add_reader(self, fd: int, callback: _Callback, /) -> None:
-        before = self._events(fd)
-        self._readers[fd] = callback
-        self._watch(fd, before)
+        self._add(self._readers, fd, callback)
 
     def remove_reader(self, fd: int, /) -> bool:
         before = self._events(fd)
@@ -79,9 +77,7 @@ class Poller:
         return True
 
     def add_writer(self, fd: int, callback: _Callback, /) -> None:
-        before = self._events(fd)
-        self._writers[fd] = callback
-        self._watch(fd, before)
+        self._add(self._writers, fd, callback)
 
     def remove_writer(self, fd: int, /) -> bool:
         before = self._events(fd)
@@ -101,6 +97,15 @@ class Poller:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
             self._epoll = None
+
+    def _add(self, table: dict[int, _Callback], fd: int, callback: _Callback) -> None:
+        before = self._events(fd)
+        table[fd] = callback
+        try:
+            self._watch(fd, before)
+        except OSError:  # The system has no place for it: nobody watches.
+            del table[fd]
+            raise
 
     def _events(self, fd: int) -> int:
         return (EPOLLIN if fd in self._readers else 0) | (EPOLLOUT if fd in self._writers else 0)

@@ -235,6 +235,12 @@ class Processor:
             self._drop(*self._new_connections.popleft())
         self._responses.clear()
         self._metrics.remove()
+        self._tell_of_room()  # Here is none any more; the listener asks the others.
+
+    def _tell_of_room(self) -> None:
+        if self._when_room is not None:
+            callback, self._when_room = self._when_room, None
+            callback()
 
     def _take_over(self) -> None:
         for _ in range(len(self._new_connections)):
@@ -256,11 +262,12 @@ class Processor:
                 self._drop(sock, address)
                 continue
             self._connections[connection] = None
-            connection.start()
+            try:
+                connection.start()
+            except OSError as error:  # The system has no place for another watched socket.
+                connection.close(CloseCause.SYSTEM, str(error))
         self._schedule_sweep(self._sweep_ms)
-        if self._when_room is not None:
-            callback, self._when_room = self._when_room, None
-            callback()
+        self._tell_of_room()
 
     def _context(self, sock: socket, address: str) -> ConnectionContext:
         local, remote = sock.getsockname(), sock.getpeername()

@@ -86,6 +86,11 @@ class ReceiveBuffer:
         """Bytes received and not handed out."""
         return self._end - self._position
 
+    @property
+    def has_borrowed(self) -> bool:
+        """Whether memory of the pool is in use."""
+        return self._charged_bytes > 0
+
     def first_bytes(self, count: int) -> bytes:
         """The first bytes not handed out, for a look at what a stranger sent."""
         return bytes(self._view[self._position : min(self._end, self._position + count)])
@@ -145,12 +150,6 @@ class ReceiveBuffer:
         self._position = 0
         self._end = len(self._buffer)
         self._charge_at_most(max(0, self._end - START_BYTES))
-
-    def trim_to_start(self) -> None:
-        """Give back what a large frame took, once the buffer is empty."""
-        assert self._position == self._end, "bytes are left"
-        if self._charged_bytes:
-            self.trim()
 
     def close(self) -> None:
         """Give everything back."""

@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 UNSET: Final = -1
+_NOTHING: Final = memoryview(b"")
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
@@ -132,7 +133,8 @@ class Request:
         self.context = connection.context
         self.header = header
         self.payload = payload  # The frame without its length: header and body.
-        self.body_offset = body_offset  # Where in the payload the body begins.
+        # Where in the payload the body begins; minus the body's size once the payload is let go.
+        self.body_offset = body_offset
         self.start_ns = start_ns  # Received whole.
         self.dequeue_ns = UNSET  # Handed to its handler.
         self.api_local_complete_ns = UNSET  # The handler returned.
@@ -151,6 +153,11 @@ class Request:
     @property
     def body(self) -> memoryview:
         return self.payload[self.body_offset :]
+
+    def let_go_of_payload(self) -> None:
+        """Keep no memory of what was asked, only its size: the answer may be long under way."""
+        self.body_offset -= len(self.payload)
+        self.payload = _NOTHING
 
     def complete(self, now_ns: int) -> None:
         """Stamp the response as made; that ends the handler's part, if it has not ended before."""

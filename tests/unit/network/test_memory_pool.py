@@ -61,6 +61,40 @@ def test_one_who_finds_nothing_left_waits_again() -> None:
     assert calls == [1]
 
 
+def test_one_who_left_is_not_told_and_not_kept() -> None:
+    pool = MemoryPool(10)
+    assert pool.try_allocate(10)
+    told: list[str] = []
+    names = ("first", "second", "third")
+    first, second, third = (lambda name=name: told.append(name) for name in names)
+    for callback in (first, second, third):
+        pool.when_available(callback)
+    pool.forget(second)
+    pool.forget(second)
+    pool.release(10)
+
+    assert told == ["first", "third"]
+
+
+def test_those_who_wait_may_leave_while_they_are_told() -> None:
+    pool = MemoryPool(10)
+    assert pool.try_allocate(10)
+    told: list[str] = []
+
+    def other() -> None:
+        told.append("other")
+
+    def one() -> None:
+        told.append("one")
+        pool.forget(other)
+
+    pool.when_available(one)
+    pool.when_available(other)
+    pool.release(10)
+
+    assert told == ["one"]
+
+
 def test_who_takes_the_last_may_finish_and_nobody_else() -> None:
     pool = MemoryPool(100)
     first, second, third = object(), object(), object()

@@ -1,11 +1,13 @@
 """The owner of connections: the failure of one is not that of its neighbours."""
 
 import contextlib
+import errno
 import logging
 import random
 from collections.abc import Iterator
 from functools import partial
-from socket import create_connection, create_server
+from socket import create_connection, create_server, socket
+from typing import cast
 
 import pytest
 
@@ -17,6 +19,7 @@ from odradek.network.memory_pool import MemoryPool
 from odradek.network.poller import Poller
 from odradek.network.processor import Processor
 from odradek.network.request import NoOpResponse, Request, Response
+from odradek.network.transport import Transport
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.headers import RequestHeader, encode_request_header
 from odradek.testing import ManualClock
@@ -68,6 +71,36 @@ class Surroundings:
             max_idle_ms=-1,
             failed_authentication_delay_ms=100,
         )
+
+
+class Handshake:
+    """A handshake without end, that has something to say at first."""
+
+    has_pending = False
+
+    def __init__(self) -> None:
+        self.wants_write = True
+
+    def handshake(self) -> bool:
+        return False
+
+    def shut_down(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def pairs(count: int) -> Iterator[list[tuple[socket, socket]]]:
+    """Connected sockets, ours first; whoever takes ours closes it."""
+    with contextlib.ExitStack() as cleanup:
+        server = cleanup.enter_context(create_server(("127.0.0.1", 0)))
+        made = []
+        for _ in range(count):
+            peer = cleanup.enter_context(create_connection(server.getsockname()))
+            peer.settimeout(60)
+            ours, _ = server.accept()
+            ours.setblocking(False)
+            made.append((ours, peer))
+        yield made
 
 
 @pytest.fixture
@@ -126,3 +159,56 @@ def test_a_parked_request_that_cannot_be_let_go_does_not_keep_others(
         for peer in peers:
             peer.settimeout(60)
             assert peer.recv(1) == b""
+
+
+def test_a_processor_that_goes_tells_whoever_waits_for_room(around: Surroundings) -> None:
+    """It never has room again; a listener that heard nothing would wait for ever."""
+    told: list[bool] = []
+    around.processor.when_room(lambda: told.append(True))
+    around.processor.shut_down()
+
+    assert told == [True]
+
+
+def test_a_socket_that_cannot_be_watched_is_closed_and_the_next_one_served(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pairs(2) as ((refused, refused_peer), (served, _)):
+        watch = Poller._watch
+
+        def limited(poller: Poller, fd: int, before: int) -> None:
+            if fd == refused.fileno():
+                raise OSError(errno.ENOSPC, "too many watched sockets")
+            watch(poller, fd, before)
+
+        monkeypatch.setattr(Poller, "_watch", limited)
+        for ours in (refused, served):
+            around.quotas.increment("PLAINTEXT", "127.0.0.1")
+            assert around.processor.try_accept(ours, "127.0.0.1")
+        around.processor.run_turn()
+
+        assert around.processor.connection_count == around.quotas.total == 1
+        assert refused_peer.recv(1) == b""
+        assert refused.fileno() == -1
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "too many watched sockets" in caplog.text
+
+
+def test_a_handshake_that_has_said_all_waits_for_the_peer_only(around: Surroundings) -> None:
+    """A socket that takes bytes, watched for nothing, would keep the loop awake."""
+    with pairs(1) as ((ours, peer),):
+        around.quotas.increment("PLAINTEXT", "127.0.0.1")
+        assert around.processor.try_accept(ours, "127.0.0.1")
+        around.processor.run_turn()
+        (connection,) = around.processor.connections
+        shaking = Handshake()
+        connection._transport = cast("Transport", shaking)
+        connection._is_handshaking = True
+        peer.sendall(b"hello")
+        while not around.poller._writers:
+            around.loop.wake()
+        shaking.wants_write = False
+        around.loop.wake()
+
+        assert not around.poller._writers
+        assert ours.fileno() in around.poller._readers

@@ -167,7 +167,7 @@ def test_a_large_frame_waits_for_the_pool() -> None:
     pool.release(200_000)
 
     assert receive_all(buffer, stream) == [bytes(100_000)]
-    buffer.trim_to_start()
+    buffer.trim()
     assert pool.used_bytes == 0
 
 
@@ -192,7 +192,7 @@ def test_large_frames_never_wait_for_one_another_for_ever(count: int, piece: int
             if (payload := buffer.next_frame()) is not None:
                 assert bytes(payload) == bytes([i]) * size
                 finished.append(i)
-                buffer.trim_to_start()
+                buffer.trim()
         assert progress > 0, f"all wait, only {finished} were finished"
     assert pool.used_bytes == 0
 
