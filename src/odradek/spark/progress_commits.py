@@ -5,7 +5,6 @@ and group. A commit that fails is logged and counted; the next batch commits a n
 thread, and its connections, end when there is nothing to do for a while.
 """
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -39,6 +38,13 @@ class _Committing(Protocol):
 
 def _open_admin(settings: Mapping[str, str]) -> _Committing:
     return Admin({"client.id": "odradek-spark-progress", **settings})
+
+
+def _close(admin: _Committing) -> None:
+    try:
+        admin.close(_COMMIT_TIMEOUT_S)
+    except Exception:  # noqa: BLE001 - logged, and others wait for this thread
+        _log.exception("a client for the progress of groups does not close")
 
 
 class GroupCommitter:
@@ -97,23 +103,39 @@ class GroupCommitter:
             thread.join(timeout_s)
 
     def _live(self) -> None:
-        with contextlib.ExitStack() as opened:
-            admins: dict[tuple[tuple[str, str], ...], _Committing] = {}
+        admins: dict[tuple[tuple[str, str], ...], _Committing] = {}
+        try:
             while (work := self._next()) is not None:
                 for target, offsets in work.items():
-                    try:
-                        if target.kafka not in admins:
-                            admin = self._open_admin(dict(target.kafka))
-                            opened.callback(admin.close)
-                            admins[target.kafka] = admin
-                        admins[target.kafka].alter_group_offsets(
-                            target.group, offsets, timeout=_COMMIT_TIMEOUT_S
-                        )
-                    except (OdradekError, OSError) as error:
-                        _log.warning("progress of group %s not committed: %s", target.group, error)
-                        self._count(failed=1)
-                    else:
-                        self._count(committed=1)
+                    self._commit(admins, target, offsets)
+        finally:
+            for admin in admins.values():
+                _close(admin)
+
+    def _commit(
+        self,
+        admins: dict[tuple[tuple[str, str], ...], _Committing],
+        target: ProgressTarget,
+        offsets: _Offsets,
+    ) -> None:
+        try:
+            if target.kafka not in admins:
+                admins[target.kafka] = self._open_admin(dict(target.kafka))
+            admins[target.kafka].alter_group_offsets(
+                target.group, offsets, timeout=_COMMIT_TIMEOUT_S
+            )
+        except (OdradekError, OSError) as error:
+            _log.warning("progress of group %s not committed: %s", target.group, error)
+            self._count(failed=1)
+        except Exception:  # noqa: BLE001 - logged, and others wait for this thread
+            # A mistake somewhere must not end the thread: nobody's progress would be seen again.
+            # The client may be broken by it; the next commit opens another.
+            _log.exception("progress of group %s not committed", target.group)
+            if (admin := admins.pop(target.kafka, None)) is not None:
+                _close(admin)
+            self._count(failed=1)
+        else:
+            self._count(committed=1)
 
     def _next(self) -> dict[ProgressTarget, dict[TopicPartition, OffsetAndMetadata]] | None:
         """All that waits now; None if the thread shall end."""

@@ -107,6 +107,40 @@ def test_a_client_that_cannot_be_opened_is_a_failure_too() -> None:
     assert committer.failed_total == 1
 
 
+class BrokenAdmin(FakeAdmin):
+    """Makes a mistake with one group, and another one when it is closed."""
+
+    def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[Any, OffsetAndMetadata],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        if group_id == self.refused_group:
+            raise RuntimeError("the event loop is closed")
+        super().alter_group_offsets(group_id, offsets, timeout=timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        super().close(timeout)
+        raise RuntimeError("closed already")
+
+
+def test_a_mistake_somewhere_does_not_end_the_commits(caplog: pytest.LogCaptureFixture) -> None:
+    """12:SP-39: counted and logged, and the next ones are made by another client."""
+    admin = BrokenAdmin()
+    admin.refused_group = "g"
+    committer = GroupCommitter(admin.open)
+    committer.submit(TARGET, at(p0=1))
+    assert committer.settle(TIMEOUT_S)
+    assert admin.closed.is_set()
+    committer.submit(OTHER, at(p0=2))
+    committer.close()
+    assert (committer.committed_total, committer.failed_total) == (1, 1)
+    assert (admin.opened, admin.commits) == (2, [("h", {ZERO: 2})])
+    assert "RuntimeError: the event loop is closed" in caplog.text
+
+
 def test_the_thread_ends_when_there_is_nothing_to_do() -> None:
     """12:SP-45."""
     admin = FakeAdmin()
