@@ -51,6 +51,7 @@ from odradek.storage.log_reader import FetchDataInfo, FetchIsolation, LogReader
 from odradek.storage.offsets import LogOffsetMetadata, LogOffsetSnapshot
 from odradek.storage.producer_replay import replay
 from odradek.storage.producer_state import ProducerStateManager
+from odradek.storage.replacement import SegmentSwap
 from odradek.storage.roll_witnesses import RollWitnesses
 from odradek.storage.segment import LogSegment
 from odradek.storage.segments import LogSegments
@@ -59,6 +60,9 @@ from odradek.storage.transaction_index import AbortedTransaction
 from odradek.storage.watermarks import Watermarks
 
 __all__ = ["FetchDataInfo", "FetchIsolation", "Log", "LogServices"]
+
+# A swap takes three syncs of a directory; files that wait for its end are not urgent.
+_UNTIL_SETTLED_MS = 1_000
 
 
 class Log:
@@ -75,6 +79,7 @@ class Log:
         "leader_epochs",
         "log_directory",
         "on_append_rejected",
+        "pending_swap",
         "producer_state",
         "segments",
         "services",
@@ -113,6 +118,8 @@ class Log:
         self.on_append_rejected: Callable[[int], None] | None = None
         # Called with the offset before a truncation touches a file; it may refuse by raising.
         self.before_truncation: Callable[[Log, int], None] | None = None
+        # Segments that are being put in the place of others, while the loop runs.
+        self.pending_swap: SegmentSwap | None = None
         self.watermarks = Watermarks(
             topic_partition,
             segments,
@@ -479,8 +486,22 @@ class Log:
             replay(state, self.segments.from_offset(start), start, end)
         state.on_high_watermark_updated(self.high_watermark)
 
+    def settle(self) -> None:
+        """Ends a swap of segments that is under way, before their files change by other ways.
+
+        Raises:
+            StorageError: The disk failed.
+        """
+        swap = self.pending_swap
+        if swap is not None and self.is_usable:
+            try:
+                swap.finish()
+            except OSError as error:
+                raise self.fail_halfway("clean", error) from error
+
     def remove_segments(self, segments: list[LogSegment]) -> None:
-        """Takes segments out of the log; their files vanish after the delete delay."""
+        """Takes segments out of the log, which is settled; their files vanish after the delay."""
+        assert self.pending_swap is None
         for segment in segments:
             self.segments.remove(segment)
             self.delete_segment_later(segment)
@@ -493,6 +514,9 @@ class Log:
         state.rename_snapshot_deleted(base)
 
         def delete() -> None:
+            if self.pending_swap is not None:  # Its old segments may bear the same names.
+                self.services.tasks.call_later(_UNTIL_SETTLED_MS, delete)
+                return
             try:
                 segment.delete_if_exists()
                 state.delete_snapshot(base, renamed=True)
@@ -510,6 +534,7 @@ class Log:
             StorageError: The disk failed.
         """
         self.check_usable()
+        self.settle()
         target = os.path.join(self.log_directory.path, name)
         try:
             self.services.disk.rename(self._directory, target)
@@ -545,6 +570,8 @@ class Log:
         if self._offline_reason is not None:
             return
         try:
+            if self.pending_swap is not None:
+                self.pending_swap.finish()
             self.producer_state.take_snapshot()
             self.leader_epochs.flush()
             self.active.on_become_inactive()

@@ -1,18 +1,25 @@
 """Putting new segments in the place of old ones, so that a crash leaves the old or the new set.
 
-The order of renames is what makes it safe (`loader` reads it backwards):
+The order of renames is what makes it safe (`loader` reads it backwards), and that the names are
+synced after each step:
 
 1. the new segments are complete and synced as `.cleaned`;
 2. they become `.swap`, from the highest base down: as long as one `.cleaned` is left, every
    `.swap` at or above it is incomplete company and is dropped at the next start;
 3. the old ones become `.deleted`;
-4. the new ones lose their suffix.
+4. the new ones lose their suffix;
+5. the log reads from the new ones: what a reader missed once is gone for good.
 
 A crash after 2 is finished at the next start; before that it is undone.
+
+Renames and the log belong to the thread that owns the log. A sync takes as long as the disk wants,
+so it may run elsewhere, and the log is used meanwhile: it reads from the old segments, whatever
+their names. Who changes the files of the log by other ways lets the swap `finish` before.
 """
 
 import logging
 import os
+from collections.abc import Callable
 
 from odradek.files import Disk
 from odradek.records.batch import CURRENT_MAGIC, NO_TIMESTAMP
@@ -23,9 +30,124 @@ from odradek.storage.scan import CHUNK_BYTES
 from odradek.storage.segment import FileSlice, LogSegment
 from odradek.storage.segments import LogSegments
 
-__all__ = ["split_segment", "swap_segments"]
+__all__ = ["SegmentSwap", "split_segment", "swap_segments"]
 
 logger = logging.getLogger(__name__)
+
+_STEPS = 4  # Of a swap.
+
+
+class SegmentSwap:
+    """A replacement under way: `step`, sync the directory, `step`, … until it is done.
+
+    Args:
+        segments: The log's map.
+        new: Complete and flushed, as `.cleaned`; none, if nothing takes the place of the old ones.
+        old: What they stand for; those that left the map meanwhile are ignored.
+        witnesses: Those of the log; some say of the old segments what need not hold of the new.
+        disk: Where the files live.
+        directory: The partition directory.
+        on_done: Called when the new ones are in place, with the old ones, whose files (now
+            `.deleted`) are the caller's to remove.
+
+    Attributes:
+        new: The new segments.
+        directory: What has to be synced between the steps.
+        is_done: Whether the log reads from the new ones.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_on_done",
+        "_replaced",
+        "_segments",
+        "_steps",
+        "_witnesses",
+        "directory",
+        "is_done",
+        "new",
+    )
+
+    def __init__(
+        self,
+        segments: LogSegments,
+        new: list[LogSegment],
+        old: list[LogSegment],
+        *,
+        witnesses: RollWitnesses,
+        disk: Disk,
+        directory: str,
+        on_done: Callable[[list[LogSegment]], None] | None = None,
+    ) -> None:
+        self.new = sorted(new, key=lambda segment: segment.base_offset)
+        self.directory = directory
+        self.is_done = False
+        self._segments = segments
+        self._replaced = [segment for segment in old if segment in segments]
+        self._witnesses = witnesses
+        self._disk = disk
+        self._on_done = on_done
+        self._steps = [self._offer, self._put_old_aside, self._name_new, self._put_in_place]
+        assert len(self._steps) == _STEPS
+        if not new:
+            self._steps[0] = self._forget_witnesses  # No `.swap` tells the loader to do it.
+
+    def step(self) -> bool:
+        """Takes the next step; returns whether the directory has to be synced for another one.
+
+        Raises:
+            OSError: The disk refused, and the log cannot be used before the next start.
+        """
+        assert not self.is_done
+        self._steps.pop(0)()
+        return not self.is_done
+
+    def finish(self) -> None:
+        """Does here what is left to do, also if a sync runs elsewhere.
+
+        Raises:
+            OSError: The disk refused, and the log cannot be used before the next start.
+        """
+        if self.is_done:
+            return
+        if len(self._steps) < _STEPS:  # The last one may not be synced yet.
+            self._disk.fsync_dir(self.directory)
+        while self.step():
+            self._disk.fsync_dir(self.directory)
+
+    def _offer(self) -> None:
+        for segment in reversed(self.new):
+            segment.change_stage(SWAP_SUFFIX)
+
+    def _put_old_aside(self) -> None:
+        self._forget_witnesses()
+        for segment in self._replaced:
+            segment.change_stage(DELETED_SUFFIX)
+
+    def _name_new(self) -> None:
+        for segment in self.new:
+            segment.change_stage("")
+
+    def _put_in_place(self) -> None:
+        for segment in self._replaced:
+            self._segments.remove(segment)
+        for segment in self.new:
+            self._segments.add(segment)
+        self.is_done = True
+        if self._on_done is not None:
+            self._on_done(self._replaced)
+
+    def _forget_witnesses(self) -> None:
+        """The new segments are synced, and may rightly end before the old ones did."""
+        if not self._replaced:
+            return
+        kept = {segment.base_offset for segment in self.new}
+        for segment in self._segments.from_offset(self._replaced[0].base_offset):
+            if segment not in self._replaced:  # The one behind them.
+                self._witnesses.remove(segment.base_offset)
+                return
+            if segment.base_offset not in kept:
+                self._witnesses.remove(segment.base_offset)
 
 
 def swap_segments(
@@ -37,51 +159,25 @@ def swap_segments(
     disk: Disk,
     directory: str,
 ) -> list[LogSegment]:
-    """Replaces `old` by `new` on disk and in the map.
-
-    Args:
-        segments: The log's map.
-        new: Complete and flushed, as `.cleaned`.
-        old: What they stand for; those that left the map meanwhile are ignored.
-        witnesses: Those of the log; some say of the old segments what need not hold of the new.
-        disk: Where the files live.
-        directory: The partition directory.
+    """Replaces `old` by `new` on disk and in the map before it returns; see `SegmentSwap`.
 
     Returns:
         The old segments, renamed to `.deleted`, whose files are the caller's to remove.
+
+    Raises:
+        OSError: The disk refused.
     """
-    new = sorted(new, key=lambda segment: segment.base_offset)
-    replaced = [segment for segment in old if segment in segments]
-    for segment in reversed(new):
-        segment.change_stage(SWAP_SUFFIX)
-    disk.fsync_dir(directory)
-    for segment in replaced:
-        segments.remove(segment)
-    for segment in new:
-        segments.add(segment)
-    _forget_witnesses(witnesses, segments, new, replaced)
-    for segment in replaced:
-        segment.change_stage(DELETED_SUFFIX)
-    disk.fsync_dir(directory)
-    for segment in new:
-        segment.change_stage("")
-    disk.fsync_dir(directory)
+    replaced: list[LogSegment] = []
+    SegmentSwap(
+        segments,
+        new,
+        old,
+        witnesses=witnesses,
+        disk=disk,
+        directory=directory,
+        on_done=replaced.extend,
+    ).finish()
     return replaced
-
-
-def _forget_witnesses(
-    witnesses: RollWitnesses,
-    segments: LogSegments,
-    new: list[LogSegment],
-    replaced: list[LogSegment],
-) -> None:
-    """The new segments are synced, and may rightly end before the old ones did."""
-    following = segments.higher(new[-1].base_offset) if new else None
-    if following is not None:
-        witnesses.remove(following.base_offset)
-    for segment in replaced:
-        if segments.get(segment.base_offset) is None:
-            witnesses.remove(segment.base_offset)
 
 
 def split_segment(

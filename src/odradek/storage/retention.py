@@ -32,6 +32,7 @@ def delete_old_segments(log: Log) -> int:
         StorageError: The disk failed.
     """
     log.check_usable()
+    log.settle()
     deleted = 0
     if log.config.cleanup_delete:
         deleted += _delete(log, _by_time(log), "retention.ms")

@@ -2,7 +2,8 @@
 
 The order is what makes it safe:
 
-0. compaction is told, so that it counts nothing as clean that is about to go (`cleaning`);
+0. a swap of segments under way is ended; compaction is told, so that it counts nothing as clean
+   that is about to go (`cleaning`);
 1. later segments go, from the end, and durably: a crash on the way leaves a log without holes, and
    none of them comes back behind a file that was cut;
 2. the segment that contains the offset is cut and synced;
@@ -83,6 +84,7 @@ def truncate_fully_and_start_at(log: "Log", offset: int) -> None:
 
 
 def _announce(log: "Log", offset: int) -> None:
+    log.settle()
     if log.before_truncation is not None:
         log.before_truncation(log, offset)
 

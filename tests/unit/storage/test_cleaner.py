@@ -602,6 +602,7 @@ def test_the_old_records_are_read_until_the_new_ones_are_in_place(tmp_path: Path
         assert [offset for offset, _, _ in fixture.records()] == [0, 1, 2, 3, 4]
         fixture.produce((b"a", b"new"))
         done(None)
+        tasks.run()
         assert [offset for offset, _, _ in fixture.records()] == [2, 3, 4, 5]
 
 

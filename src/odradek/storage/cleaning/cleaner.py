@@ -1,15 +1,16 @@
 """The log cleaner: chooses logs that are due and has them compacted, one pass at a time for each.
 
-Deciding and putting in place happen on the thread that owns the logs; reading, filtering, writing
-and syncing happen elsewhere (`work`)::
+Deciding, renaming and putting in place happen on the thread that owns the logs; reading, filtering,
+writing and syncing happen elsewhere (`work`)::
 
-    owner    choose, plan ----.          .-- swap group 1 --.          .-- swap --.       .-- done
-    thread                    keys, group 1 ----            group 2 ---           checkpoint
+    owner    choose, plan -.             .- rename -.    .- rename -.    .- rename -.    .- in place
+    thread                 keys, group 1            sync            sync            sync   group 2 …
 
 A pass works on files that only shrink from the outside. Whatever changes the log underneath it
 (truncation, deletion of the partition or of segments, failure of the directory, the end of the
-broker) cancels it: its new segment is removed, the old ones stay. Groups that are in place already
-are as good as they are: compacting again changes nothing about them.
+broker) cancels it: its new segment is removed, the old ones stay. A segment on the way to its place
+(`replacement`) gets there before anything else happens to the log (`Log.settle`). Groups that are
+in place already are as good as they are: compacting again changes nothing about them.
 
 | what went wrong                        | consequence                                            |
 |----------------------------------------|--------------------------------------------------------|
@@ -41,12 +42,15 @@ from odradek.storage.cleaning.work import (
 )
 from odradek.storage.log import Log, LogServices
 from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
-from odradek.storage.replacement import swap_segments
+from odradek.storage.replacement import SegmentSwap
 from odradek.storage.segment import LogSegment
 
 __all__ = ["LogCleaner"]
 
 logger = logging.getLogger(__name__)
+
+# Files that wait for the end of a swap are not urgent.
+_UNTIL_SETTLED_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -132,6 +136,10 @@ class LogCleaner:
         self._is_stopped = True
         for running in self._running.values():
             running.cleaning.cancelled.set()
+            try:
+                running.log.settle()
+            except StorageError as error:
+                logger.debug("%s: %s", running.log.topic_partition, error)
 
     @property
     def is_idle(self) -> bool:
@@ -282,47 +290,91 @@ class LogCleaner:
     def _stepped(self, running: _Running, error: BaseException | None) -> None:
         segment, running.segment = running.segment, None
         error = running.error or error
-        if error is None:
-            assert segment is not None
-            try:
-                self._put_in_place(running, segment)
-            except CleaningCancelledError as cancelled:
-                error = cancelled
-            except StorageError as failure:
-                error = failure
         if error is not None:
             self._end(running, error)
+            return
+        assert segment is not None
+        log, cleaning = running.log, running.cleaning
+        group = cleaning.groups[running.groups_done]
+        if cleaning.cancelled.is_set() or not (log.is_usable and _is_untouched(log, group)):
+            _remove(segment)
+            self._end(running, _changed(log))
+            return
+        new = [segment]
+        if not segment.size and group[0].segment is not log.segments.first:
+            # Nothing is left, and the segment before it can stand for the gap.
+            new = []
+            _remove(segment)
+
+        def on_done(replaced: list[LogSegment]) -> None:
+            log.pending_swap = None
+            running.groups_done += 1
+            self._remove_later(log, replaced)
+
+        log.pending_swap = swap = SegmentSwap(
+            log.segments,
+            new,
+            [source.segment for source in group],
+            witnesses=log.witnesses,
+            disk=self._services.disk,
+            directory=log.directory,
+            on_done=on_done,
+        )
+        self._swap(running, swap)
+
+    def _swap(self, running: _Running, swap: SegmentSwap) -> None:
+        """Takes a step towards the new segment's place, and has it synced."""
+        try:
+            is_sync_due = swap.step()
+        except OSError as error:
+            self._give_up(running, swap, error)
+            return
+        if not is_sync_due:
+            self._go_on(running)
+            return
+        disk, directory = self._services.disk, swap.directory
+        self._tasks.submit(
+            lambda: disk.fsync_dir(directory), lambda error: self._synced(running, swap, error)
+        )
+
+    def _synced(self, running: _Running, swap: SegmentSwap, error: BaseException | None) -> None:
+        log = running.log
+        if isinstance(error, OSError) and log.is_usable and log.directory == swap.directory:
+            self._give_up(running, swap, error)
+        elif swap.is_done:  # Somebody could not wait.
+            self._go_on(running)
+        elif not log.is_usable:
+            self._give_up(running, swap, _changed(log))
+        elif error is None:
+            self._swap(running, swap)
+        else:  # It never ran: the threads are gone.
+            try:
+                log.settle()
+            except StorageError as failure:
+                self._give_up(running, swap, failure)
+            else:
+                self._go_on(running)
+
+    def _give_up(self, running: _Running, swap: SegmentSwap, error: BaseException) -> None:
+        """Leaves a segment on its way; the next start puts it in place."""
+        log = running.log
+        if isinstance(error, OSError):
+            error = log.fail_halfway("clean", error)
+        log.pending_swap = None
+        if not swap.is_done:
+            for segment in swap.new:
+                segment.close_handles()
+        self._end(running, error)
+
+    def _go_on(self, running: _Running) -> None:
+        """A group is in place."""
+        if running.cleaning.cancelled.is_set():
+            self._end(running, _changed(running.log))
         elif running.groups_done < len(running.cleaning.groups):
             self._step(running)
         else:
             work = self.first_dirty.raise_to(running.log, running.cleaning.end_offset)
             self._tasks.submit(work, lambda error: self._end(running, error))
-
-    def _put_in_place(self, running: _Running, segment: LogSegment) -> None:
-        log, cleaning = running.log, running.cleaning
-        group = cleaning.groups[running.groups_done]
-        try:
-            if cleaning.cancelled.is_set() or not (log.is_usable and _is_untouched(log, group)):
-                _remove(segment)
-                raise CleaningCancelledError(f"{log.topic_partition}: the log changed meanwhile")
-            new = [segment]
-            if not segment.size and group[0].segment is not log.segments.first:
-                # Nothing is left, and the segment before it can stand for the gap.
-                new = []
-                log.witnesses.remove(group[-1].end_offset)
-                segment.delete_if_exists()
-            replaced = swap_segments(
-                log.segments,
-                new,
-                [source.segment for source in group],
-                witnesses=log.witnesses,
-                disk=self._services.disk,
-                directory=log.directory,
-            )
-            self._remove_later(log, replaced)
-        except OSError as error:
-            raise log.fail_halfway("clean", error) from error
-        running.groups_done += 1
 
     def _remove_later(self, log: Log, replaced: list[LogSegment]) -> None:
         """Removes the files once no reader can hold them, and snapshots without a segment."""
@@ -332,6 +384,9 @@ class LogCleaner:
             state.rename_snapshot_deleted(base_offset)
 
         def remove() -> None:
+            if log.pending_swap is not None:  # Its old segments may bear the same names.
+                self._services.tasks.call_later(_UNTIL_SETTLED_MS, remove)
+                return
             try:
                 for segment in replaced:
                     segment.delete_if_exists()
@@ -390,6 +445,10 @@ def _is_untouched(log: Log, group: list[Source]) -> bool:
         and source.segment.size == source.size
         for source in group
     )
+
+
+def _changed(log: Log) -> CleaningCancelledError:
+    return CleaningCancelledError(f"{log.topic_partition}: the log changed meanwhile")
 
 
 def _remove(segment: LogSegment) -> None:
