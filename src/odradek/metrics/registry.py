@@ -7,7 +7,8 @@ outside. Past the bound new names share one instrument whose tag values are all 
 lost from the sums, and memory stays flat. A gauge cannot be shared; past the bound it is left out.
 
 Where series come and go with what they tell of, they are not registered one by one: `collect` names
-somebody who knows them all, and is asked whenever they are read.
+somebody who knows them all, and is asked whenever they are read. Who counts in a list of their own,
+because instruments cost too much on their way, is told `before_reading`.
 """
 
 import logging
@@ -107,6 +108,7 @@ class MetricRegistry:
         self._max_series = max_series_per_family
         self._families: dict[str, Family] = {}
         self._collected: dict[str, CollectedFamily] = {}
+        self._before_reading: list[Callable[[], object]] = []
         # Names by (tag, value), so that a deleted topic is found without a walk over all of them.
         self._by_tag: dict[tuple[str, str], dict[MetricName, Family]] = {}
 
@@ -141,6 +143,10 @@ class MetricRegistry:
         family = CollectedFamily(name, read, doc, self._max_series)
         self._collected[family.name] = family
 
+    def before_reading(self, callback: Callable[[], object]) -> None:
+        """Call back whenever all metrics are about to be read."""
+        self._before_reading.append(callback)
+
     def get(self, name: MetricName) -> Instrument | None:
         for family in self._families.values():
             if name in family.series:
@@ -149,6 +155,8 @@ class MetricRegistry:
 
     def families(self) -> Iterator[Family]:
         """All families by name. The registry may change between two steps."""
+        for callback in self._before_reading:
+            callback()
         for name in sorted({*self._families, *self._collected}):
             family = self._families.get(name) or self._collected.get(name)
             if family is not None:
@@ -161,6 +169,13 @@ class MetricRegistry:
                 self._drop(family, name)
                 return True
         return False
+
+    def remove_where(self, matches: Callable[[MetricName], bool]) -> None:
+        """Forget every metric with such a name."""
+        for family in tuple(self._families.values()):
+            for name in tuple(family.series):
+                if matches(name):
+                    self._drop(family, name)
 
     def remove_tagged(self, tag: str, value: str) -> int:
         """Forget every metric with that tag, as for a deleted topic; how many there were."""
@@ -256,10 +271,7 @@ class MetricGroup:
 
     def remove(self) -> None:
         """Forget every metric with the group's domain, type and tags, as its owner shuts down."""
-        for family in self._registry.families():
-            for name in tuple(family.series):
-                if self._contains(name):
-                    self._registry.remove(name)
+        self._registry.remove_where(self._contains)
 
     def _contains(self, name: MetricName) -> bool:
         return (name.domain, name.type) == (self._domain, self._type) and set(self._tags) <= set(

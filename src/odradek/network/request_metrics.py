@@ -15,7 +15,7 @@ to the total.
 
 Counting is on the path of every request, and ten histograms each cost microseconds. So a finished
 request only leaves its stamps in a list; the list is folded into the histograms when it is long, or
-a second after its first entry.
+a second after its first entry, or when somebody is about to read them.
 """
 
 from collections.abc import Callable, Sequence
@@ -142,6 +142,7 @@ class RequestMetrics:
         self._by_name: dict[str, _ApiMetrics] = {}
         self._by_version: dict[tuple[int, int], tuple[Meter, _ApiMetrics]] = {}
         self._errors: dict[tuple[int, int], Meter] = {}
+        registry.before_reading(self._fold_all)
 
     def request_done(self, request: Request, end_ns: int) -> None:
         """Count a request that was answered, or will never be, at `end_ns`."""
@@ -179,8 +180,11 @@ class RequestMetrics:
                 other.fold()
 
     def fold(self) -> None:
-        """Bring the histograms up to date."""
+        """Bring the histograms up to date, as was asked for."""
         self._is_fold_due = False
+        self._fold_all()
+
+    def _fold_all(self) -> None:
         for api in self._by_name.values():
             if api.pending:
                 api.fold()

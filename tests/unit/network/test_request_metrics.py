@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from odradek.errors import ErrorCode
-from odradek.metrics import Histogram, Meter, MetricName, MetricRegistry
+from odradek.metrics import Histogram, Meter, MetricName, MetricRegistry, render_prometheus
 from odradek.network.request import UNSET, is_valid_client_information
 from odradek.network.request_metrics import RequestMetrics, RequestTimes, api_name
 from odradek.protocol.api_keys import ApiKey
@@ -85,6 +85,19 @@ def test_finished_requests_show_after_folding() -> None:
     meter = registry.get(MetricName("kafka.network", "RequestMetrics", "RequestsPerSec", tags))
     assert isinstance(meter, Meter)
     assert meter.count == 3
+
+
+def test_who_reads_sees_what_is_done() -> None:
+    metrics, registry, asked = make_metrics()
+    request = make_request()
+    request.complete(1)
+    metrics.request_done(request, 2)
+
+    page = render_prometheus(registry)
+
+    assert 'kafka_network_requestmetrics_totaltimems_count{request="Heartbeat"} 1\n' in page
+    metrics.request_done(request, 2)
+    assert len(asked) == 1
 
 
 def test_a_long_list_is_folded_at_once() -> None:
