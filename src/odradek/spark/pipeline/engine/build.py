@@ -22,7 +22,7 @@ from odradek.spark.pipeline.engine.checks import checked, dead_reasons, staying
 from odradek.spark.pipeline.engine.decoding import can_fail, decode
 from odradek.spark.pipeline.engine.inputs import Inputs, Records
 from odradek.spark.pipeline.engine.problems import PipelineError, StageError
-from odradek.spark.pipeline.engine.python_steps import find_function
+from odradek.spark.pipeline.engine.python_steps import find_function, importing_from
 from odradek.spark.pipeline.engine.schemas import AvroSchemas
 from odradek.spark.pipeline.engine.times import drop_duplicates, mark_time
 from odradek.spark.pipeline.graph.model import (
@@ -154,9 +154,11 @@ class Build:
     def _call(
         self, transform: Transform, function: PythonFunction, frames: Sequence[DataFrame]
     ) -> DataFrame:
-        call = function.call or self._find(transform, function.reference)
+        folder = os.path.dirname(os.path.abspath(self._pipeline.file))
+        call = function.call or self._find(transform, function.reference, folder)
         try:
-            made = call(*frames)
+            with importing_from(folder):
+                made = call(*frames)
         except Exception as error:
             raise StageError(
                 transform.place,
@@ -170,8 +172,7 @@ class Build:
             )
         return made
 
-    def _find(self, transform: Transform, reference: str) -> Callable[..., Any]:
-        folder = os.path.dirname(os.path.abspath(self._pipeline.file))
+    def _find(self, transform: Transform, reference: str, folder: str) -> Callable[..., Any]:
         try:
             return find_function(reference, folder)
         except PipelineError as error:

@@ -1,21 +1,27 @@
-"""Finds the Python functions that a pipeline names, beside its file or among the installed modules.
+"""Finds and calls the Python functions that a pipeline names, declares or decorates.
 
 A worker of Spark has neither the pipeline's folder nor what was imported from there. So whatever
-comes from that folder travels by value: functions are pickled with their code, not by name.
+comes from that folder travels by value: functions are pickled with their code, not by name. That
+holds for modules that were imported while the file was read, for those that a function imports when
+it is called here, and for all front ends alike. What a function imports while it runs in a worker
+has to be installed there.
 """
 
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
 from typing import Any
 
 from pyspark import cloudpickle
 
 from odradek.spark.pipeline.engine.problems import PipelineError
 
-__all__ = ["find_function"]
+__all__ = ["find_function", "importing_from"]
 
 
 def find_function(reference: str, folder: str) -> Callable[..., Any]:
@@ -30,8 +36,7 @@ def find_function(reference: str, folder: str) -> Callable[..., Any]:
     """
     module_name, _, name = reference.partition(":")
     folder = os.path.abspath(folder)
-    before = set(sys.modules)
-    with _first_on_path(folder):
+    with importing_from(folder):
         _forget_others(module_name, folder)
         try:
             module = importlib.import_module(module_name)
@@ -40,11 +45,6 @@ def find_function(reference: str, folder: str) -> Callable[..., Any]:
                 f"the module of {reference!r} cannot be imported from {folder}:"
                 f" {type(error).__name__}: {error}"
             ) from error
-    for loaded in {*sys.modules} - before | {module_name}:
-        if _is_from(loaded, folder):
-            cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call]  # Not typed there.
-                sys.modules[loaded]
-            )
     found = getattr(module, name, None)
     if not callable(found):
         raise PipelineError(
@@ -56,13 +56,54 @@ def find_function(reference: str, folder: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def _first_on_path(folder: str) -> Iterator[None]:
+def importing_from(folder: str) -> Iterator[None]:
+    """Has a pipeline's folder come first for imports, and its modules pickled by value."""
+    folder = os.path.abspath(folder)
+    for name, module in list(sys.modules.items()):
+        if _is_from(name, folder):
+            _pickle_by_value(module)
+    finder = _ByValueFinder(folder)
     sys.path.insert(0, folder)
+    sys.meta_path.insert(0, finder)
     importlib.invalidate_caches()
     try:
         yield
     finally:
+        sys.meta_path.remove(finder)
         sys.path.remove(folder)
+
+
+class _ByValueFinder(MetaPathFinder):
+    """Finds modules as ever; those of a folder are pickled by value from their import on."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None or not isinstance(spec.loader, SourceFileLoader):
+            return None
+        if not _is_place_of(fullname, spec.origin, self._folder):
+            return None
+        spec.loader = _ByValueLoader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _ByValueLoader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        # A module that is pickled by value takes its loader along: to workers, the plain one.
+        plain = SourceFileLoader(self.name, self.path)
+        module.__loader__ = plain
+        if module.__spec__ is not None:
+            module.__spec__.loader = plain
+        _pickle_by_value(module)
+        plain.exec_module(module)
+
+
+def _pickle_by_value(module: ModuleType) -> None:
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # Not typed there.
 
 
 def _forget_others(module_name: str, folder: str) -> None:
@@ -73,8 +114,17 @@ def _forget_others(module_name: str, folder: str) -> None:
 
 
 def _is_from(module_name: str, folder: str) -> bool:
-    """Whether it lies below the folder; an environment that lies there, too, is not meant."""
     file: str | None = getattr(sys.modules.get(module_name), "__file__", None)
-    if file is None or "site-packages" in file:
-        return False
-    return os.path.abspath(file).startswith(folder + os.sep)
+    return module_name != "__main__" and _is_place_of(module_name, file, folder)
+
+
+def _is_place_of(module_name: str, file: str | None, folder: str) -> bool:
+    """Whether an import that begins in the folder finds the module in this file.
+
+    An environment, or a package under `src`, may lie below the folder, too: these are not meant.
+    """
+    place = os.path.join(folder, *module_name.split("."))
+    return file is not None and os.path.abspath(file) in (
+        f"{place}.py",
+        os.path.join(place, "__init__.py"),
+    )
