@@ -24,7 +24,7 @@ from odradek.client.producer.config import ProducerOptions
 from odradek.client.producer.delivery import Delivery, OutcomeOwner
 from odradek.client.producer.encoded_records import EncodedRecords
 from odradek.client.producer.partitioning import Partitioner, choose_queue
-from odradek.errors import ApiError, ErrorCode, RecordTooLargeError
+from odradek.errors import ApiError, ErrorCode, InvariantViolation, RecordTooLargeError
 from odradek.records.batch import HEADER_SIZE
 from odradek.records.gathering import IS_ATOMIC, RECORD_OVERHEAD, Gathering
 
@@ -158,6 +158,7 @@ class Accumulator:
             RecordTooLargeError: it can never be sent.
             ApiError: INVALID_PARTITIONS, the topic has no such partition.
             TypeError: key, value or a header has a wrong type.
+            ValueError: the timestamp is none.
         """
         known = self.topics.get(topic)
         if known is None:
@@ -201,9 +202,7 @@ class Accumulator:
         ticket: Ticket | None,
     ) -> Delivery | None:
         """The same for a record that is not quite usual, or needs another batch."""
-        if not (isinstance(timestamp, int) and 0 <= timestamp <= _MAX_TIMESTAMP):
-            raise ValueError(f"timestamp={timestamp!r}: expected milliseconds since 1970")
-        timestamp = int(timestamp)  # Of a class of its own, `Gathering` would not take it.
+        timestamp = _as_timestamp(timestamp)
         size = RECORD_OVERHEAD
         if key is not None:
             key = _as_bytes("key", key)
@@ -238,6 +237,7 @@ class Accumulator:
                 index = batch.gathered.add(timestamp, key, value, checked)
                 if index < 0:
                     size = most_bytes
+                    _check_refusal(known.topic, batch.gathered, most_bytes)
         delivery: Delivery = _new_delivery(
             Delivery,
             (
@@ -526,9 +526,36 @@ def _no_such_partition(who: str, partition: object, known: TopicQueues) -> ApiEr
     )
 
 
+def _check_refusal(topic: str, gathered: Gathering, most_bytes: int) -> None:
+    """See that it was for want of room: else the next batch would refuse the record, too.
+
+    Raises:
+        InvariantViolation: there was room, and nobody closes a batch while we hold the lock.
+    """
+    if gathered.record_count == 0 or gathered.size + most_bytes <= gathered.limit:
+        raise InvariantViolation(
+            f"a record of at most {most_bytes} bytes for topic {topic!r} was refused by a batch "
+            f"with room for it: {gathered.size} of {gathered.limit} bytes, "
+            f"{gathered.record_count} records"
+        )
+
+
+# Both take what is there, and do not ask the class of it: `Gathering` refuses any other class, and
+# a method like `__bytes__` may give just that.
+
+
+def _as_timestamp(given: object) -> int:
+    timestamp = int.__int__(given) if isinstance(given, int) else -1
+    if not 0 <= timestamp <= _MAX_TIMESTAMP:
+        raise ValueError(f"timestamp={given!r}: expected milliseconds since 1970")
+    return timestamp
+
+
 def _as_bytes(what: str, given: object) -> bytes:
+    if type(given) is bytes:
+        return given
     if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
+        return memoryview(given).tobytes()
     raise TypeError(
         f"{what} is a {type(given).__name__}, expected bytes or None; encode it, or give the "
         f"producer a {what}_serializer"

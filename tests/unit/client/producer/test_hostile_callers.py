@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from odradek.client.producer.accumulator import Accumulator
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, InvariantViolation
 from odradek.records.batch import HEADER_SIZE
+from odradek.records.gathering import IS_ATOMIC, Gathering, GatheringPure
 from tests.support.network import eventually
 from tests.support.produced import Log, producer_of, refuse, script, sent_batches
 from tests.support.scripted_broker import scripted
@@ -24,6 +25,46 @@ class Names(str, Enum):  # noqa: UP042 - whose `str()` is not its text
 
 class Times(IntEnum):
     LONG_AGO = 77
+
+
+class Stays(bytes):
+    """Bytes that do not become plain ones when they are asked to."""
+
+    def __bytes__(self) -> "Stays":
+        return self
+
+
+class Lies(int):
+    """A number that says it is another one, and compares as nobody would."""
+
+    def __int__(self) -> int:
+        return -5
+
+    def __ge__(self, other: object) -> bool:
+        return True
+
+    __le__ = __ge__
+
+
+class Refuses(GatheringPure):
+    """Takes a record or two, and after that none."""
+
+    def add(self, *fields: Any) -> int:
+        return -1 if self.record_count == self.taken_count else super().add(*fields)
+
+    taken_count = 0
+
+
+@pytest.fixture(params=[Gathering, GatheringPure], ids=["compiled", "pure"])
+def gathering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each twin in its turn; the compiled one only where it was built."""
+    use_gathering(monkeypatch, request.param)
+
+
+def use_gathering(monkeypatch: pytest.MonkeyPatch, made: type[Any]) -> None:
+    module = "odradek.client.producer.accumulator"
+    monkeypatch.setattr(f"{module}.Gathering", made)
+    monkeypatch.setattr(f"{module}.IS_ATOMIC", IS_ATOMIC and made is Gathering)
 
 
 async def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,6 +123,57 @@ async def test_text_and_numbers_of_classes_of_their_own_are_taken() -> None:
         (batch,) = sent_batches(broker)
 
     assert batch.encoded.count(b"trace") == 1
+
+
+@pytest.mark.usefixtures("gathering")
+def test_bytes_that_stay_of_their_class_are_taken_as_bytes() -> None:
+    """09:CL-10: or the record would be refused for ever, with everybody else waiting."""
+    made, _ = accumulator(1)
+    odd = Stays(b"odd")
+    for key, value, headers in (
+        (odd, b"v", ()),
+        (b"k", odd, ()),
+        (None, memoryview(odd)[::2], ()),
+        (None, bytearray(odd), [("h", odd)]),
+    ):
+        assert made.append("t", value, key, headers, None, None) is not None  # type: ignore[arg-type]
+    (batch,) = made.incomplete
+    made.close_batch(batch.queue)
+    assert [(key, value) for _, key, value, _ in batch.records()] == [
+        (b"odd", b"v"),
+        (b"k", b"odd"),
+        (None, b"od"),
+        (None, b"odd"),
+    ]
+    assert batch.records()[3][3] == (("h", b"odd"),)
+
+
+@pytest.mark.usefixtures("gathering")
+def test_a_timestamp_counts_as_the_number_it_is() -> None:
+    """09:CL-10: whatever its class says of it."""
+    made, _ = accumulator(1)
+    delivery = made.append("t", b"v", None, (), None, Lies(7))
+    assert delivery is not None
+    assert delivery[2] == 7
+    for number in (-1, 2**63):
+        with pytest.raises(ValueError, match=f"timestamp={number}: expected milliseconds"):
+            made.append("t", b"v", None, (), None, Lies(number))
+
+
+@pytest.mark.parametrize("taken_count", [0, 1])
+def test_a_batch_that_refuses_what_it_has_room_for_is_an_error(
+    taken_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """09:CL-6: one record that cannot be encoded is no reason to keep the lock for ever."""
+    use_gathering(monkeypatch, Refuses)
+    monkeypatch.setattr(Refuses, "taken_count", taken_count)
+    made, _ = accumulator(1)
+    for _ in range(taken_count):
+        assert made.append("t", b"v", None, (), None, 7) is not None
+    with pytest.raises(InvariantViolation, match=r"topic 't' was refused by a batch with room"):
+        made.append("t", b"v", None, (), None, 7)
+    assert made._lock.acquire(blocking=False)
+    made._lock.release()
 
 
 async def test_headers_that_can_be_read_only_once_are_refused() -> None:
