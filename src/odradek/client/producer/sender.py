@@ -293,6 +293,8 @@ class Sender:
         options = self._options
         if not options.is_idempotent:
             return options.max_in_flight > 1 or not queue.in_flight_count
+        if self._producer_id < 0:
+            return False  # Another queue of this request has used up the last epoch.
         if queue.needs_new_epoch() and not self._renew(queue):
             return False
         if queue.producer_id < 0:
@@ -301,8 +303,6 @@ class Sender:
 
     def _renew(self, queue: PartitionQueue) -> bool:
         """Give a queue whose numbers are broken another epoch, or ask for another id."""
-        if self._producer_id < 0:
-            return False
         if (queue.producer_id, queue.producer_epoch) == (self._producer_id, self._producer_epoch):
             self._raise_epoch()
             if self._producer_id < 0:

@@ -2,10 +2,13 @@
 
 from odradek.aio import Producer
 from odradek.errors import ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.init_producer_id import InitProducerIdResponse
 from odradek.protocol.schema import replace
 from tests.support.network import eventually
 from tests.support.produced import (
     PRODUCER_EPOCH,
+    PRODUCER_ID,
     Log,
     producer_of,
     refuse,
@@ -66,6 +69,32 @@ def test_nor_does_it_overtake_in_a_new_epoch() -> None:
     assert not queue.may_leave(third, max_unanswered=5)
     queue.is_known = True
     assert queue.may_leave(third, max_unanswered=5)
+
+
+async def test_nothing_leaves_between_the_last_epoch_and_the_next_id() -> None:
+    """09:CL-14: a partition that begins just then would send without a number."""
+    log = Log()
+    async with scripted() as broker:
+        broker.will_answer(
+            ApiKey.INIT_PRODUCER_ID, InitProducerIdResponse(producer_id=5, producer_epoch=32767)
+        )
+        script(broker, log.append, partitions=2)
+        async with producer_of(broker) as producer:
+            await (await producer.send("t", b"a", partition=0))
+            # As if a batch of it had been given up: it needs an epoch that there is not.
+            producer.accumulator.topics["t"].queues[0].is_broken = True
+            sent = [await producer.send("t", b"b", partition=number) for number in (0, 1)]
+            assert [(await one).offset for one in sent] == [1, 0]
+        numbers = [
+            (one.partition, one.header.producer_id, one.header.producer_epoch)
+            for one in sent_batches(broker)
+        ]
+
+        assert numbers[0] == (0, 5, 32767)
+        assert sorted(numbers[1:]) == [
+            (partition, PRODUCER_ID, PRODUCER_EPOCH) for partition in (0, 1)
+        ]
+        assert log.values == {0: [b"a", b"b"], 1: [b"b"]}
 
 
 async def test_a_topic_that_was_idle_does_not_begin_with_the_numbers_it_had() -> None:
