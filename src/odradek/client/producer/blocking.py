@@ -128,7 +128,7 @@ class Producer(Blocking[awaited.Producer]):
         core = self._core
         lot = core.lot_of(batch, topic, value, key, headers, partition, timestamp, topic_column)
         for name in lot.topics:
-            if name not in core.accumulator.topics:
+            while not lot.knows(name):
                 self._call(core.know_topic(name))
         shares = [self._put(name, attempt) for name, attempt in lot.placements()]
         return core.delivery_of(shares)

@@ -17,8 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from odradek.client.arrow import ColumnNames, Piece, pieces_of
-from odradek.client.errors import ClosedError
-from odradek.client.producer.accumulator import Accumulator, Headers, Ticket
+from odradek.client.producer.accumulator import Accumulator, Headers, Ticket, TopicQueues
 from odradek.client.producer.config import ProducerOptions
 from odradek.client.producer.encoded_records import EncodedRecords, encode_rows
 from odradek.client.producer.rows_delivery import Share
@@ -80,11 +79,23 @@ class Lot:
         self._options = options
         self._intercept = intercept
         self._pieces: list[Piece] = pieces_of(table, topic, ColumnNames(*columns), now_ms)
+        # As they were when `knows` found them: the producer forgets topics that nobody uses, maybe
+        # while it asks about another one of these.
+        self._known: dict[str, TopicQueues] = {}
 
     @property
     def topics(self) -> list[str]:
-        """Every topic that has rows, once. They have to be known before `placements`."""
+        """Every topic that has rows, once. The lot has to know them before `placements`."""
         return list(dict.fromkeys(name for piece in self._pieces for name, _ in piece.topics))
+
+    def knows(self, topic: str) -> bool:
+        """Whether rows can be shared out among the partitions of a topic; once so, always so."""
+        if topic not in self._known:
+            known = self._accumulator.topics.get(topic)
+            if known is None:
+                return False
+            self._known[topic] = known
+        return True
 
     def placements(self) -> Iterator[tuple[str, Attempt]]:
         """What is to be put into the buffer, in this order, and for which topic.
@@ -93,7 +104,6 @@ class Lot:
             RecordTooLargeError: a row can never be sent.
             ValueError: a row is malformed, or has a header without a key.
             ApiError: INVALID_PARTITIONS, a row is for one that is not there.
-            ClosedError: the producer is closed.
         """
         self._check_sizes()
         if self._intercept is not None or self._accumulator.has_partitioner:
@@ -129,9 +139,7 @@ class Lot:
     def _groups_of(self, piece: Piece) -> "list[_Group]":
         groups: list[_Group] = []
         for topic, numbers in piece.topics:
-            known = self._accumulator.topics.get(topic)
-            if known is None:
-                raise ClosedError("producer")
+            known = self._known[topic]
             partitions = piece.rows.choose_partitions(
                 len(known.queues),
                 numbers=numbers,

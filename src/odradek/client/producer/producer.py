@@ -333,7 +333,7 @@ class Producer:
         self._running()
         lot = self.lot_of(batch, topic, value, key, headers, partition, timestamp, topic_column)
         for name in lot.topics:
-            if name not in self.accumulator.topics:
+            while not lot.knows(name):
                 await self.know_topic(name)
         shares = []
         for name, attempt in lot.placements():

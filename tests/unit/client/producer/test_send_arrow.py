@@ -21,8 +21,10 @@ from odradek.errors import ApiError, ErrorCode, OdradekError, RecordTooLargeErro
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.produce import ProduceRequest
 from odradek.records.record import Record, read_records
+from tests.support.network import eventually
 from tests.support.produced import Log, producer_of, refuse, script, sent_batches
-from tests.support.scripted_broker import ScriptedBroker, scripted, told_topic
+from tests.support.scripted_broker import ScriptedBroker, missing_topic, scripted, told_topic
+from tests.unit.client.producer.test_numbers import forget_topics
 from tests.unit.client.producer.test_producer_delivery import know_topic, silent
 
 
@@ -489,3 +491,23 @@ async def test_a_producer_that_was_not_started_says_so() -> None:
     with pytest.raises(RuntimeError, match="not started"):
         await producer.send_arrow("t", pa.table({"value": [b"a"]}))
     await producer.close()
+
+
+async def test_a_topic_that_is_forgotten_while_another_is_asked_about_is_learned_again() -> None:
+    """09:CL-4, 09:CL-17: nobody had used it for long, which does not close the producer."""
+    table = pa.table({"value": [b"a", b"b"], "topic": ["t", "u"]})
+    async with scripted() as broker:
+        script(broker)
+        broker.topics["u"] = missing_topic("u")
+        async with producer_of(broker) as producer:
+            await (await producer.send("t", b""))
+            await eventually(lambda: not producer.accumulator.incomplete)
+            asked_count = len(broker.received(ApiKey.METADATA))
+            sending = asyncio.create_task(producer.send_arrow(None, table, topic_column="topic"))
+            await eventually(lambda: len(broker.received(ApiKey.METADATA)) > asked_count)
+            forget_topics(producer)
+            broker.topics["u"] = told_topic("u")
+            found = await (await sending)
+
+    assert [(one.topic, one.record_count) for one in found.ranges] == [("t", 1), ("u", 1)]
+    assert [batch.values for batch in sent_batches(broker)] == [[b""], [b"a"], [b"b"]]
