@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.storage import paths
+from odradek.storage.background import BackgroundTasks
 
 if TYPE_CHECKING:
     from odradek.storage.log import Log
@@ -64,14 +65,28 @@ class Flusher:
             self._work(flush)()
             self._flushed(flush)
 
-    def schedule(self, upto: int) -> None:
+    def schedule(
+        self,
+        upto: int,
+        *,
+        tasks: BackgroundTasks | None = None,
+        on_done: Callable[[BaseException | None], None] | None = None,
+    ) -> bool:
         """Makes everything below `upto` durable in the background.
+
+        Args:
+            upto: Where it ends.
+            tasks: Where it runs, if not where all flushes do.
+            on_done: Told how it ended, after the log was.
+
+        Returns:
+            Whether there was anything to do; otherwise `on_done` is not called.
 
         Raises:
             OSError: The files could not be opened.
         """
         if upto <= self._watermarks.recovery_point:
-            return
+            return False
         log = self._log
         directory = log.directory
         pending = _PendingFlush(upto)
@@ -89,8 +104,11 @@ class Flusher:
                     self._flushed(pending)
                 except OSError as failure:
                     log.fail("flush", failure)
+            if on_done is not None:
+                on_done(error)
 
-        log.services.tasks.submit(work, done)
+        (tasks or log.services.tasks).submit(work, done)
+        return True
 
     def limit(self, offset: int) -> None:
         """What is appended from `offset` on is not what the flushes under way have seen."""

@@ -532,6 +532,7 @@ def deferred(path: Path, disk: SimDisk | None = None) -> tuple[CleaningFixture, 
         fixture.produce((b"a", b"%d" % number), (b"b", b"%d" % number))
         fixture.roll()
     fixture.produce((b"c", b"x"))
+    fixture.opened.flush()  # Or the pass would do it first.
     fixture.cleaner.run()
     assert not fixture.cleaner.is_idle
     return fixture, tasks

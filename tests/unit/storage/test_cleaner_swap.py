@@ -43,6 +43,7 @@ def swapping(
         fixture.produce((b"b", b"%d" % number))
         fixture.roll()
     fixture.produce((b"c", b"x"))
+    fixture.opened.flush()  # Or the pass would do it first.
     fixture.cleaner.run()
     tasks.run(1 + synced)
     swap = fixture.opened.pending_swap

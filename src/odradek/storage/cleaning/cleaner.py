@@ -3,8 +3,12 @@
 Deciding, renaming and putting in place happen on the thread that owns the logs; reading, filtering,
 writing and syncing happen elsewhere (`work`)::
 
-    owner    choose, plan -.             .- rename -.    .- rename -.    .- rename -.    .- in place
-    thread                 keys, group 1            sync            sync            sync   group 2 …
+    owner    plan -.      .-             .- rename -.    .- rename -.    .- rename -.    .- in place
+    thread         flush    keys, group 1            sync            sync            sync  group 2 …
+
+A pass takes records away because of what follows them, and puts its segments in place durably. So
+everything it knows is flushed first: a crash that took the newer record, or the marker that made
+it count, would otherwise leave its key without any.
 
 A pass works on files that only shrink from the outside. Whatever changes the log underneath it
 (truncation, deletion of the partition or of segments, failure of the directory, the end of the
@@ -248,7 +252,7 @@ class LogCleaner:
             "%s: cleaning offsets %d to %d",
             log.topic_partition, plan.first_dirty_offset, plan.first_uncleanable_offset,
         )  # fmt: skip
-        self._step(running)
+        self._flush(running)
 
     def _plan(self, cleanable: Cleanable) -> PassPlan:
         log, end = cleanable.log, cleanable.first_uncleanable_offset
@@ -271,6 +275,29 @@ class LogCleaner:
             now_ms=self._services.clock.now_ms(),
             secret=self._services.random.randbytes(SECRET_SIZE),
         )
+
+    def _flush(self, running: _Running) -> None:
+        """Has everything synced that the pass may decide by, before its first step.
+
+        That is up to the log end: the marker of a transaction may lie far behind its records.
+        """
+        log = running.log
+
+        def on_done(error: BaseException | None) -> None:
+            if error is not None:
+                self._end(running, error)
+            else:
+                self._step(running)
+
+        try:
+            is_flushing = log.flusher.schedule(
+                log.log_end_offset, tasks=self._tasks, on_done=on_done
+            )
+        except OSError as error:
+            self._end(running, error)
+            return
+        if not is_flushing:
+            self._step(running)
 
     def _step(self, running: _Running) -> None:
         """Has the next group cleaned, the keys read before the first."""
