@@ -8,12 +8,19 @@
             └── BufferExhaustedError  no room for a record within max.block.ms
     OdradekError
     ├── ClosedError                   used after close; also a RuntimeError
+    ├── RecreatedTopicError           another topic has the name that was to be read
     └── ForkedError                   used in a child process; also a RuntimeError
 """
 
 from odradek.errors import OdradekError, RequestTimedOutError
 
-__all__ = ["BufferExhaustedError", "CallTimeoutError", "ClosedError", "ForkedError"]
+__all__ = [
+    "BufferExhaustedError",
+    "CallTimeoutError",
+    "ClosedError",
+    "ForkedError",
+    "RecreatedTopicError",
+]
 
 
 class CallTimeoutError(RequestTimedOutError, TimeoutError):
@@ -29,6 +36,16 @@ class ClosedError(OdradekError, RuntimeError):
 
     def __init__(self, what: str = "client") -> None:
         super().__init__(f"the {what} is closed")
+
+
+class RecreatedTopicError(OdradekError):
+    """A topic was deleted and made again since it was known under an id."""
+
+    def __init__(self, topic: str, *, expected: str, found: str) -> None:
+        super().__init__(f"topic {topic!r} has id {found} now, {expected} was to be read")
+        self.topic = topic
+        self.expected = expected
+        self.found = found
 
 
 class ForkedError(OdradekError, RuntimeError):

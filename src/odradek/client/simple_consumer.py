@@ -5,9 +5,9 @@ No group, no buffer, no positions: the caller says which partitions, from which 
 * The plain calls go to the broker the consumer was made with, over one connection, one at a time.
   If it breaks the call is made once more over a new one; the second failure surfaces, and the next
   call connects again.
-* `fetch_batches` finds the leader of a partition, and finds it again when it has moved. It yields
-  whole record batches as they are on the wire; the next request is under way before a buffer is
-  handed out.
+* `fetch_batches` reads a range of a partition from its leader, wherever that is, as whole record
+  batches (`odradek.client.range_reader`); the next request is under way before a buffer is handed
+  out.
 """
 
 # ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
@@ -15,6 +15,7 @@ No group, no buffer, no positions: the caller says which partitions, from which 
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -25,7 +26,6 @@ from odradek.client.consumer.commits import OffsetAndMetadata, check_offsets
 from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
 from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator
 from odradek.client.consumer.fetch_requests import (
-    FETCH_LANE,
     FIRST_FETCH_VERSION,
     LAST_FETCH_BY_NAME,
     fetch_topics,
@@ -34,15 +34,14 @@ from odradek.client.consumer.fetch_session import Wanted
 from odradek.client.consumer.fetched import FetchedData
 from odradek.client.consumer.partition_state import PartitionState
 from odradek.client.errors import CallTimeoutError, ClosedError
-from odradek.client.leaders import api_error, topic_name
+from odradek.client.leaders import api_error
 from odradek.client.opening import Opened
-from odradek.client.retry import Deadline
+from odradek.client.range_reader import read_range
 from odradek.errors import (
     ApiError,
     CorruptRecordError,
     DisconnectedError,
     ErrorCode,
-    OffsetOutOfRangeError,
     RequestTimedOutError,
 )
 from odradek.model import TopicPartition
@@ -62,7 +61,7 @@ from odradek.protocol.messages.metadata import (
 )
 from odradek.protocol.schema import Message
 from odradek.protocol.versions import VersionRange
-from odradek.records.batch import LOG_OVERHEAD, Buffer, is_crc_valid, parse_header
+from odradek.records.batch import Buffer, is_crc_valid, parse_header
 from odradek.records.columns import ColumnBuilder, Columns
 
 __all__ = ["FetchedPartition", "RawBatches", "SimpleConsumer"]
@@ -71,7 +70,6 @@ M = TypeVar("M", bound=Message)
 Partition = TopicPartition | tuple[str, int]
 
 _DEFAULT_MAX_BYTES: Final = 8 << 20
-_MAX_FETCH_BYTES: Final = 2**31 - 1
 
 
 class FetchedPartition(NamedTuple):
@@ -361,131 +359,52 @@ class SimpleConsumer(Opened):
         Args:
             end: Exclusive; without it, the end that the broker tells when it is reached.
             max_bytes: Of one buffer; a batch that is larger comes all the same.
-            timeout: For each step, in seconds.
+            timeout: For each step, in seconds; the time that the caller takes does not count.
 
         Raises:
             OffsetOutOfRangeError: the offset is not there.
-            CallTimeoutError: no leader answered in time.
+            CallTimeoutError: nothing new came in time: no leader answered, or `end` lies beyond
+                the end of the log.
             CorruptRecordError: a checksum is wrong.
         """
-        reader = _RawReader(self._client, self._config, TopicPartition(topic, partition), max_bytes)
+        tp = TopicPartition(topic, partition)
+        timeout_ms = self._client.deadline_after(timeout).timeout_ms
         self._check_open()
-        pending = reader.ask(offset, self._client.deadline_after(timeout))
-        try:
-            while end is None or offset < end:
-                answer = await pending
-                raw = reader.read(answer, offset)
-                limit = raw.last_stable_offset if self._config.is_read_committed else -1
-                limit = raw.high_watermark if limit < 0 else limit
-                is_last = raw.next_offset >= (limit if end is None else end)
-                offset = raw.next_offset
-                if not is_last:
-                    pending = reader.ask(offset, self._client.deadline_after(timeout))
-                if len(raw.buffer):
-                    yield raw
-                if is_last:
-                    return
-        finally:
-            pending.cancel()
-            await asyncio.gather(pending, return_exceptions=True)
-
-
-class _RawReader:
-    """Asks the leader of one partition, wherever it is."""
-
-    def __init__(
-        self, client: Client, config: ConsumerConfig, tp: TopicPartition, max_bytes: int
-    ) -> None:
-        self._client = client
-        self._config = config
-        self._tp = tp
-        self._max_bytes = max_bytes
-
-    def ask(self, offset: int, deadline: Deadline) -> "asyncio.Task[PartitionData]":
-        """Put the request on the wire."""
-        return asyncio.get_running_loop().create_task(
-            self._client.retry(
-                f"fetch of {self._tp}", lambda: self._ask_once(offset, deadline), deadline
-            )
+        reading = read_range(
+            self._client,
+            self._config,
+            tp,
+            offset=offset,
+            end=end,
+            max_bytes=max_bytes,
+            timeout_ms=timeout_ms,
         )
-
-    async def _ask_once(self, offset: int, deadline: Deadline) -> PartitionData:
-        client, tp = self._client, self._tp
-        if client.cluster.leader(tp) is None:
-            await client.topic(tp.topic, deadline=deadline)
-            await client.refresh((tp.topic,), deadline)
-        leader, known = client.cluster.leader(tp), client.cluster.partition(tp)
-        if leader is None or known is None:
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader at the moment")
-        topic_id = client.cluster.topic_id(tp.topic)
-        wanted = {tp: Wanted(topic_id, offset, known.leader_epoch)}
-        last = 32767 if topic_id != NO_TOPIC_ID else LAST_FETCH_BY_NAME
-        try:
-            response = await client.ask(
-                await client.connection_to(leader.id, deadline, lane=FETCH_LANE),
-                ApiKey.FETCH,
-                FetchRequest(
-                    max_wait_ms=self._config.fetch_max_wait_ms,
-                    min_bytes=self._config.fetch_min_bytes,
-                    max_bytes=self._max_bytes,
-                    isolation_level=int(self._config.is_read_committed),
-                    topics=fetch_topics(wanted, self._max_bytes),
-                ),
-                FetchResponse,
-                deadline,
-                within=VersionRange(FIRST_FETCH_VERSION, last),
-            )
-        except (DisconnectedError, RequestTimedOutError):
-            client.forget_leader(tp, leader.id)
-            raise
-        if response.error_code != ErrorCode.NONE:
-            raise api_error(response.error_code, None, "FETCH")
-        for topic in response.responses:
-            if topic_name(topic.topic, topic.topic_id, client.cluster) == tp.topic:
-                for answer in topic.partitions:
-                    if answer.error_code != ErrorCode.NONE:
-                        error = api_error(answer.error_code, None, tp)
-                        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                            raise OffsetOutOfRangeError(
-                                f"{tp}: OFFSET_OUT_OF_RANGE: there is no offset {offset}"
-                            )
-                        if error.code.refresh_metadata:
-                            client.forget_leader(tp, leader.id)
-                        raise error
-                    return answer
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"broker {leader.id} left {tp} out")
-
-    def read(self, answer: PartitionData, offset: int) -> RawBatches:
-        """Cut the tail off, and check what is left.
-
-        Raises:
-            CorruptRecordError: a checksum is wrong.
-        """
-        buffer = memoryview(answer.records or b"")
-        at, first, last, next_offset = 0, -1, -1, offset
-        while (header := parse_header(buffer, at)) is not None:
-            size = header.length + LOG_OVERHEAD
-            if self._config.check_crcs and not is_crc_valid(buffer, at, size):
-                raise CorruptRecordError(
-                    f"{self._tp}: the batch at offset {header.base_offset} is corrupt"
+        async with aclosing(reading):
+            async for fetched in reading:
+                if self._config.check_crcs:
+                    _check_crcs(tp, fetched.records)
+                yield RawBatches(
+                    tp=tp,
+                    buffer=fetched.records,
+                    first=fetched.first,
+                    last=fetched.last,
+                    next_offset=fetched.next_offset,
+                    high_watermark=fetched.high_watermark,
+                    last_stable_offset=fetched.last_stable_offset,
+                    aborted=fetched.aborted,
                 )
-            first = header.base_offset if first < 0 else first
-            last = header.last_offset
-            next_offset = max(next_offset, header.next_offset)
-            at += size
-        if len(buffer) and not at:
-            # Not even one batch was whole: ask for more.
-            self._max_bytes = min(self._max_bytes * 2, _MAX_FETCH_BYTES)
-        return RawBatches(
-            tp=self._tp,
-            buffer=buffer[:at],
-            first=first,
-            last=last,
-            next_offset=next_offset,
-            high_watermark=answer.high_watermark,
-            last_stable_offset=answer.last_stable_offset,
-            aborted=_aborted(answer),
-        )
+
+
+def _check_crcs(tp: TopicPartition, batches: memoryview) -> None:
+    """
+    Raises:
+        CorruptRecordError: a checksum is wrong.
+    """
+    at = 0
+    while (header := parse_header(batches, at)) is not None:
+        if not is_crc_valid(batches, at, header.size):
+            raise CorruptRecordError(f"{tp}: the batch at offset {header.base_offset} is corrupt")
+        at += header.size
 
 
 def _fetched(tp: TopicPartition, answer: PartitionData) -> FetchedPartition:
@@ -497,9 +416,5 @@ def _fetched(tp: TopicPartition, answer: PartitionData) -> FetchedPartition:
         answer.high_watermark,
         answer.last_stable_offset,
         answer.records or b"",
-        _aborted(answer),
+        tuple((one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()),
     )
-
-
-def _aborted(answer: PartitionData) -> tuple[tuple[int, int], ...]:
-    return tuple((one.producer_id, one.first_offset) for one in answer.aborted_transactions or ())

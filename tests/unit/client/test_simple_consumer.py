@@ -135,6 +135,27 @@ async def test_a_batch_above_the_limit_is_asked_for_with_a_larger_one() -> None:
     assert [one.max_bytes for one in broker.received(ApiKey.FETCH)][:2] == [50, 100]
 
 
+async def test_an_end_beyond_the_log_is_waited_for_no_longer_than_the_timeout() -> None:
+    """09:CL-5, CL-29."""
+    async with scripted() as broker, consumer_of(broker) as consumer:
+        script_topic(
+            broker, fetched(batch(0, b"a"), high_watermark=1), fetched(b"", high_watermark=1)
+        )
+        batches = consumer.fetch_batches("t", 0, 0, 100, timeout=0.2)
+        assert (await anext(batches)).last == 0
+        with pytest.raises(CallTimeoutError, match="nothing came from offset 1 in 200 ms"):
+            await anext(batches)
+
+
+async def test_reading_ends_behind_records_that_compaction_took() -> None:
+    """09:CL-29: the high watermark stays where it was when they were there."""
+    async with scripted() as broker, consumer_of(broker) as consumer:
+        script_topic(broker, fetched(batch(0, b"a")), fetched(b""))
+        broker.will_answer(ApiKey.LIST_OFFSETS, ends(0, 4))
+        [raw] = await read(consumer, 0)
+    assert (raw.next_offset, raw.high_watermark) == (1, 4)
+
+
 @pytest.mark.parametrize(
     "trouble",
     [HANG_UP, fetched(b"", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)],

@@ -10,11 +10,11 @@ from typing import Final, Protocol
 from odradek.client.admin.cluster import LogDir, describe_log_dirs
 from odradek.client.cluster import TopicView
 from odradek.client.offsets import LATEST, list_offsets
+from odradek.client.range_reader import topic_id_text
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.spark.datasource.bounds import Bound
 from odradek.spark.datasource.connections import Connection
-from odradek.spark.datasource.fetching import topic_id_text
 from odradek.spark.datasource.options import Selection
 
 __all__ = ["ClusterLookup", "Lookup", "Selected", "is_wanted", "resolve"]

@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from odradek.client.consumer.fetched import FetchedData
 from odradek.client.consumer.partition_state import PartitionState
-from odradek.client.errors import CallTimeoutError
+from odradek.client.errors import CallTimeoutError, RecreatedTopicError
 from odradek.client.offsets import EARLIEST
+from odradek.client.range_reader import FetchedBatches, read_range
 from odradek.errors import OffsetOutOfRangeError
 from odradek.records.columns import ColumnBuilder, Columns
 from odradek.spark.datasource.batches import batches_of
 from odradek.spark.datasource.connections import CONNECTIONS, Connection, ConnectionCache
 from odradek.spark.datasource.data_loss import DataLossPolicy, Loss
-from odradek.spark.datasource.fetching import Fetched, RecreatedTopicError, fetch_split
 from odradek.spark.datasource.lookup import ClusterLookup
 from odradek.spark.datasource.options import Selection, SourceOptions
 from odradek.spark.datasource.splits import Split
@@ -64,28 +64,30 @@ class _Task:
 
     def _read_on(self) -> Iterator[Any]:
         options, split = self._options, self._split
-        fetching = fetch_split(
+        reading = read_range(
             self._connection.client,
             self._connection.config,
-            split,
+            split.tp,
             offset=self._position,
+            end=split.end,
             max_bytes=options.fetch_bytes,
             timeout_ms=options.poll_timeout_ms,
+            topic_id=split.topic_id,
         )
 
-        async def next_fetched() -> Fetched | None:
-            return await anext(fetching, None)
+        async def next_fetched() -> FetchedBatches | None:
+            return await anext(reading, None)
 
         try:
             while (fetched := self._connection.run(next_fetched())) is not None:
                 yield from batches_of(self._decode(fetched), split, options.columns)
                 self._position = fetched.next_offset
         finally:
-            self._connection.run(fetching.aclose())
+            self._connection.run(reading.aclose())
         # What is left holds no records.
         self._position = split.end
 
-    def _decode(self, fetched: Fetched) -> Columns:
+    def _decode(self, fetched: FetchedBatches) -> Columns:
         data = FetchedData(
             PartitionState(self._split.tp),
             fetched.records,

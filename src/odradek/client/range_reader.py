@@ -1,16 +1,17 @@
 """Reads a range of one partition as whole record batches, the next request always under way.
 
-Differences to a consumer: it knows where to end, and it must not read another topic of the same
-name. Rules:
+Differences to a consumer: it knows where to end, and it can be told not to read another topic of
+the same name. Rules:
 
-1. The topic is the one that was planned: another id under the name is `RecreatedTopicError`, once
+1. The topic is the one whose id was given: another id under the name is `RecreatedTopicError`, once
    it is clear that brokers do not just tell an old one.
 2. An answer without a byte although the log goes on beyond the position may mean that nothing is
    left in between: compaction may take the last records of a range. After two such answers in a
    row who leads is asked anew, and that the position is not below the log's start is made sure of;
    a third one, with room for any batch, then moves the position to the end that the broker tells.
 3. A step that brings nothing new within its time is `CallTimeoutError`: the log may end before the
-   range does.
+   range does. The time that the caller takes between two steps does not count.
+4. A range without an end goes up to where the log ends when its end is reached.
 """
 
 import asyncio
@@ -23,14 +24,14 @@ from typing import Final
 from odradek.client.client import Client
 from odradek.client.cluster import NO_TOPIC_ID
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.fetch_session import Wanted
-from odradek.client.consumer.fetcher import (
+from odradek.client.consumer.fetch_requests import (
     FETCH_LANE,
     FIRST_FETCH_VERSION,
     LAST_FETCH_BY_NAME,
     fetch_topics,
 )
-from odradek.client.errors import CallTimeoutError
+from odradek.client.consumer.fetch_session import Wanted
+from odradek.client.errors import CallTimeoutError, RecreatedTopicError
 from odradek.client.leaders import api_error, topic_name
 from odradek.client.offsets import EARLIEST, list_offsets
 from odradek.client.retry import Deadline
@@ -38,21 +39,21 @@ from odradek.errors import (
     ApiError,
     DisconnectedError,
     ErrorCode,
-    OdradekError,
     OffsetOutOfRangeError,
     RequestTimedOutError,
 )
-from odradek.model import uuid_text
+from odradek.model import TopicPartition, uuid_text
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from odradek.protocol.versions import VersionRange
 from odradek.records.batch import parse_header
-from odradek.spark.datasource.offsets import NO_ID
-from odradek.spark.datasource.splits import Split
 
-__all__ = ["Fetched", "RecreatedTopicError", "fetch_split", "topic_id_text"]
+__all__ = ["ANY_ID", "FetchedBatches", "read_range", "topic_id_text"]
 
 _log = logging.getLogger(__name__)
+
+# Stands for an id that nobody knows, and that is not compared.
+ANY_ID: Final = ""
 
 _LAST_VERSION: Final = 32767
 _MAX_FETCH_BYTES: Final = 2**31 - 1
@@ -62,98 +63,130 @@ _EMPTY_ANSWERS: Final = 2
 _MAX_OTHERS: Final = 3
 
 
-class RecreatedTopicError(OdradekError):
-    """The topic was deleted and made again since it was planned to be read."""
-
-    def __init__(self, topic: str, *, expected: str, found: str) -> None:
-        super().__init__(f"topic {topic!r} has id {found} now, {expected} was to be read")
-        self.topic = topic
-        self.expected = expected
-        self.found = found
-
-
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """Record batches as they came; the last one may be cut short."""
+class FetchedBatches:
+    """Whole record batches as they came."""
 
     records: memoryview
     # Asked for: the first batch may begin before it.
     offset: int
+    # Of the first and the last record; -1 if there is none.
+    first: int
+    last: int
     next_offset: int
+    high_watermark: int
+    last_stable_offset: int
     # (producer id, first offset) of aborted transactions, under read_committed.
     aborted: tuple[tuple[int, int], ...]
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """An id as Kafka's tools print it, `NO_ID` for none."""
-    return NO_ID if topic_id == NO_TOPIC_ID else uuid_text(uuid.UUID(bytes=topic_id))
+    """An id as Kafka's tools print it, `ANY_ID` for none."""
+    return ANY_ID if topic_id == NO_TOPIC_ID else uuid_text(uuid.UUID(bytes=topic_id))
 
 
-async def fetch_split(
+async def read_range(
     client: Client,
     config: ConsumerConfig,
-    split: Split,
+    tp: TopicPartition,
     *,
     offset: int,
+    end: int | None,
     max_bytes: int,
     timeout_ms: int,
-) -> AsyncGenerator[Fetched, None]:
-    """Everything from `offset` up to the end of a split; see the module's docstring.
+    topic_id: str = ANY_ID,
+) -> AsyncGenerator[FetchedBatches, None]:
+    """Everything from `offset` up to `end`, or to the end of the log; see the module's docstring.
 
     Args:
         max_bytes: Of one answer; a batch that is larger comes all the same.
         timeout_ms: For each step.
+        topic_id: As `topic_id_text` tells it.
 
     Raises:
         OffsetOutOfRangeError: the offset is not there.
         RecreatedTopicError: rule 1.
         CallTimeoutError: rule 3, or no leader answered in time.
     """
-    fetch = _Fetch(client, config, split, max_bytes)
+    if end is not None and offset >= end:
+        return
+    leader = _Leader(client, config, tp, max_bytes, topic_id)
     deadline = client.deadline(timeout_ms)
-    pending = fetch.ask(offset, deadline)
+    pending = leader.ask(offset, deadline)
+    pauses_ms = client.pauses_ms()
     empty_count = 0
     try:
-        while offset < split.end:
+        while True:
             answer = await pending
-            fetched = fetch.read(answer, offset)
-            log_end = fetch.log_end(answer)
+            fetched = leader.read(answer, offset)
+            log_end = leader.log_end(answer)
             empty_count = empty_count + 1 if not answer.records and log_end > offset else 0
             next_offset = fetched.next_offset
             if empty_count > _EMPTY_ANSWERS:
-                _log.info("%s: nothing is left from offset %d to %d", split.tp, offset, log_end)
+                _log.info("%s: nothing is left from offset %d to %d", tp, offset, log_end)
                 next_offset, empty_count = log_end, 0
-            if next_offset > offset:
-                deadline = client.deadline(timeout_ms)
-            elif not deadline.left_ms():
-                raise CallTimeoutError(
-                    f"{split.tp}: nothing came from offset {offset} in {timeout_ms} ms; the log "
-                    f"ends at {log_end}, to be read up to {split.end}"
-                )
-            offset = next_offset
+            has_moved, offset = next_offset > offset, next_offset
+            is_done = offset >= (log_end if end is None else end)
+            if has_moved:
+                deadline, pauses_ms = client.deadline(timeout_ms), client.pauses_ms()
+            elif not is_done:
+                await _wait_on(tp, offset, end, log_end, deadline, next(pauses_ms))
             is_sought = empty_count == _EMPTY_ANSWERS
             if is_sought:
-                await fetch.check_place(offset, deadline)
-            if offset < split.end:
-                pending = fetch.ask(offset, deadline, is_sought=is_sought)
+                await leader.check_place(offset, deadline)
+            if not is_done:
+                pending = leader.ask(offset, deadline, is_sought=is_sought)
             if len(fetched.records):
                 yield fetched
+                deadline = client.deadline(timeout_ms)
+            if is_done:
+                return
     finally:
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)
 
 
-class _Fetch:
-    """Asks the leader of one partition, wherever it is."""
+async def _wait_on(
+    tp: TopicPartition,
+    offset: int,
+    end: int | None,
+    log_end: int,
+    deadline: Deadline,
+    pause_ms: int,
+) -> None:
+    """After an answer that brought nothing new: whether, and when, to ask again.
+
+    Raises:
+        CallTimeoutError: rule 3.
+    """
+    if not deadline.left_ms():
+        up_to = "its end" if end is None else end
+        raise CallTimeoutError(
+            f"{tp}: nothing came from offset {offset} in {deadline.timeout_ms} ms; the log "
+            f"ends at {log_end}, to be read up to {up_to}"
+        )
+    if log_end <= offset:
+        # Brokers wait for records before they say that there are none, but not all, and not if
+        # they are told not to: those must not be asked without a pause.
+        await asyncio.sleep(min(pause_ms, deadline.left_ms()) / 1000)
+
+
+class _Leader:
+    """The leader of one partition, wherever it is."""
 
     def __init__(
-        self, client: Client, config: ConsumerConfig, split: Split, max_bytes: int
+        self,
+        client: Client,
+        config: ConsumerConfig,
+        tp: TopicPartition,
+        max_bytes: int,
+        topic_id: str,
     ) -> None:
         self._client = client
         self._config = config
-        self._split = split
-        self._tp = split.tp
+        self._tp = tp
         self._max_bytes = max_bytes
+        self._topic_id = topic_id
         self._other_count = 0
 
     def ask(
@@ -193,22 +226,27 @@ class _Fetch:
         is_stable = self._config.is_read_committed and answer.last_stable_offset >= 0
         return answer.last_stable_offset if is_stable else answer.high_watermark
 
-    def read(self, answer: PartitionData, offset: int) -> Fetched:
-        """Find out where to go on."""
+    def read(self, answer: PartitionData, offset: int) -> FetchedBatches:
+        """Cut the tail off, and find out where to go on."""
         records = memoryview(answer.records or b"")
-        at, next_offset = 0, offset
+        at, first, last, next_offset = 0, -1, -1, offset
         while (header := parse_header(records, at)) is not None:
+            first = header.base_offset if first < 0 else first
+            last = header.last_offset
             next_offset = max(next_offset, header.next_offset)
             at += header.size
         if len(records) and not at:
             # Not even one batch was whole: ask for more.
             self._max_bytes = min(self._max_bytes * 2, _MAX_FETCH_BYTES)
-        aborted = answer.aborted_transactions or ()
-        return Fetched(
+        return FetchedBatches(
             records[:at],
             offset,
+            first,
+            last,
             next_offset,
-            tuple((one.producer_id, one.first_offset) for one in aborted),
+            answer.high_watermark,
+            answer.last_stable_offset,
+            tuple((one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()),
         )
 
     async def _ask_once(self, offset: int, deadline: Deadline, max_bytes: int) -> PartitionData:
@@ -220,13 +258,14 @@ class _Fetch:
         if leader is None or known is None:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader at the moment")
         topic_id = client.cluster.topic_id(tp.topic)
-        if not self._is_planned(topic_id):
-            # What is known here may be older than the plan.
+        if not self._is_meant(topic_id):
+            # What is known here may be older than what the caller knows.
             client.forget_leader(tp, leader.id)
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{tp}: another topic than was planned")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{tp}: another topic than was meant")
         last = _LAST_VERSION if topic_id != NO_TOPIC_ID else LAST_FETCH_BY_NAME
         request = FetchRequest(
-            max_wait_ms=self._config.fetch_max_wait_ms,
+            # An answer that nothing came is to arrive before the time is over.
+            max_wait_ms=min(self._config.fetch_max_wait_ms, deadline.left_ms() // 2),
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=max_bytes,
             isolation_level=int(self._config.is_read_committed),
@@ -247,26 +286,26 @@ class _Fetch:
         if response.error_code != ErrorCode.NONE:
             raise api_error(response.error_code, None, "FETCH")
         try:
-            return self._answer_of(response)
+            return self._answer_of(response, offset)
         except ApiError as error:
             if error.code.refresh_metadata:
                 client.forget_leader(tp, leader.id)
             raise
 
-    def _is_planned(self, topic_id: bytes) -> bool:
+    def _is_meant(self, topic_id: bytes) -> bool:
         """
         Raises:
             RecreatedTopicError: it is another topic, however often the cluster is asked.
         """
-        expected, found = self._split.topic_id, topic_id_text(topic_id)
-        if NO_ID in (expected, found) or expected == found:
+        expected, found = self._topic_id, topic_id_text(topic_id)
+        if ANY_ID in (expected, found) or expected == found:
             return True
         self._other_count += 1
         if self._other_count > _MAX_OTHERS:
-            raise RecreatedTopicError(self._split.topic, expected=expected, found=found)
+            raise RecreatedTopicError(self._tp.topic, expected=expected, found=found)
         return False
 
-    def _answer_of(self, response: FetchResponse) -> PartitionData:
+    def _answer_of(self, response: FetchResponse, offset: int) -> PartitionData:
         if not response.responses:
             # What a broker says whose quota is used up.
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{self._tp}: throttled")
@@ -274,7 +313,9 @@ class _Fetch:
             if topic_name(topic.topic, topic.topic_id, self._client.cluster) == self._tp.topic:
                 for answer in topic.partitions:
                     if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                        raise OffsetOutOfRangeError(f"{self._tp}: the offset is not in the log")
+                        raise OffsetOutOfRangeError(
+                            f"{self._tp}: OFFSET_OUT_OF_RANGE: there is no offset {offset}"
+                        )
                     if answer.error_code != ErrorCode.NONE:
                         raise api_error(answer.error_code, None, self._tp)
                     return answer
