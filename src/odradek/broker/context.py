@@ -56,9 +56,18 @@ class ProducerIdSource(Protocol):
 class RequestQuotas(Protocol):
     """How long a client has to keep still; 0 for most."""
 
+    @property
+    def limits_traffic(self) -> bool:
+        """Whether anybody's bytes or time are limited; otherwise nothing needs to be counted."""
+        ...
+
     def produce_throttle_ms(self, request: Request, size: int) -> int: ...
 
     def fetch_throttle_ms(self, request: Request, size: int) -> int: ...
+
+    def uncount_fetch(self, request: Request, size: int) -> None:
+        """Takes back what was counted for bytes that are not sent after all."""
+        ...
 
     def max_fetch_bytes(self, request: Request) -> int | None:
         """The most a client may be sent at once; None without a quota."""
@@ -127,15 +136,19 @@ def note_local_end(request: Request, context: BrokerContext) -> None:
     request.api_local_complete_ns = context.clock.monotonic_ns()
 
 
-def request_throttle_ms(request: Request, context: BrokerContext) -> int:
+def request_throttle_ms(request: Request, context: BrokerContext, *, other_ms: int = 0) -> int:
     """Counts a request against its client's share of the broker's time, as its answer is made.
 
     Returns how long the client has to keep still; its connection is not read for as long.
+
+    Args:
+        other_ms: What another quota demands; the longer one counts.
     """
     end_ns = request.api_local_complete_ns
     if end_ns < 0:
         end_ns = context.clock.monotonic_ns()
-    throttle_ms = context.quotas.request_throttle_ms(request, end_ns - request.dequeue_ns)
+    busy_ns = end_ns - request.dequeue_ns
+    throttle_ms = max(other_ms, context.quotas.request_throttle_ms(request, busy_ns))
     if throttle_ms > 0:
         context.throttle(request, throttle_ms)
     return throttle_ms
@@ -151,12 +164,7 @@ def reply_throttled(
     Args:
         throttle_ms: What another quota demands; the longer one counts.
     """
-    end_ns = request.api_local_complete_ns
-    if end_ns < 0:
-        end_ns = context.clock.monotonic_ns()
-    busy_ns = end_ns - request.dequeue_ns
-    throttle_ms = max(throttle_ms, context.quotas.request_throttle_ms(request, busy_ns))
+    throttle_ms = request_throttle_ms(request, context, other_ms=throttle_ms)
     if throttle_ms > 0:
-        context.throttle(request, throttle_ms)
         message = replace(message, throttle_time_ms=throttle_ms)
     return reply(request, message)

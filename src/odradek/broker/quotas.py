@@ -15,9 +15,10 @@ Rules:
 2. A request is answered at once with the time to wait, the largest of all that apply; afterwards
    its connection is not read for that time. Both are the caller's part.
 3. A fetch that would have to wait is answered empty, so its bytes are not counted. One of up to
-   `max_fetch_bytes` always passes sooner or later.
+   `max_fetch_bytes` always passes sooner or later. Fetches of followers are not counted.
 4. Produce with acks=0 has no answer: its bytes count, its time does not.
-5. Without any quota of its kind a request costs one look at an empty dict.
+5. Without any quota of its kind a request costs one look at an empty dict, or at
+   `limits_traffic`.
 
 How long to wait is told in `odradek.network.rate` and `odradek.broker.token_bucket`. Connections
 are limited in `odradek.network.connection_quotas`.
@@ -219,6 +220,8 @@ class ClientQuotas:
         self.request = self._rate_quota(
             QuotaKey.REQUEST, max_throttle_ms=settings.window_size_s * 1000
         )
+        # Whether anybody's bytes or time are limited.
+        self.limits_traffic = False
         # For the one look of rule 5.
         self._produce_bounds = self._bounds[QuotaKey.PRODUCE]
         self._fetch_bounds = self._bounds[QuotaKey.FETCH]
@@ -235,6 +238,8 @@ class ClientQuotas:
                     if key.value in values and is_usable_bound(values[key.value])
                 }
             )
+        limits = (self._produce_bounds, self._fetch_bounds, self._request_bounds)
+        self.limits_traffic = any(bounds.by_entity for bounds in limits)
 
     def produce_throttle_ms(self, request: Request, size: int) -> int:
         """Count a produce request of that many bytes."""
@@ -256,6 +261,12 @@ class ClientQuotas:
         if throttle_ms > 0:
             self.fetch.unrecord(user, client_id, size, now_ms)
         return throttle_ms
+
+    def uncount_fetch(self, request: Request, size: int) -> None:
+        """Take back what was counted for an answer that is sent without its bytes."""
+        if self._fetch_bounds.by_entity:
+            user, client_id = _client(request)
+            self.fetch.unrecord(user, client_id, size, self._clock.monotonic_ms())
 
     def max_fetch_bytes(self, request: Request) -> int | None:
         """The most a fetch may return so that the quota can ever let it pass; None for any."""

@@ -19,7 +19,8 @@ _TIMEOUT_S = 90
 class RawConnection:
     """A blocking connection to a broker on this machine."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, client_id: str = "raw") -> None:
+        self._client_id = client_id
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S)
         self._correlation_ids = itertools.count(1)
 
@@ -45,7 +46,7 @@ class RawConnection:
     def send_request(
         self, api_key: ApiKey, version: int, correlation_id: int, request: Message
     ) -> None:
-        header = RequestHeader(api_key, version, correlation_id, "raw")
+        header = RequestHeader(api_key, version, correlation_id, self._client_id)
         self.send_frame(encode_request(header, request))
 
     def send(self, data: bytes) -> None:

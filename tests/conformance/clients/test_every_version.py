@@ -358,3 +358,26 @@ def test_every_version_is_answered(
             answer = connection.call(key, version, _REQUESTS[key](topic, topic_id, version))
             errors = set(_error_codes(answer))
             assert errors <= _expected_errors(key, version), f"v{version}: {answer}"
+
+
+def test_the_time_of_every_api_counts(odradek: OdradekBroker, new_topic: Callable[[], str]) -> None:
+    """13 §12: a client without a share of the broker's time is asked to wait by every answer."""
+    topic, client_id = new_topic(), "counted"
+    entity = alter_client_quotas.EntityData(entity_type="client-id", entity_name=client_id)
+    operation = alter_client_quotas.OpData(key="request_percentage", value=1e-6)
+    entry = alter_client_quotas.RequestEntryData(entity=[entity], ops=[operation])
+    quota = alter_client_quotas.AlterClientQuotasRequest(entries=[entry])
+    with RawConnection(odradek.port) as free:
+        made = free.call(ApiKey.CREATE_TOPICS, 7, _create(topic))
+        assert isinstance(made, create_topics.CreateTopicsResponse)
+        topic_id = made.topics[0].topic_id
+        _wait_for_coordinator(free)
+        free.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, quota)
+    told = {}
+    for key, versions in _advertised(odradek).items():
+        version = versions[-1]
+        # Who was asked to wait is not heard until then; so each has a connection of its own.
+        with RawConnection(odradek.port, client_id=client_id) as connection:
+            answer = connection.call(key, version, _REQUESTS[key](topic, topic_id, version))
+        told[key] = getattr(answer, "throttle_time_ms", None)
+    assert {key: throttle_ms for key, throttle_ms in told.items() if throttle_ms == 0} == {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from odradek.broker.context import BrokerContext, reply
+from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.network.request import Request, Response, SendResponse, is_valid_client_information
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
@@ -25,7 +25,7 @@ def api_versions_handler(
     """The handler of a broker that serves these APIs."""
     rows = [_row(key) for key in sorted(served) if not API_SUPPORT[key].inter_broker]
 
-    def handle_api_versions(request: Request, _context: BrokerContext) -> Response:
+    def handle_api_versions(request: Request, context: BrokerContext) -> Response:
         version = request.header.api_version
         if version not in API_SUPPORT[ApiKey.API_VERSIONS].accepted:
             # The client starts again from what it can read here.
@@ -37,8 +37,10 @@ def api_versions_handler(
         if version >= _FIRST_NAMED_VERSION and not is_valid_client_information(
             asked.client_software_name, asked.client_software_version
         ):
-            return reply(request, ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
-        return reply(request, ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=rows))
+            refusal = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+            return reply_throttled(request, refusal, context)
+        answer = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=rows)
+        return reply_throttled(request, answer, context)
 
     return handle_api_versions
 

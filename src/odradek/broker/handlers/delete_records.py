@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from odradek.broker.authorization import Operation, ResourceType
-from odradek.broker.context import BrokerContext, reply
+from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response
@@ -50,7 +50,7 @@ def handle_delete_records(request: Request, context: BrokerContext) -> Response 
             )
             for topic in message.topics
         ]
-        context.send(reply(request, DeleteRecordsResponse(topics=topics)))
+        context.send(reply_throttled(request, DeleteRecordsResponse(topics=topics), context))
 
     context.replicas.delete_records(timeout_ms=message.timeout_ms, offsets=offsets, respond=respond)
     return None

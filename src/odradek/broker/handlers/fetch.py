@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from odradek.broker.context import BrokerContext
+from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response, SendResponse
@@ -44,7 +44,8 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
     readable: list[FetchPartition] = []
     by_position: list[SessionPartition] = []
     refused: list[tuple[SessionPartition, FetchResult]] = []
-    may_read = _Permissions(request, context, is_from_follower=view.replica_id >= 0)
+    is_from_follower = view.replica_id >= 0
+    may_read = _Permissions(request, context, is_from_follower=is_from_follower)
     for partition in session.partitions:
         topic, index = partition.key
         name, topic_id = (topic, None) if isinstance(topic, str) else _name_of(topic, context)
@@ -71,13 +72,16 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
     def respond(results: list[tuple[FetchPartition, FetchResult]]) -> None:
         read = [(p, r) for p, (_, r) in zip(by_position, results, strict=True)]
         told = session.select([*refused, *read] if refused else read)
-        context.send(_finish(request, session, told, context))
+        # Quotas are for clients.
+        throttle_ms = 0 if is_from_follower else _throttle_ms(request, told, context)
+        context.send(_finish(request, session, told, throttle_ms))
 
+    max_bytes = None if is_from_follower else context.quotas.max_fetch_bytes(request)
     params = FetchParams(
         replica_id=view.replica_id,
         max_wait_ms=0 if refused else view.max_wait_ms,
         min_bytes=view.min_bytes,
-        max_bytes=min(view.max_bytes, context.quotas.max_fetch_bytes(request) or view.max_bytes),
+        max_bytes=view.max_bytes if max_bytes is None else min(view.max_bytes, max_bytes),
         is_hard_limit=version < _FIRST_SOFT_LIMIT_VERSION,
         read_committed=view.isolation_level == _READ_COMMITTED,
         has_client_metadata=False,
@@ -148,17 +152,28 @@ def _name_of(topic: bytes, context: BrokerContext) -> tuple[str | None, uuid.UUI
     return context.cache.get_topic_name(topic_id), topic_id
 
 
+def _throttle_ms(
+    request: Request, told: Sequence[tuple[SessionPartition, FetchResult]], context: BrokerContext
+) -> int:
+    """How long the client has to keep still, for its bytes or its time; see `broker.quotas`."""
+    quotas = context.quotas
+    if not quotas.limits_traffic:
+        return 0
+    size = sum([result.records.length for _, result in told if result.records is not None])
+    bytes_throttle_ms = quotas.fetch_throttle_ms(request, size)
+    throttle_ms = request_throttle_ms(request, context, other_ms=bytes_throttle_ms)
+    if throttle_ms > 0 and bytes_throttle_ms == 0:
+        quotas.uncount_fetch(request, size)  # The answer will be empty.
+    return throttle_ms
+
+
 def _finish(
     request: Request,
     session: FetchContext,
     told: Sequence[tuple[SessionPartition, FetchResult]],
-    context: BrokerContext,
+    throttle_ms: int,
 ) -> Response:
     version = request.header.api_version
-    size = sum([result.records.length for _, result in told if result.records is not None])
-    throttle_ms = context.quotas.fetch_throttle_ms(request, size)
-    if throttle_ms > 0:
-        context.throttle(request, throttle_ms)
     if session.error is not ErrorCode.NONE:
         return _answer(request, [], 0, session.error, throttle_ms)
     topics: dict[str | bytes, list[FetchPartitionResult]] = {}

@@ -1,7 +1,7 @@
 """InitProducerId: an id for an idempotent producer."""
 
 from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from odradek.broker.context import BrokerContext, reply
+from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
@@ -19,29 +19,30 @@ async def handle_init_producer_id(request: Request, context: BrokerContext) -> R
     message, _ = parse_message(InitProducerIdRequest, request.payload, version, request.body_offset)
     denial = _denial(message.transactional_id, request, context)
     if denial is not None:
-        return reply(request, InitProducerIdResponse(error_code=denial, producer_epoch=-1))
+        return _refuse(denial, request, context)
     if message.transactional_id is not None:
         code = (
             ErrorCode.COORDINATOR_NOT_AVAILABLE
             if message.transactional_id
             else ErrorCode.INVALID_REQUEST
         )
-        return reply(request, InitProducerIdResponse(error_code=code, producer_epoch=-1))
+        return _refuse(code, request, context)
     if (message.producer_id == -1) != (message.producer_epoch == -1):
-        return reply(
-            request,
-            InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1),
-        )
+        return _refuse(ErrorCode.INVALID_REQUEST, request, context)
+    note_local_end(request, context)
     try:
         producer_id = await context.producer_ids.next_id()
     except ApiError as error:
-        return reply(request, InitProducerIdResponse(error_code=error.code, producer_epoch=-1))
-    return reply(
-        request,
-        InitProducerIdResponse(
-            error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
-        ),
+        return _refuse(error.code, request, context)
+    response = InitProducerIdResponse(
+        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
     )
+    return reply_throttled(request, response, context)
+
+
+def _refuse(error: ErrorCode, request: Request, context: BrokerContext) -> Response:
+    response = InitProducerIdResponse(error_code=error, producer_epoch=-1)
+    return reply_throttled(request, response, context)
 
 
 def _denial(

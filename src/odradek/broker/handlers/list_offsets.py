@@ -1,7 +1,7 @@
 """ListOffsets: offsets by time, and the ends of a partition."""
 
 from odradek.broker.authorization import Operation, ResourceType
-from odradek.broker.context import BrokerContext, reply
+from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response
@@ -52,7 +52,7 @@ def handle_list_offsets(request: Request, context: BrokerContext) -> Response:
             )
         ]
     ]
-    return reply(request, ListOffsetsResponse(topics=topics))
+    return reply_throttled(request, ListOffsetsResponse(topics=topics), context)
 
 
 def _look_up(

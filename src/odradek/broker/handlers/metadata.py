@@ -4,7 +4,7 @@ import uuid
 from collections import Counter
 
 from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from odradek.broker.context import BrokerContext
+from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import ErrorCode
 from odradek.metadata.cache import TopicMetadata as CachedTopic
 from odradek.metadata.topic_names import find_name_problem
@@ -57,6 +57,7 @@ def handle_metadata(request: Request, context: BrokerContext) -> Response:
         cluster_id=context.cluster_id,
         controller_id=NO_CONTROLLER if controller_id is None else controller_id,
         topics=topics,
+        throttle_time_ms=request_throttle_ms(request, context),
     )
     start = encode_response_header(header.api_key, version, header.correlation_id)
     return SendResponse(request, [start + body])

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: where an epoch ends, for readers that check whether logs parted."""
 
 from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType, check_allowed
-from odradek.broker.context import BrokerContext, reply
+from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response
@@ -33,7 +33,7 @@ def handle_offset_for_leader_epoch(request: Request, context: BrokerContext) -> 
         )
         for topic in message.topics
     ]
-    return reply(request, OffsetForLeaderEpochResponse(topics=topics))
+    return reply_throttled(request, OffsetForLeaderEpochResponse(topics=topics), context)
 
 
 def _look_up(

@@ -13,7 +13,7 @@ from struct import Struct
 from types import MappingProxyType
 
 from odradek.broker.authorization import Operation, ResourceType
-from odradek.broker.context import BrokerContext
+from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import CorruptRecordError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.network.request import (
@@ -76,9 +76,7 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     entries, refused, order = _split(request, view, context)
 
     def respond(results: Mapping[TopicPartition, ProduceResult]) -> None:
-        throttle_ms = context.quotas.produce_throttle_ms(request, size)
-        if throttle_ms > 0:
-            context.throttle(request, throttle_ms)
+        throttle_ms = _throttle_ms(request, view.acks, size, context)
         if refused:
             results = {**refused, **results}
         context.send(_answer(request, view.acks, results, order, throttle_ms, context))
@@ -123,9 +121,7 @@ def _append_lone(
     size = len(request.payload)
 
     def respond(result: ProduceResult) -> None:
-        throttle_ms = context.quotas.produce_throttle_ms(request, size)
-        if throttle_ms > 0:
-            context.throttle(request, throttle_ms)
+        throttle_ms = _throttle_ms(request, acks, size, context)
         error, base_offset, log_append_time_ms, log_start_offset, _, _ = result
         if error is not _NONE:
             order: _Order = [(topic, [tp])]
@@ -278,6 +274,19 @@ def _answer(
     body = encode_produce_response(header.api_version, topics, throttle_time_ms=throttle_ms)
     start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
     return SendResponse(request, [start + body])
+
+
+def _throttle_ms(request: Request, acks: int, size: int, context: BrokerContext) -> int:
+    """How long the client has to keep still, for its bytes or its time; see `broker.quotas`."""
+    quotas = context.quotas
+    if not quotas.limits_traffic:
+        return 0
+    throttle_ms = quotas.produce_throttle_ms(request, size)
+    if acks != 0:
+        return request_throttle_ms(request, context, other_ms=throttle_ms)
+    if throttle_ms > 0:
+        context.throttle(request, throttle_ms)
+    return throttle_ms
 
 
 def _count_errors(results: Mapping[TopicPartition, ProduceResult]) -> Mapping[ErrorCode, int]:
