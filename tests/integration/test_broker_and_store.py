@@ -2,7 +2,6 @@
 
 import asyncio
 import struct
-import threading
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,6 +37,7 @@ from odradek.protocol.messages.produce import (
     TopicProduceData,
 )
 from odradek.protocol.schema import Message
+from tests.support.held_disk import HeldDisk
 from tests.support.logs import batch
 from tests.support.network import Client, eventually, request_frame
 
@@ -130,18 +130,6 @@ async def create(broker: Broker, partition_count: int = 1, **configs: str) -> uu
     assert result.topic_id is not None
     await eventually(lambda: broker._cache.contains(T0), "the topic's metadata")
     return result.topic_id
-
-
-class HeldDisk(Disk):
-    """Nothing becomes durable while it is held."""
-
-    def __init__(self) -> None:
-        self.is_free = threading.Event()
-        self.is_free.set()
-
-    def fsync(self, fd: int) -> None:
-        self.is_free.wait(60)
-        super().fsync(fd)
 
 
 class HeldBroker(Broker):

@@ -1,6 +1,7 @@
 """A broker, put together: builds, starts and stops everything, in order.
 
-Start, each step on what the ones before gave:
+Start, each step on what the ones before gave; metrics and health are there from the first to the
+last:
 
 1. the store opens, with the nodes that must exist, and the cluster's id is compared;
 2. configs of the cluster are read: topics' settings count from the first log on;
@@ -10,7 +11,7 @@ Start, each step on what the ones before gave:
 6. the first metadata is published: clients are served, and `start` returns.
 
 Stop runs the other way round: no more requests, controller resigns, logs closed in order and marked
-clean, the store last.
+clean, the store, and last the page that tells of health.
 """
 
 import asyncio
@@ -154,6 +155,7 @@ class Broker:
         self.failed = loop.create_future()
         settings = self._settings
         raise_open_file_limit()
+        await self._start_observability()
         executor = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="storage")
         self._stack.callback(executor.shutdown)
         directories = settings.log.log_dirs
@@ -176,10 +178,11 @@ class Broker:
         self._build_state(loop, executor)
         feed = ConfigFeed(store, clock=self._clock)
         await self._start_config_feed(feed)
-        self._log_manager.startup()
         self._stack.callback(self._shutdown_logs)
         self._stack.push_async_callback(self._background.stop)
         self._stack.push_async_callback(self._stop_cleaning)
+        await _to_its_end(loop.run_in_executor(executor, self._log_manager.load))
+        self._log_manager.take_into_service()
         register_log_gauges(self._log_manager, self.metrics)
         register_cleaner_gauges(
             self._log_manager.cleaner, self._log_manager.online_directories, self.metrics
@@ -233,7 +236,6 @@ class Broker:
         await self._first_publish.wait()
         self._gate.open(server.data_channel)
         self._start_periodic_work()
-        await self._start_observability()
         self._unhealthy = None
 
     def _build_state(self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor) -> None:
@@ -619,6 +621,15 @@ def _published(server: SocketServer, network: NetworkConfig) -> tuple[EndPoint, 
     ports = {name: listener.bound_port for name, listener in server.listeners.items()}
     open_ones = [each for each in network.advertised_endpoints if each.listener in ports]
     return published_endpoints(open_ones, ports, socket.getfqdn())
+
+
+async def _to_its_end(work: asyncio.Future[None]) -> None:
+    """Waits for work on a thread; who is cancelled meanwhile waits, too, for it cannot be."""
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
 
 
 def _make_directory(path: str) -> None:

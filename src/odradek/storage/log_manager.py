@@ -11,8 +11,8 @@ When a directory fails, its logs leave the manager before anything else runs; as
 them raises `StorageError` from then on, and the other directories go on. A directory never comes
 back: after a repair the broker is started again.
 
-Duties of the caller, in order: `startup`, `start`, work, wait for submitted background work,
-`shutdown`. The last one also follows a `startup` that raised.
+Duties of the caller, in order: `startup` or its two halves, `start`, work, wait for submitted
+background work, `shutdown`. The last one also follows a `startup` that raised.
 """
 
 import logging
@@ -35,7 +35,7 @@ from odradek.storage.directory_lifecycle import (
 from odradek.storage.loader import load_log
 from odradek.storage.log import Log, LogServices
 from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
-from odradek.storage.partition_directories import PartitionKind
+from odradek.storage.partition_directories import PartitionDirectory, PartitionKind
 from odradek.storage.partition_removal import PartitionRemoval
 from odradek.storage.retention import delete_old_segments
 
@@ -76,6 +76,7 @@ class LogManager:
         # In the order of `log.dirs`, offline ones included; empty before `startup`.
         self.directories: list[LogDirectory] = []
         self._paths = list(data_directories)
+        self._contents: dict[LogDirectory, list[PartitionDirectory]] = {}  # As `load` found it.
         self._services = services
         self._config = config or LogManagerConfig()
         self._topic_config = topic_config
@@ -97,7 +98,16 @@ class LogManager:
     # Start and stop
 
     def startup(self) -> None:
-        """Takes the directories and opens their logs.
+        """Takes the directories, opens their logs and serves them: `load`, `take_into_service`.
+
+        Raises:
+            OdradekError: As `load` says.
+        """
+        self.load()
+        self.take_into_service()
+
+    def load(self) -> None:
+        """Takes the directories and opens their logs; any thread may do it while the owner waits.
 
         Raises:
             ConfigError: A directory is named twice, or a partition is in two of them.
@@ -105,14 +115,17 @@ class LogManager:
             StorageError: Not one can be used, or descriptors ran out.
         """
         self.directories = take_directories(self._paths, disk=self._services.disk)
-        contents = find_partitions(self.directories)
+        self._contents = find_partitions(self.directories)
         load_logs(
-            contents,
+            self._contents,
             config_for=self._config_for,
             services=self._services,
             threads_per_directory=self._config.recovery_threads_per_data_dir,
         )
-        for directory, partitions in contents.items():
+
+    def take_into_service(self) -> None:
+        """Shows what `load` has opened."""
+        for directory, partitions in self._contents.items():
             if not directory.is_online:
                 continue
             try:

@@ -1,0 +1,152 @@
+"""What `/healthz` tells while a whole broker starts, serves and stops."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.broker import Broker
+from odradek.broker.config import load_broker_settings
+from odradek.controller.results import NewTopic
+from odradek.errors import ConfigError
+from odradek.files import Disk
+from tests.support.held_disk import HeldFiles
+from tests.support.network import eventually
+
+pytestmark = pytest.mark.slow
+
+
+def make_broker(
+    path: Path, disk: Disk | None = None, *, metrics_port: int = 0, kind: type[Broker] = Broker
+) -> Broker:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(path),
+        "odradek.metrics.port": str(metrics_port),
+    }
+    return kind(load_broker_settings(None, settings, {}), disk=disk)
+
+
+async def health(broker: Broker) -> tuple[int, str]:
+    """Status and text of the page."""
+    assert broker.metrics_address is not None
+    reader, writer = await asyncio.open_connection(*broker.metrics_address)
+    try:
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(60):
+            head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    return int(head.split(" ")[1]), body.strip()
+
+
+async def create_topic(broker: Broker) -> None:
+    [result] = await broker._controller.create_topics(
+        [NewTopic(name="t", partition_count=1, replication_factor=1)]
+    )
+    assert not result.error
+    await eventually(lambda: broker._cache.contains_topic("t"), "the topic's metadata")
+
+
+def test_health_while_logs_are_loaded(tmp_path: Path) -> None:
+    """Recovery may take minutes; who watches the broker sees that it starts."""
+
+    async def scenario() -> None:
+        first = make_broker(tmp_path)
+        await first.start()
+        await create_topic(first)
+        await first.stop()
+
+        disk = HeldFiles("/t-0/")
+        broker = make_broker(tmp_path, disk)
+        starting = asyncio.create_task(broker.start())
+        try:
+            await eventually(disk.is_asked.is_set, "the log is being opened")
+            assert await health(broker) == (503, "the broker has not started yet")
+            disk.is_free.set()
+            await starting
+            assert await health(broker) == (200, "ok")
+        finally:
+            disk.is_free.set()
+            await asyncio.wait([starting])
+            await broker.stop()
+
+    asyncio.run(scenario())
+
+
+class HeldStop(Broker):
+    """Stops when it is let go; nobody is served by then."""
+
+    may_stop: asyncio.Event
+
+    async def _stop_cleaning(self) -> None:
+        await self.may_stop.wait()
+        await super()._stop_cleaning()
+
+
+def test_health_while_the_broker_stops(tmp_path: Path) -> None:
+    """The page goes last: until then it says that no client should come."""
+
+    async def scenario() -> None:
+        broker = make_broker(tmp_path, kind=HeldStop)
+        assert isinstance(broker, HeldStop)
+        broker.may_stop = asyncio.Event()
+        await broker.start()
+        assert await health(broker) == (200, "ok")
+        stopping = asyncio.create_task(broker.stop())
+        try:
+            await asyncio.sleep(0)
+            assert await health(broker) == (503, "the broker stops")
+            assert not stopping.done()
+        finally:
+            broker.may_stop.set()
+            await stopping
+        with pytest.raises(ConnectionRefusedError):
+            await health(broker)
+
+    asyncio.run(scenario())
+
+
+def test_a_start_that_is_given_up_waits_for_the_logs(tmp_path: Path) -> None:
+    """A signal comes while logs are loaded: the directory is free when `start` has ended."""
+
+    async def scenario() -> None:
+        first = make_broker(tmp_path)
+        await first.start()
+        await create_topic(first)
+        await first.stop()
+
+        disk = HeldFiles("/t-0/")
+        broker = make_broker(tmp_path, disk)
+        starting = asyncio.create_task(broker.start())
+        await eventually(disk.is_asked.is_set, "the log is being opened")
+        starting.cancel()
+        await asyncio.sleep(0)
+        assert not starting.done()
+        disk.is_free.set()
+        await asyncio.wait([starting])
+        assert starting.cancelled()
+
+        again = make_broker(tmp_path)
+        await again.start()
+        assert again._cache.contains_topic("t")
+        await again.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_taken_port_of_metrics_fails_the_start_first(tmp_path: Path) -> None:
+    """Nothing is touched and nobody served by a broker that cannot be watched."""
+    data = tmp_path / "data"
+
+    async def scenario(port: int) -> None:
+        with pytest.raises(ConfigError, match=r"odradek\.metrics\.port"):
+            await make_broker(data, metrics_port=port).start()
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        asyncio.run(scenario(taken.getsockname()[1]))
+    assert not data.exists()
