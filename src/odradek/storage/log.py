@@ -518,12 +518,22 @@ class Log:
                 self.services.tasks.call_later(_UNTIL_SETTLED_MS, delete)
                 return
             try:
-                segment.delete_if_exists()
+                self.delete_files(segment)
                 state.delete_snapshot(base, renamed=True)
             except OSError as error:
                 self.fail("delete segment", error)
 
         self.services.tasks.call_later(self.config.file_delete_delay_ms, delete)
+
+    def delete_files(self, segment: LogSegment) -> None:
+        """Removes the files of a segment that is not, or not any more, part of the log.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        # They moved with the directory, and another topic's may bear their old names by now.
+        segment.update_directory(self._directory)
+        segment.delete_if_exists()
 
     # Life
 

@@ -2,6 +2,8 @@
 
 import errno
 import itertools
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -16,6 +18,7 @@ from tests.support.log_scenarios import (
     abort,
     append_leader,
     commit,
+    pass_time,
     transactional,
 )
 
@@ -177,3 +180,134 @@ def test_the_log_changes_while_the_pass_flushes_it(event: str, tmp_path: Path) -
         assert fixture.cleaner.is_idle
         assert not fixture.cleaner.uncleanable
         assert fixture.log_directory.is_online is (event != "failure")
+
+
+# A `.cleaned` that stays would cost a later group its data
+
+
+def test_an_empty_segment_that_cannot_be_removed_ends_the_pass(tmp_path: Path) -> None:
+    """The next start drops every `.swap` above a `.cleaned`, and its old segments are gone."""
+    disk = SimDisk(tmp_path)
+    fixture, flushes, passes = deferred(tmp_path, disk)
+    with fixture:
+        for number in range(4):  # Of the first three groups nothing is left.
+            fixture.produce((b"k", b"%d" % number * 150))
+        fixture.roll()
+        flushes.run()
+        disk.fail("unlink", path_contains=".log.cleaned", times=None)
+        fixture.cleaner.run()
+        for _ in range(20):
+            passes.run(1)
+        assert fixture.cleaner.is_idle
+        assert not fixture.log_directory.is_online
+        disk.heal()
+        crash(fixture, disk, Random(1), "keep")
+        assert value_of(fixture, b"k") == b"3" * 150
+        assert not any(".cleaned" in name for name in fixture.names())
+
+
+def one_written(path: Path, disk: SimDisk) -> tuple[CleaningFixture, DeferredTasks]:
+    """A pass under way: the first group is written, but nobody has been told."""
+    fixture, flushes, passes = deferred(path, disk)
+    fixture.produce((b"k", b"1" * 150))
+    fixture.produce((b"k", b"2" * 150))
+    fixture.roll()
+    flushes.run()
+    fixture.cleaner.run()
+    return fixture, passes
+
+
+@pytest.mark.parametrize("suffix", [".index", ".log"])
+@pytest.mark.parametrize("is_written", [False, True], ids=["writing", "written"])
+def test_nor_does_a_cancelled_pass_leave_one_in_a_log_that_is_used(
+    is_written: bool, suffix: str, tmp_path: Path
+) -> None:
+    class WatchedDisk(SimDisk):
+        """Tells when the new segment is synced, which is the last thing that is written."""
+
+        on_sync: Callable[[], None] | None = None
+
+        def fsync(self, fd: int) -> None:
+            super().fsync(fd)
+            if self.on_sync is not None:
+                self.on_sync()
+
+    disk = WatchedDisk(tmp_path)
+    fixture, passes = one_written(tmp_path, disk)
+    with fixture:
+        log = fixture.opened
+        disk.fail("unlink", path_contains=f"{suffix}.cleaned")
+        work, done = passes.submitted.pop(0)
+        if is_written:
+            work()
+            log.truncate_to(1)
+        else:
+            disk.on_sync = lambda: fixture.cleaner.before_truncation(log, 1)
+            work()
+        done(None)
+        assert fixture.cleaner.is_idle
+        assert not fixture.log_directory.is_online
+
+
+def test_a_segment_that_could_not_be_made_leaves_nothing(tmp_path: Path) -> None:
+    """Descriptors may run out between its files; the log goes on, and so does the next pass."""
+    disk = SimDisk(tmp_path)
+    fixture, passes = one_written(tmp_path, disk)
+    with fixture:
+        disk.fail("open", path_contains=".timeindex.cleaned", error=errno.EMFILE)
+        passes.run()
+        assert fixture.log_directory.is_online
+        assert not any(".cleaned" in name for name in fixture.names())
+
+
+# Files that are removed late
+
+
+@pytest.mark.parametrize("remover", ["cleaner", "log"])
+def test_a_late_removal_spares_a_topic_of_the_same_name(remover: str, tmp_path: Path) -> None:
+    """The files have moved with their directory, and others may bear their old names by then."""
+    fixture = CleaningFixture(tmp_path, config=NARROW)
+    with fixture:
+        fixture.open()
+        fill_and_replace(fixture, remover)
+        old = fixture.opened
+        old.rename_directory("t-0.0123-delete")
+        fixture.cleaner.forget(old)
+        old.retire("deleted")
+        fixture.clock.advance(COMPACTED.file_delete_delay_ms - 1)
+
+        fixture.open()
+        fill_and_replace(fixture, remover)
+        names = fixture.names()
+        assert any(name.endswith(".log.deleted") for name in names)
+        pass_time(fixture, 1)  # What the old log left is due, what the new one left is not.
+        assert fixture.names() == names
+        assert not any(path.suffix == ".deleted" for path in Path(old.directory).iterdir())
+        old.mark_offline("deleted")
+
+
+def fill_and_replace(fixture: CleaningFixture, remover: str) -> None:
+    """Leaves segment 0 with the suffix `.deleted`."""
+    fixture.produce((b"k", b"1" * 150))
+    fixture.produce((b"k", b"2" * 150))
+    fixture.roll()
+    if remover == "cleaner":
+        fixture.clean()
+    else:
+        fixture.opened.remove_segments([next(iter(fixture.opened.segments))])
+    assert f"{0:020d}.log.deleted" in fixture.names()
+
+
+@pytest.mark.parametrize("remover", ["cleaner", "log"])
+def test_a_late_removal_finds_the_directory_gone(remover: str, tmp_path: Path) -> None:
+    fixture = CleaningFixture(tmp_path, config=NARROW)
+    with fixture:
+        fixture.open()
+        fill_and_replace(fixture, remover)
+        old = fixture.opened
+        old.rename_directory("t-0.0123-delete")
+        fixture.cleaner.forget(old)
+        old.mark_offline("deleted")
+        shutil.rmtree(old.directory)
+        pass_time(fixture, COMPACTED.file_delete_delay_ms)
+        assert fixture.log_directory.is_online

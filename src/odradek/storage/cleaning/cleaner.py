@@ -22,6 +22,8 @@ in place already are as good as they are: compacting again changes nothing about
 |                                        | latter also until there is more room                   |
 | the disk                               | the data directory goes offline                        |
 | no descriptors, no memory              | the partition is tried again after the backoff         |
+| a segment that is not wanted stays     | the data directory goes offline: the next start undoes |
+|                                        | every swap above a `.cleaned`                          |
 """
 
 import logging
@@ -41,6 +43,7 @@ from odradek.storage.cleaning.throttle import Throttle
 from odradek.storage.cleaning.work import (
     CleaningCancelledError,
     CleaningPass,
+    LeftBehindError,
     PassPlan,
     TableTooSmallError,
 )
@@ -317,21 +320,25 @@ class LogCleaner:
     def _stepped(self, running: _Running, error: BaseException | None) -> None:
         segment, running.segment = running.segment, None
         error = running.error or error
+        log, cleaning = running.log, running.cleaning
+        if isinstance(error, LeftBehindError) and log.is_usable:
+            error = log.fail_halfway("clean", error.error)
         if error is not None:
             self._end(running, error)
             return
         assert segment is not None
-        log, cleaning = running.log, running.cleaning
         group = cleaning.groups[running.groups_done]
         if cleaning.cancelled.is_set() or not (log.is_usable and _is_untouched(log, group)):
-            _remove(segment)
-            self._end(running, _changed(log))
+            self._end(running, _remove(log, segment) or _changed(log))
             return
         new = [segment]
         if not segment.size and group[0].segment is not log.segments.first:
             # Nothing is left, and the segment before it can stand for the gap.
             new = []
-            _remove(segment)
+            failure = _remove(log, segment)
+            if failure is not None:
+                self._end(running, failure)
+                return
 
         def on_done(replaced: list[LogSegment]) -> None:
             log.pending_swap = None
@@ -416,7 +423,7 @@ class LogCleaner:
                 return
             try:
                 for segment in replaced:
-                    segment.delete_if_exists()
+                    log.delete_files(segment)
                 for base_offset in gone:
                     state.delete_snapshot(base_offset, renamed=True)
             except OSError as error:
@@ -478,9 +485,13 @@ def _changed(log: Log) -> CleaningCancelledError:
     return CleaningCancelledError(f"{log.topic_partition}: the log changed meanwhile")
 
 
-def _remove(segment: LogSegment) -> None:
-    """Takes away a segment that was not put in place; the disk may be gone."""
+def _remove(log: Log, segment: LogSegment) -> StorageError | None:
+    """Takes away a segment that is not put in place; returns why its log cannot go on, if so."""
     try:
-        segment.delete_if_exists()
+        log.delete_files(segment)
     except OSError as error:
+        segment.close_handles()
+        if log.is_usable:
+            return log.fail_halfway("clean", error)
         logger.debug("%s: left behind: %s", segment.path, error)
+    return None

@@ -36,12 +36,19 @@ from odradek.storage.cleaning.plan import Source, group_sources
 from odradek.storage.cleaning.throttle import Throttle
 from odradek.storage.cleaning.transactions import CleanedTransactions
 from odradek.storage.config import LogConfig
-from odradek.storage.paths import CLEANED_SUFFIX
+from odradek.storage.paths import CLEANED_SUFFIX, INDEX_SUFFIXES, LOG_SUFFIX, segment_path
 from odradek.storage.scan import Scan, Skim
 from odradek.storage.segment import LogSegment
 from odradek.storage.transaction_index import AbortedTransaction
 
-__all__ = ["CleaningCancelledError", "CleaningPass", "PassPlan", "PassStats", "TableTooSmallError"]
+__all__ = [
+    "CleaningCancelledError",
+    "CleaningPass",
+    "LeftBehindError",
+    "PassPlan",
+    "PassStats",
+    "TableTooSmallError",
+]
 
 # Bytes between two looks at cancellation and rate.
 _STRIDE_BYTES = 256 << 10
@@ -55,6 +62,17 @@ class CleaningCancelledError(OdradekError):
 
 class TableTooSmallError(OdradekError):
     """Not even the keys of one batch fit."""
+
+
+class LeftBehindError(OdradekError):
+    """A `.cleaned` that is not wanted could not be removed, for the reason in `error`.
+
+    The next start would take it for a swap that was cut short, and undo every later one as well.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,19 +232,11 @@ class CleaningPass:
         Raises:
             CleaningCancelledError: It was cancelled; the segment is gone.
             ApiError: A batch is damaged; likewise.
-            OSError: The disk failed; likewise, as far as it can be.
+            OSError: The disk failed; likewise.
+            LeftBehindError: One of these, and the segment could not be removed.
         """
         assert self._filter is not None
-        plan = self.plan
-        segment = LogSegment(
-            plan.directory,
-            group[0].base_offset,
-            config=plan.config,
-            disk=self.disk,
-            now_ms=now_ms,
-            stage=CLEANED_SUFFIX,
-            create=True,
-        )
+        segment = self._new_segment(group[0].base_offset, now_ms)
         try:
             if segment.size:  # What an earlier pass could not remove.
                 segment.truncate_file(0)
@@ -240,7 +250,11 @@ class CleaningPass:
             os.utime(segment.path, ns=(mtime_ns, mtime_ns))
             self._check_cancelled()
         except BaseException:
-            segment.delete_if_exists()
+            try:
+                segment.delete_if_exists()
+            except OSError as error:
+                segment.close_handles()
+                raise LeftBehindError(error) from error
             raise
         stats, batch_filter = self.stats, self._filter
         stats.bytes_written += segment.size
@@ -248,6 +262,30 @@ class CleaningPass:
         stats.records_kept = batch_filter.records_kept
         stats.invalid_records = batch_filter.invalid_records
         return segment
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        plan = self.plan
+        try:
+            return LogSegment(
+                plan.directory,
+                base_offset,
+                config=plan.config,
+                disk=self.disk,
+                now_ms=now_ms,
+                stage=CLEANED_SUFFIX,
+                create=True,
+            )
+        except OSError:  # Of its files some may be there.
+            for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+                try:
+                    self.disk.unlink(
+                        segment_path(plan.directory, base_offset, suffix, CLEANED_SUFFIX)
+                    )
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    raise LeftBehindError(error) from error
+            raise
 
     def _copy(self, group: Sequence[Source], segment: LogSegment, batch_filter: BatchFilter) -> int:
         """Copies a group; returns when the last of its segments was written to."""
