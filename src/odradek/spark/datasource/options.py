@@ -35,6 +35,7 @@ from odradek.spark.datasource.option_values import (
 )
 from odradek.spark.datasource.patterns import compile_pattern
 from odradek.spark.datasource.schema import ALL_COLUMNS, HEADERS, PLAIN_COLUMNS
+from odradek.spark.option_names import SELECTING, SOURCE_OPTIONS
 
 __all__ = ["OptionsError", "Selection", "SourceOptions", "parse_columns", "parse_options"]
 
@@ -42,37 +43,7 @@ V = TypeVar("V")
 
 KAFKA_PREFIX: Final = "kafka."
 
-# Every option of the source, as the documentation writes it.
-_NAMES: Final = (
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsets",
-    "startingOffsetsByTimestampStrategy",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "endingOffsets",
-    "failOnDataLoss",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxBytesPerTrigger",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "includeHeaders",
-    "columns",
-    "pushFilters",
-    "checkCrcs",
-    "fetchBytes",
-    "progressGroup",
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-)
-_BY_LOWER_CASE: Final = {name.lower(): name for name in _NAMES}
+_BY_LOWER_CASE: Final = {name.lower(): name for name in SOURCE_OPTIONS}
 
 # What Spark adds, or takes for itself.
 _OF_SPARK: Final = frozenset(
@@ -291,7 +262,7 @@ def _problem_of(name: str, value: str) -> str | None:
 
 
 def _read_selection(given: _Given) -> Selection:
-    ways = [name for name in ("subscribe", "subscribePattern", "assign") if given.has(name)]
+    ways = [name for name in SELECTING if given.has(name)]
     if len(ways) != 1:
         came = " and ".join(ways) or "none"
         given.problems.append(

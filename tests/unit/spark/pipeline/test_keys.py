@@ -109,7 +109,7 @@ def test_keys_of_a_source(tmp_path: Path) -> None:
     text = """\
 name: shop
 bootstrap: localhost:9092
-kafka: {client.id: all, a: "1"}
+kafka: {client.id: all, client.rack: "1", linger.ms: 5}
 sources:
   raw:
     topic: [orders, returns]
@@ -149,7 +149,7 @@ sources:
         on_error=OnError.DROP,
         on_data_loss=OnDataLoss.CONTINUE,
         isolation="read_uncommitted",
-        kafka={"client.id": "mine", "a": "1"},
+        kafka={"client.id": "mine", "client.rack": "1"},
         options={"minPartitions": "4"},
     )
     assert isinstance(sources["wide"].input, TopicInput)

@@ -164,7 +164,7 @@ def test_environment_names_are_replaced(tmp_path: Path) -> None:
     text = BASE + """\
     max_records: ${MAX}
     start: ${START:-latest}
-    kafka: {client.id: "$${NOT}-${ID:-x}", group: "${EMPTY:-d}"}
+    kafka: {client.id: "$${NOT}-${ID:-x}", group.id: "${EMPTY:-d}"}
 """ + SINK  # fmt: skip
 
     source = valid(tmp_path, text, environment={"MAX": "5", "EMPTY": ""}).sources["raw"]
@@ -172,7 +172,7 @@ def test_environment_names_are_replaced(tmp_path: Path) -> None:
     assert isinstance(source.input, TopicInput)
     assert source.input.max_records == 5
     assert source.input.start == Position(edge="latest")
-    assert source.input.kafka == {"client.id": "${NOT}-x", "group": "d"}
+    assert source.input.kafka == {"client.id": "${NOT}-x", "group.id": "d"}
 
 
 def test_a_topic_from_the_environment_may_look_like_a_number(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_what_came_from_the_environment_is_in_no_message(tmp_path: Path) -> None
         + """\
 registry: {url: "https://r", password: s3cret-pass}
 sources:
-  raw: {topic: "${T}", kafka: {sasl.jaas.config: "user=me password=hunter22"}, max_records: "${T}"}
+  raw: {topic: "${T}", kafka: {fetch.max.bytes: "${T}"}, max_records: "${T}"}
 sinks: {out: {from: raw, jdbc: {url: "${T}", table: t, key: k, password: [pw-in-list]}}}
 """
     )
@@ -198,7 +198,7 @@ sinks: {out: {from: raw, jdbc: {url: "${T}", table: t, key: k, password: [pw-in-
     loaded = read(tmp_path, text, environment={"T": "very secret"})
 
     messages = "\n".join(str(problem) for problem in loaded.problems)
-    assert len(loaded.problems) == 5
+    assert len(loaded.problems) == 6
     assert "***" in messages
     assert "very secret" not in messages
 
@@ -208,7 +208,8 @@ def test_secrets_of_a_pipeline_are_known_to_it(tmp_path: Path) -> None:
     text = (
         BASE
         + """\
-    kafka: {sasl.jaas.config: "user=me", ssl.key.password: kp, a.token: tt, x: "${X}"}
+    kafka: {ssl.key.password: kp, client.id: "${X}"}
+spark: {conf: {spark.x.jaas.config: "user=me", spark.a.token: tt}}
 sinks:
   out:
     from: raw

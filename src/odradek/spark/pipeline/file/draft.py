@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from odradek.spark.pipeline.file.clients import ClientKind, properties_for, read_clients
 from odradek.spark.pipeline.file.fixtures import DraftFixture, read_fixtures
 from odradek.spark.pipeline.file.nodes import Field, Fields, Items, Node, Scalar
 from odradek.spark.pipeline.file.section import NAME, Context, Section
@@ -67,7 +68,7 @@ def read_draft(context: Context, root: Node, included: Mapping[str, Iterable[Fie
     top.require("name")
     name = _name(top)
     _version(top)
-    kafka = top.properties("kafka")
+    kafka = read_clients(top, tuple(ClientKind))
     registry = _registry(top)
     trigger = read_trigger(top, Trigger(TriggerKind.EVERY, 1000))
     top.node("include")
@@ -251,16 +252,10 @@ def _spark(top: Section) -> SparkSettings:
     for key in conf:
         if not key.startswith("spark."):
             message = f"unknown key '{key}' in 'conf' of {keys.what}: keys begin with 'spark.'"
-            top.context.error(_place_in(keys, "conf", key), "P02", message)
+            top.context.error(keys.property_places("conf", key)[0], "P02", message)
     settings = SparkSettings(master, conf, keys.boolean("ship", True))
     keys.finish()
     return settings
-
-
-def _place_in(section: Section, key: str, inner: str) -> Place:
-    node = section.node(key)
-    assert isinstance(node, Fields)
-    return node.fields[inner].key_place
 
 
 def _restart(top: Section) -> Restart:
@@ -287,6 +282,7 @@ def _dead_letters(top: Section, kafka: dict[str, str]) -> DeadLetters | None:
     topic = keys.text("topic", "a topic") or ""
     if topic:
         check_topic(keys, topic, keys.place_of("topic"))
-    letters = DeadLetters(topic, {**kafka, **keys.properties("kafka")})
+    own = read_clients(keys, (ClientKind.SINK,))
+    letters = DeadLetters(topic, {**properties_for(ClientKind.SINK, kafka), **own})
     keys.finish()
     return letters

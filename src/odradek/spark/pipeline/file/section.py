@@ -257,6 +257,14 @@ class Section:
                 found[name] = field.node.text.lower() if is_truth else field.node.text
         return found
 
+    def property_places(self, key: str, name: str) -> tuple[Place, Place]:
+        """Where a setting of a free map and its value stand."""
+        field = self._fields.get(key)
+        inner = field.node.fields.get(name) if field and isinstance(field.node, Fields) else None
+        if inner is None:
+            return self.place_of(key), self.place_of(key)
+        return inner.key_place, inner.node.place
+
     def section(self, key: str, what: str | None = None) -> "Section | None":
         """A map under a key."""
         node = self.node(key)

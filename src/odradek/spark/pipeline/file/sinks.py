@@ -1,5 +1,6 @@
 """`sinks`: topics, files, Delta tables, PostgreSQL and the terminal."""
 
+from odradek.spark.pipeline.file.clients import ClientKind, properties_for, read_clients
 from odradek.spark.pipeline.file.codecs import read_sink_codec
 from odradek.spark.pipeline.file.nodes import Fields, Node, Scalar
 from odradek.spark.pipeline.file.section import Context, Section
@@ -143,7 +144,10 @@ def _topic(
         headers=found["headers"],
         partition=found["partition"],
         exactly_once=section.boolean("exactly_once", False),
-        kafka={**kafka, **section.properties("kafka")},
+        kafka={
+            **properties_for(ClientKind.SINK, kafka),
+            **read_clients(section, (ClientKind.SINK,)),
+        },
     )
 
 

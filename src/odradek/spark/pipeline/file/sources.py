@@ -3,6 +3,12 @@
 import re
 from typing import Any
 
+from odradek.spark.pipeline.file.clients import (
+    ClientKind,
+    properties_for,
+    read_clients,
+    read_options,
+)
 from odradek.spark.pipeline.file.codecs import read_ddl, read_source_codec
 from odradek.spark.pipeline.file.nodes import Fields, Items, Node, Scalar, plain_value
 from odradek.spark.pipeline.file.rules import read_expectations, read_watermark
@@ -129,8 +135,11 @@ def _topics(section: Section, *, kafka: dict[str, str], has_registry: bool) -> T
         isolation=section.word(
             "isolation", ("read_committed", "read_uncommitted"), "read_committed"
         ),
-        kafka={**kafka, **section.properties("kafka")},
-        options=section.properties("options"),
+        kafka={
+            **properties_for(ClientKind.SOURCE, kafka),
+            **read_clients(section, (ClientKind.SOURCE,)),
+        },
+        options=read_options(section),
     )
 
 
