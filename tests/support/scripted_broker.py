@@ -55,7 +55,8 @@ def missing_topic(name: str, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTIT
 class ScriptedBroker:
     """Answers ApiVersions and Metadata by itself, other requests from its script.
 
-    Each API has a queue of answers; the last one stays.
+    Each API has a queue of answers; the last one stays. Requests of an API in `slow` wait for
+    `answer_held`, and so does what comes behind them on the same connection.
     """
 
     def __init__(self) -> None:
@@ -63,6 +64,8 @@ class ScriptedBroker:
         self.script: dict[ApiKey, deque[Answer]] = defaultdict(deque)
         self.requests: list[tuple[ApiKey, int, Any]] = []
         self.versions: dict[ApiKey, tuple[int, int]] = {}
+        self.slow: set[ApiKey] = set()
+        self.held: list[Request] = []
         self.server: Server | None = None
 
     def will_answer(self, api_key: ApiKey, *answers: Answer) -> None:
@@ -76,7 +79,20 @@ class ScriptedBroker:
         assert self.server is not None
         return self.server.port()
 
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: Request) -> Response | None:
+        if request.header.api_key in self.slow:
+            self.held.append(request)
+            return None
+        return self._response(request)
+
+    def answer_held(self) -> None:
+        """Answer what waits."""
+        assert self.server is not None
+        held, self.held = self.held, []
+        for request in held:
+            self.server.socket_server.data_channel.send_response(self._response(request))
+
+    def _response(self, request: Request) -> Response:
         # Batches are views into the connection's buffer.
         header, message = parse_request(bytes(request.payload))
         self.requests.append((header.api_key, header.api_version, message))

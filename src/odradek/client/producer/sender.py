@@ -30,6 +30,7 @@ from odradek.client.cluster import NO_TOPIC_ID
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.leaders import api_error, topic_name
 from odradek.client.producer.accumulator import Accumulator, TopicQueues
+from odradek.client.producer.availability import Availability
 from odradek.client.producer.batch import MAX_UNANSWERED, NO_SEQUENCE, Batch, PartitionQueue
 from odradek.client.producer.config import ACKS_NONE, ProducerOptions
 from odradek.client.producer.delivery import OutcomeOwner
@@ -119,10 +120,9 @@ class Sender:
         self._topics: dict[str, TopicQueues] = {}
         self._in_flight: dict[int, int] = {}  # Requests, by broker.
         self._connecting: set[int] = set()
-        # By broker, in the loop's time: until when it asked to be left alone, and since when it
-        # takes nothing.
+        # By broker, in the loop's time: until when it asked to be left alone.
         self._throttled_until_s: dict[int, float] = {}
-        self._blocked_since_s: dict[int, float] = {}
+        self._availability = Availability(options.availability_timeout_ms)
         self._producer_id = -1
         self._producer_epoch = -1
         self._is_asking_id = False
@@ -142,6 +142,7 @@ class Sender:
             now_s = self._loop.time()
             self._expire(now_s)
             next_s = min(self._mark_due(now_s), self._send_all(now_s), self._look_at_age(now_s))
+            next_s = min(next_s, self._look_at_availability(now_s))
         except Exception as error:  # noqa: BLE001 - nobody else would ever end the deliveries
             _log.exception("the producer cannot go on")
             self.fail_all(OdradekError(f"a bug in the producer: {error!r}"))
@@ -233,27 +234,50 @@ class Sender:
     def _send_to(self, leader: int, queues: list[PartitionQueue], now_s: float) -> float:
         throttled_until_s = self._throttled_until_s.get(leader, 0.0)
         if throttled_until_s > now_s:
+            self._availability.block(leader, now_s)
             return throttled_until_s
         connection = self._client.opened_connection(leader)
         if connection is None:
-            self._blocked_since_s.setdefault(leader, now_s)
+            self._availability.block(leader, now_s)
             self._connect(leader)
             return _FOREVER_S
         while self._in_flight.get(leader, 0) < self._options.max_in_flight:
             if self._options.acks == ACKS_NONE and connection.has_unsent:
+                self._availability.block(leader, now_s)
                 return now_s + _UNREAD_PAUSE_S
             taken = self._take(queues)
             if not taken:
-                self._blocked_since_s.pop(leader, None)
+                self._availability.unblock(leader)
                 return _FOREVER_S
             self._send(connection, leader, taken, now_s)
             if connection.is_closed:
                 break
-        self._blocked_since_s.setdefault(leader, now_s)
+            self._availability.unblock(leader)
+        self._availability.block(leader, now_s)
         if self._in_flight.get(leader, 0) >= self._options.max_in_flight:
             with self._lock:
                 self._accumulator.busy_leaders.add(leader)
         return _FOREVER_S
+
+    def _look_at_availability(self, now_s: float) -> float:
+        """Have records without a key go elsewhere while a leader takes nothing; when next."""
+        if not self._options.availability_timeout_ms:
+            return _FOREVER_S
+        availability = self._availability
+        blocked = availability.blocked
+        if blocked:
+            active = list(self._accumulator.active)  # Who sends meanwhile adds to it.
+            awaited = {queue.leader for queue in active if queue.next_batch is not None}
+            for leader in blocked.keys() - awaited:
+                if self._in_flight.get(leader, 0) < self._options.max_in_flight:
+                    availability.unblock(leader)
+        if availability.update(now_s):
+            with self._lock:
+                for topic in self._topics.values():
+                    topic.available = availability.among(topic.queues)
+                    if topic.sticky is not None and topic.sticky.leader in availability.avoided:
+                        topic.sticky = None  # It does not get the rest of its share.
+        return availability.next_s
 
     # Requests.
 
@@ -694,7 +718,7 @@ class Sender:
                     leader = view.leader if view.leader in nodes else NO_LEADER
                     has_moved = has_moved or leader != queue.leader
                     queue.leader = leader
-                topic.available = self._available(queues)
+                topic.available = self._availability.among(queues)
                 if not self._is_closing:
                     self._accumulator.topics[name] = topic
         if has_moved:
@@ -718,20 +742,6 @@ class Sender:
                 topic.sticky = None
         for queue in every[count:]:  # What they still have is given up when its time is over.
             queue.leader = NO_LEADER
-
-    def _available(self, queues: Sequence[PartitionQueue]) -> Sequence[PartitionQueue]:
-        """Partitions for records without a key: those that have a leader which takes something."""
-        timeout_s = self._options.availability_timeout_ms / 1000
-        now_s = self._loop.time()
-        led = [
-            queue
-            for queue in queues
-            if queue.leader != NO_LEADER
-            and not (
-                timeout_s and now_s - self._blocked_since_s.get(queue.leader, now_s) >= timeout_s
-            )
-        ]
-        return led or queues
 
     def _request_deadline(self) -> Deadline:
         return self._client.deadline(self._options.request_timeout_ms)
