@@ -40,14 +40,14 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_plan)
 
 
-def load_file(arguments: argparse.Namespace) -> "Loaded | None":
+def load_file(arguments: argparse.Namespace, *, master: str | None = None) -> "Loaded | None":
     """The pipeline of FILE with `--set` in it; None, with the error printed, for a wrong --set."""
     from odradek.spark.pipeline.file import load
 
     settings = parse_settings(arguments.settings)
     if settings is None:
         return None
-    return load(arguments.file, settings=settings, environment=os.environ)
+    return load(arguments.file, settings=settings, master=master, environment=os.environ)
 
 
 def parse_settings(words: list[str]) -> dict[str, str] | None:

@@ -126,7 +126,7 @@ def look_deep(loaded: "Loaded", pipeline: "Pipeline") -> "Loaded":
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    pipeline, code = _pipeline(arguments)
+    pipeline, code = _pipeline(arguments, master=arguments.master)
     if pipeline is None:
         return code
     from odradek.spark.pipeline.graph.queries import query_names
@@ -151,7 +151,6 @@ def _run(arguments: argparse.Namespace) -> int:
             pipeline,
             is_once=arguments.once,
             sinks=arguments.sink,
-            master=arguments.master,
             metrics_port=arguments.metrics,
             spark_log=arguments.spark_log,
         )
@@ -167,9 +166,11 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if is_good else _FAILED
 
 
-def _pipeline(arguments: argparse.Namespace) -> "tuple[Pipeline | None, int]":
+def _pipeline(
+    arguments: argparse.Namespace, *, master: str | None = None
+) -> "tuple[Pipeline | None, int]":
     """The pipeline of FILE, or the exit code; all problems are printed."""
-    loaded = load_file(arguments)
+    loaded = load_file(arguments, master=master)
     if loaded is None:
         return None, _INVALID
     for problem in loaded.problems:

@@ -40,6 +40,22 @@ def test_a_guarantee_that_cannot_be_given(file: Path, capsys: pytest.CaptureFixt
     assert "error P17" in capsys.readouterr().err
 
 
+def test_a_master_that_cannot_use_the_checkpoint(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """12:SP-61, 12:P15: what is checked is the master that would run."""
+    assert main(["pipeline", "run", str(file), "--master", "spark://m:7077"]) == 2
+    told = capsys.readouterr().err
+    assert f"{file}:3:13: error P15" in told
+    assert "which the master spark://m:7077 cannot use" in told
+
+
+def test_a_master_that_is_none(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """12:SP-61."""
+    assert main(["pipeline", "run", str(file), "--master", "mesos: x"]) == 2
+    assert "--master:1:1: error P03: 'master' of 'spark'" in capsys.readouterr().err
+
+
 def test_names_that_are_not_there(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """12:SP-61: exit code 2."""
     assert main(["pipeline", "run", str(file), "--sink", "al"]) == 2

@@ -37,8 +37,8 @@ sources:
      BASE + SINK + "spark: {conf: {§sql.shuffle.partitions: 2}}\n"),
     ("P02", "unknown key 'schema' in 'value' of source 'text'",
      BASE + "  text: {topic: t, value: {format: string, §schema: a int}}\n" + SINK),
-    ("P02", "unknown key 'securty.protocol' in 'kafka' of the pipeline (did you mean "
-     "'security.protocol'?)", HEAD + "kafka: {§securty.protocol: SSL}\n" + SOURCE + SINK),
+    ("P02", "unknown key 'security.protokol' in 'kafka' of the pipeline (did you mean "
+     "'security.protocol'?)", HEAD + "kafka: {§security.protokol: SSL}\n" + SOURCE + SINK),
     ("P02", "unknown key 'nobody.knows' in 'kafka' of the pipeline",
      HEAD + "kafka: {§nobody.knows: 1}\n" + SOURCE + SINK),
     ("P02", "unknown key 'isolation.level' in 'kafka' of the pipeline: say 'isolation' at a source",

@@ -49,7 +49,7 @@ from odradek.spark.pipeline.file.problems import mask
 from odradek.spark.pipeline.graph.fingerprint import changes, fingerprint, refusal
 from odradek.spark.pipeline.graph.model import FilesTarget, Pipeline
 from odradek.spark.pipeline.graph.queries import DEAD_LETTER_SINK
-from odradek.spark.progress_listener import progress_of
+from odradek.spark.progress_listener import leave_progress, progress_of
 from odradek.spark.session import build_session
 
 __all__ = ["run_pipeline"]
@@ -65,7 +65,6 @@ def run_pipeline(
     *,
     is_once: bool = False,
     sinks: Collection[str] | None = None,
-    master: str | None = None,
     metrics_port: int | None = None,
     spark_log: str | None = None,
     session: SparkSession | None = None,
@@ -77,8 +76,7 @@ def run_pipeline(
     Args:
         pipeline: what to run.
         is_once: ends when everything that is there has been read.
-        sinks: only these, and `dlq`; None for all.
-        master: in the place of the file's.
+        sinks: only these; `dlq` is the query of the dead letters. None for all.
         metrics_port: serves metrics there.
         spark_log: what Spark logs, `off` to `info`; None to leave it as it is.
         session: a session to use, which then is not stopped; None to start one.
@@ -106,7 +104,7 @@ def run_pipeline(
             server = stack.enter_context(MetricsServer(metrics_port, metrics.render))
             _log.info("metrics are served on port %d", server.port)
         if session is None:
-            session = _own_session(pipeline, master)
+            session = _own_session(pipeline)
             stack.callback(_stop_session, session)
         if spark_log is not None and not is_remote():
             session.sparkContext.setLogLevel(spark_log.upper())
@@ -131,7 +129,7 @@ def run_pipeline(
         return is_good
 
 
-def _own_session(pipeline: Pipeline, master: str | None) -> SparkSession:
+def _own_session(pipeline: Pipeline) -> SparkSession:
     """Starts Spark. Its Java is to end when told by this process, and by no signal.
 
     What sends SIGTERM may send it to all processes of a group; then Java would be gone in the
@@ -142,7 +140,7 @@ def _own_session(pipeline: Pipeline, master: str | None) -> SparkSession:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if is_main else None
     try:
         return build_session(
-            master=master or pipeline.spark.master,
+            master=pipeline.spark.master,
             conf=pipeline.spark.conf,
             app_name=f"odradek-{pipeline.name}",
             checkpoint=pipeline.checkpoint,
@@ -155,6 +153,7 @@ def _own_session(pipeline: Pipeline, master: str | None) -> SparkSession:
 
 def _stop_session(session: SparkSession) -> None:
     with contextlib.suppress(*_JAVA_GONE):
+        leave_progress(session)
         session.stop()
 
 

@@ -1,5 +1,6 @@
 """Reads a pipeline from a file: YAML, or Python; everything wrong with it is found in one go."""
 
+import json
 import os
 from collections.abc import Mapping
 
@@ -28,13 +29,18 @@ class Loaded:
 
 
 def load(
-    path: str, *, settings: Mapping[str, str] | None = None, environment: Mapping[str, str]
+    path: str,
+    *,
+    settings: Mapping[str, str] | None = None,
+    master: str | None = None,
+    environment: Mapping[str, str],
 ) -> Loaded:
     """Reads and checks a pipeline, without Spark.
 
     Args:
         path: of the YAML, or of a `.py` with one module-level pipeline; shown in problems as is.
         settings: dotted key -> value in YAML, over what the file says (`--set`).
+        master: `spark.master` over both (`--master`): what is checked is what will run.
         environment: what `${NAME}` stands for.
     """
     problems = Problems()
@@ -44,7 +50,12 @@ def load(
     pipeline: Pipeline | None = None
     root = _parse(path, context)
     if root is not None:
-        root = variables.replace(apply_settings(root, settings or {}, problems))
+        root = apply_settings(root, settings or {}, problems)
+        if master is not None:
+            # JSON's strings are YAML's, whatever is in them.
+            chosen = {"spark.master": json.dumps(master)}
+            root = apply_settings(root, chosen, problems, option="--master")
+        root = variables.replace(root)
         included = read_includes(context, root, path)
         draft = read_draft(context, root, included)
         pipeline = assemble(context, draft, os.path.abspath(path))

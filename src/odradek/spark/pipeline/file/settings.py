@@ -17,10 +17,12 @@ __all__ = ["apply_settings"]
 _FREE_MAPS = {"kafka", "options", "conf"}
 
 
-def apply_settings(root: Node, settings: Mapping[str, str], problems: Problems) -> Node:
-    """The tree with the settings in it; their places are `--set`, counted as lines."""
+def apply_settings(
+    root: Node, settings: Mapping[str, str], problems: Problems, *, option: str = "--set"
+) -> Node:
+    """The tree with the settings in it; their places are those of the option, counted as lines."""
     for number, (key, text) in enumerate(settings.items(), 1):
-        place = Place("--set", number, 1)
+        place = Place(option, number, 1)
         value = _value(text, place, problems)
         if value is None:
             continue
