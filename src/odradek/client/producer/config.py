@@ -195,7 +195,8 @@ def read_producer_settings(
         ignores_keys=own.partitioner_ignore_keys,
         is_adaptive=own.partitioner_adaptive_partitioning_enable,
         availability_timeout_ms=own.partitioner_availability_timeout_ms,
-        metadata_max_age_ms=common.metadata_max_age_ms,
+        # An age of nothing would have it ask all the time.
+        metadata_max_age_ms=max(common.metadata_max_age_ms, common.retry_backoff_ms),
         metadata_max_idle_ms=own.metadata_max_idle_ms,
         retry_backoff_ms=common.retry_backoff_ms,
         retry_backoff_max_ms=max(common.retry_backoff_ms, common.retry_backoff_max_ms),
