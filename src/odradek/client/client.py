@@ -65,13 +65,8 @@ class Client:
         self._told_at_ms: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
-        """Connect to one broker and learn of the others.
-
-        Raises:
-            ApiError: no broker of the bootstrap list answers.
-        """
         try:
-            await self._refresh((), self.deadline())
+            await self.connect()
         except BaseException:
             self.close()
             raise
@@ -84,6 +79,14 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    async def connect(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as callers
+        """Connect to one broker and learn of the others: rule 1.
+
+        Raises:
+            ApiError: no broker of the bootstrap list answers.
+        """
+        await self._refresh((), self.deadline_after(timeout))
 
     def close(self) -> None:
         """End every connection. A second call does nothing."""

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 import pytest
 
 import odradek
-from odradek import Admin, Producer, aio
+from odradek import Admin, Consumer, Producer, aio
 from odradek.client.consumer import ConcurrentModificationError, WakeupError
 from odradek.client.errors import ClosedError, ForkedError
 from odradek.errors import ApiError, DisconnectedError, ErrorCode
+from odradek.protocol.api_keys import ApiKey
 from tests.support.produced import Log, refuse, script
 from tests.support.scripted_broker import ScriptedBroker, scripted
 
@@ -97,6 +98,24 @@ def test_use_after_close_raises_and_a_second_close_does_nothing() -> None:
         admin.close()
         with pytest.raises(ClosedError, match="the admin is closed"):
             admin.list_topics()
+
+
+@pytest.mark.parametrize("kind", [Admin, Producer, Consumer])
+def test_who_asks_for_a_connection_hears_of_a_wrong_address_at_once(
+    kind: type[Admin | Producer | Consumer],
+) -> None:
+    """The time for calls is not waited for: it is longer than a test may take."""
+    with (
+        kind({"bootstrap.servers": "127.0.0.1:1"}) as client,
+        pytest.raises(DisconnectedError, match=r"127\.0\.0\.1:1"),
+    ):
+        client.connect()
+    with (
+        scripted_elsewhere() as broker,
+        kind({"bootstrap.servers": servers(broker)["bootstrap.servers"]}) as client,
+    ):
+        client.connect()
+        assert len(broker.received(ApiKey.METADATA)) == 1
 
 
 def test_a_wrong_address_is_told_and_ends_in_time() -> None:

@@ -89,6 +89,14 @@ class Admin(Opened):
     async def start(self) -> None:
         """Begin on the running loop. Nothing is connected before the first call."""
 
+    async def connect(self, timeout: float | None = None) -> None:
+        """Reach a broker now. Nobody needs to; it tells a wrong address at once.
+
+        Raises:
+            ApiError: no broker of `bootstrap.servers` answers; each was tried once.
+        """
+        await self._client.connect(timeout)
+
     async def close(self, timeout: float | None = None) -> None:  # noqa: ARG002 - never waits
         """End every connection. A second call does nothing."""
         self._client.close()

@@ -38,6 +38,7 @@ class Admin(Blocking[awaited.Admin]):
     ) -> None:
         super().__init__(awaited.Admin(config, ssl_context=ssl_context, **keywords))
 
+    connect = blocking(awaited.Admin.connect)
     create_topics = blocking(awaited.Admin.create_topics)
     delete_topics = blocking(awaited.Admin.delete_topics)
     delete_topics_by_id = blocking(awaited.Admin.delete_topics_by_id)

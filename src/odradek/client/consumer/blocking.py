@@ -115,6 +115,7 @@ class Consumer(Blocking[awaited.Consumer]):
         """See `odradek.aio.Consumer.subscribe`."""
         self._call(self._core.subscribe(topics, listener=listener))
 
+    connect = blocking(awaited.Consumer.connect)
     unsubscribe = blocking(awaited.Consumer.unsubscribe)
     assign = blocking(awaited.Consumer.assign)
     seek = blocking(awaited.Consumer.seek)

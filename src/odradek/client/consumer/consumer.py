@@ -166,6 +166,15 @@ class Consumer(Opened):
             self._commits.start()
         self._upkeep.start()
 
+    async def connect(self, timeout: float | None = None) -> None:
+        """Reach a broker now. Nobody needs to; it tells a wrong address at once.
+
+        Raises:
+            ApiError: no broker of `bootstrap.servers` answers; each was tried once.
+        """
+        self._check_open()
+        await self._client.connect(timeout)
+
     async def close(self, timeout: float | None = None) -> None:
         """Commit if that is automatic, leave the group, end; within the time, whatever happens.
 

@@ -170,6 +170,7 @@ class Producer(Blocking[awaited.Producer]):
                 "for room; send from another thread"
             )
 
+    connect = blocking(awaited.Producer.connect)
     flush = blocking(awaited.Producer.flush)
     partitions_for = blocking(awaited.Producer.partitions_for)
 

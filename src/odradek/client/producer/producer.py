@@ -185,6 +185,15 @@ class Producer:
 
         self.accumulator.wake = wake
 
+    async def connect(self, timeout: float | None = None) -> None:
+        """Reach a broker now. Nobody needs to; it tells a wrong address at once.
+
+        Raises:
+            ApiError: no broker of `bootstrap.servers` answers; each was tried once.
+        """
+        self._running()
+        await self._client.connect(timeout)
+
     async def close(self, timeout: float | None = None) -> None:
         """Deliver what is in the buffer, as far as the time goes, and end.
 
