@@ -260,7 +260,8 @@ def test_offsets_that_cannot_be_moved(odradek: Commands, shared_topic: str) -> N
     only = ("--to-earliest", "--topic")
     assert "has partitions 0 to 1" in refusal(group, *only, f"{shared_topic}:2")
     assert "expected TOPIC or TOPIC:0,1" in refusal(group, *only, f"{shared_topic}:all")
-    assert "topic 'nowhere' does not exist" in refusal(group, *only, "nowhere")
+    missing = refusal(group, *only, "nowhere")
+    assert "does not exist; create it with `odradek topics create nowhere`" in missing
     unread = refusal(group, "--shift-by", 1, "--topic", shared_topic)
     assert (
         unread

@@ -1,33 +1,47 @@
-"""What all commands that talk to a cluster have in common: options, a client, errors as one line.
+"""What all commands that talk to a cluster have in common: options, settings, errors as one line.
 
 Nothing of the client is imported before a command runs: `--help` must not wait for it.
 """
 
 import argparse
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.cli.output import print_error
 
 if TYPE_CHECKING:
-    from odradek.client import Client, ClientOptions, TopicView
+    from odradek.client import Deadline, TopicView
     from odradek.client.admin.admin import Admin
+    from odradek.client.consumer.consumer import Consumer
+    from odradek.client.producer import Producer
     from odradek.errors import ApiError
 
 __all__ = [
+    "NEW_TOPIC_MS",
     "CommandError",
     "add_connection_arguments",
     "add_json_argument",
     "client_settings",
     "explain",
     "find_topic",
+    "is_there",
     "parse_pairs",
+    "reach",
     "report_errors",
+    "run_command",
     "run_with_admin",
-    "run_with_client",
 ]
 
+T = TypeVar("T")
+
 _DEFAULT_BOOTSTRAP = "localhost:9092"
+# How long a topic that was created this moment may take to be known to every broker.
+NEW_TOPIC_MS = 3_000
+_NEW_TOPIC_PAUSE_MS = 100
+_MAX_CONNECT_MS = 10_000
+
+# What an option sets: mistakes are told under the name that was typed.
+_OPTIONS = {"bootstrap.servers": "--bootstrap-server", "ssl.truststore.location": "--tls-ca"}
 
 # What to do about an error, by its name.
 _ADVICE = {
@@ -76,34 +90,19 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
-def run_with_client(
-    command: str,
-    arguments: argparse.Namespace,
-    work: "Callable[[Client], Awaitable[int]]",
-) -> int:
-    """Connects, does the work, turns errors into one line and exit code 1."""
+def run_command(command: str, work: Callable[[], Awaitable[int]]) -> int:
+    """Does the work; turns errors into one line and exit code 1."""
     import asyncio
 
-    from odradek.client import Client
     from odradek.errors import ApiError, ConfigError
 
-    async def connect_and_work() -> int:
-        client = Client(_options(arguments))
-        try:
-            await client.__aenter__()
-        except ApiError as error:
-            raise CommandError(
-                f"no broker answers at {arguments.bootstrap_server}: {error}; start one "
-                "with `odradek serve`, or name another with --bootstrap-server"
-            ) from error
-        async with client:
-            return await work(client)
+    async def do() -> int:
+        return await work()
 
     try:
-        return asyncio.run(connect_and_work())
+        return asyncio.run(do())
     except ConfigError as error:
-        option = error.key.replace("bootstrap.servers", "--bootstrap-server")
-        print_error(command, f"{option} {error.value}: {error.why}")
+        print_error(command, f"{_OPTIONS.get(error.key, error.key)} {error.value}: {error.why}")
     except ApiError as error:
         print_error(command, explain(error))
     except CommandError as error:
@@ -116,14 +115,50 @@ def run_with_admin(
     arguments: argparse.Namespace,
     work: "Callable[[Admin], Awaitable[int]]",
 ) -> int:
-    """The same for commands that only administrate."""
+    """The same for commands that administrate."""
 
-    async def administrate(client: "Client") -> int:
+    async def administrate() -> int:
         from odradek.client.admin.admin import Admin
 
-        return await work(Admin.over(client))
+        async with Admin(client_settings(arguments)) as admin:
+            await reach(admin, arguments)
+            return await work(admin)
 
-    return run_with_client(command, arguments, administrate)
+    return run_command(command, administrate)
+
+
+def client_settings(arguments: argparse.Namespace) -> dict[str, object]:
+    """The options of the connection, under Kafka's names."""
+    timeout_ms = max(int(arguments.request_timeout * 1000), 1)
+    settings: dict[str, object] = {
+        "bootstrap.servers": arguments.bootstrap_server,
+        "client.id": "odradek-cli",
+        "request.timeout.ms": timeout_ms,
+        "default.api.timeout.ms": timeout_ms,
+        "socket.connection.setup.timeout.ms": min(timeout_ms, _MAX_CONNECT_MS),
+    }
+    if arguments.tls or arguments.tls_ca:
+        settings["security.protocol"] = "SSL"
+    if arguments.tls_ca:
+        settings["ssl.truststore.location"] = arguments.tls_ca
+    return settings
+
+
+async def reach(client: "Admin | Consumer | Producer", arguments: argparse.Namespace) -> None:
+    """Finds a broker before anything else is tried: who mistyped an address hears it at once.
+
+    Raises:
+        CommandError: there is none.
+    """
+    from odradek.errors import ApiError
+
+    try:
+        await client.connect()
+    except ApiError as error:
+        raise CommandError(
+            f"no broker answers at {arguments.bootstrap_server}: {error}; start one "
+            "with `odradek serve`, or name another with --bootstrap-server"
+        ) from error
 
 
 def explain(error: "ApiError") -> str:
@@ -145,27 +180,41 @@ def report_errors(command: str, errors: "Iterable[ApiError]") -> int:
     return code
 
 
-def client_settings(client: "Client") -> dict[str, object]:
-    """Settings under Kafka's names for another client of the same cluster."""
-    options = client.options
-    return {
-        "bootstrap.servers": [
-            f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            for host, port in options.bootstrap
-        ],
-        "client.id": options.client_id,
-        "request.timeout.ms": options.request_timeout_ms,
-        "default.api.timeout.ms": options.api_timeout_ms,
-        "security.protocol": "PLAINTEXT" if options.tls is None else "SSL",
-    }
+async def find_topic(admin: "Admin", name: str) -> "TopicView":
+    """A topic; brokers hear of a new one by and by, so one that is missing is waited for a little.
+
+    Raises:
+        CommandError: there is none; says what to do.
+        ApiError: what else the cluster says of it.
+    """
+    from odradek.client import Deadline
+    from odradek.clock import SystemClock
+
+    return await is_there(name, _described(admin, name, Deadline(SystemClock(), NEW_TOPIC_MS)))
 
 
-async def find_topic(client: "Client", name: str, *, create: bool = False) -> "TopicView":
-    """A topic, or an error that says what to do."""
+async def _described(admin: "Admin", name: str, until: "Deadline") -> "TopicView":
+    import asyncio
+
+    from odradek.errors import ApiError
+
+    while isinstance(topic := (await admin.describe_topics([name]))[name], ApiError):
+        if not topic.code.retriable or not until.left_ms():
+            raise topic
+        await asyncio.sleep(_NEW_TOPIC_PAUSE_MS / 1000)
+    return topic
+
+
+async def is_there(name: str, answer: Awaitable[T]) -> T:
+    """What a client says of a topic, or an error that says what to do.
+
+    Raises:
+        CommandError: there is no such topic.
+    """
     from odradek.errors import ApiError, ErrorCode
 
     try:
-        return await client.topic(name, create=create)
+        return await answer
     except ApiError as error:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise CommandError(
@@ -194,25 +243,3 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < 10**6:
         raise argparse.ArgumentTypeError(f"{text} is not a time in seconds")
     return seconds
-
-
-def _options(arguments: argparse.Namespace) -> "ClientOptions":
-    from odradek.client import ClientOptions, parse_addresses
-
-    timeout_ms = max(int(arguments.request_timeout * 1000), 1)
-    tls = None
-    if arguments.tls or arguments.tls_ca:
-        import ssl
-
-        try:
-            tls = ssl.create_default_context(cafile=arguments.tls_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise CommandError(f"--tls-ca {arguments.tls_ca}: {error}") from error
-    return ClientOptions(
-        bootstrap=parse_addresses(arguments.bootstrap_server),
-        client_id="odradek-cli",
-        request_timeout_ms=timeout_ms,
-        api_timeout_ms=timeout_ms,
-        connect_timeout_ms=min(timeout_ms, 10_000),
-        tls=tls,
-    )

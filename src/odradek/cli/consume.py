@@ -11,14 +11,14 @@ from odradek.cli.connecting import (
     CommandError,
     add_connection_arguments,
     client_settings,
-    find_topic,
-    run_with_client,
+    is_there,
+    reach,
+    run_command,
 )
 from odradek.cli.messages import FORMATS, make_printer
 from odradek.cli.output import print_error
 
 if TYPE_CHECKING:
-    from odradek.client import Client, TopicView
     from odradek.client.consumer.consumer import Consumer
     from odradek.model import TopicPartition
     from odradek.records.codec import ConsumerRecord
@@ -44,7 +44,6 @@ examples:
 # The longest wait before the time without messages is looked at again.
 _POLL_MS = 1_000
 _MAX_RECORDS = 10_000
-_COMMITTED = "read_committed"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", metavar="GROUP", help="read as a member of a consumer group")
     parser.add_argument(
         "--isolation-level",
-        choices=("read_uncommitted", _COMMITTED),
+        choices=("read_uncommitted", "read_committed"),
         default="read_uncommitted",
         help="whether messages of open and aborted transactions are shown (default: they are)",
     )
@@ -126,15 +125,14 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.refuse("--offset needs --partition: offsets differ between partitions")
     if arguments.group is not None and arguments.partition is not None:
         arguments.refuse("--partition cannot go with --group: the group assigns partitions")
-    return run_with_client("consume", arguments, lambda client: _consume(client, arguments))
+    return run_command("consume", lambda: _consume(arguments))
 
 
-async def _consume(client: "Client", arguments: argparse.Namespace) -> int:
+async def _consume(arguments: argparse.Namespace) -> int:
     from odradek.client.consumer.consumer import Consumer
 
-    topic = await find_topic(client, arguments.topic)
     logging.getLogger("odradek.client.consumer.fetcher").addHandler(_TroubleHandler())
-    config = client_settings(client) | {
+    config = client_settings(arguments) | {
         "isolation.level": arguments.isolation_level,
         "enable.auto.commit": arguments.group is not None,
         "allow.auto.create.topics": False,
@@ -147,37 +145,38 @@ async def _consume(client: "Client", arguments: argparse.Namespace) -> int:
         if arguments.from_beginning
         else "latest",
     }
-    async with Consumer(config, ssl_context=client.options.tls) as consumer:
+    async with Consumer(config) as consumer:
+        await reach(consumer, arguments)
+        told = await is_there(arguments.topic, consumer.partitions_for(arguments.topic))
         if arguments.group is not None:
-            await consumer.subscribe([topic.name])
+            await consumer.subscribe([arguments.topic])
         else:
-            partitions = _chosen_partitions(topic, arguments.partition)
+            partitions = _chosen_partitions(arguments.topic, len(told), arguments.partition)
             place = "earliest" if arguments.from_beginning else arguments.offset or "latest"
-            positions = await _start_positions(
-                client, partitions, place, is_committed=arguments.isolation_level == _COMMITTED
-            )
+            positions = await _start_positions(consumer, partitions, place)
             await consumer.assign(partitions)
             for tp, offset in positions.items():
                 await consumer.seek(tp, offset)
-        await _print_messages(client, consumer, arguments)
+        await _print_messages(consumer, arguments)
     return 0
 
 
-async def _print_messages(
-    client: "Client", consumer: "Consumer", arguments: argparse.Namespace
-) -> None:
+async def _print_messages(consumer: "Consumer", arguments: argparse.Namespace) -> None:
+    from odradek.client import Deadline
     from odradek.client.consumer import OffsetsOutOfRangeError
+    from odradek.clock import SystemClock
 
     printer = make_printer(arguments, sys.stdout.buffer)
     left = arguments.max_messages
-    quiet_ms = None if arguments.timeout is None else int(arguments.timeout * 1000)
-    silence = client.deadline(quiet_ms)
+    ends = arguments.timeout is not None
+    quiet_ms = int(arguments.timeout * 1000) if ends else 0
+    silence = Deadline(SystemClock(), quiet_ms)
     while left is None or left > 0:
-        wait_ms = _POLL_MS if quiet_ms is None else min(silence.left_ms(), _POLL_MS)
+        wait_ms = min(silence.left_ms(), _POLL_MS) if ends else _POLL_MS
         try:
             records = await consumer.poll(wait_ms / 1000)
         except OffsetsOutOfRangeError as error:
-            await _go_on_at_start(client, consumer, error.offsets)
+            await _go_on_at_start(consumer, error.offsets)
             continue
         if left is not None:
             # What is not printed is not read: a group goes on behind the last message shown.
@@ -188,8 +187,8 @@ async def _print_messages(
         printer.print(records)
         sys.stdout.buffer.flush()
         if records:
-            silence = client.deadline(quiet_ms)
-        elif quiet_ms is not None and not silence.left_ms():
+            silence = Deadline(SystemClock(), quiet_ms)
+        elif ends and not silence.left_ms():
             break
 
 
@@ -200,15 +199,12 @@ def _first_offsets(records: "Iterable[ConsumerRecord]") -> dict[tuple[str, int],
     return offsets
 
 
-async def _go_on_at_start(
-    client: "Client", consumer: "Consumer", offsets: "Mapping[TopicPartition, int]"
-) -> None:
+async def _go_on_at_start(consumer: "Consumer", offsets: "Mapping[TopicPartition, int]") -> None:
     """A position below the log goes on at its start; one above it is an error."""
-    from odradek.client import EARLIEST, LATEST
     from odradek.errors import OffsetOutOfRangeError
 
-    starts = await _ends(client, list(offsets), EARLIEST)
-    ends = await _ends(client, list(offsets), LATEST)
+    starts = await consumer.beginning_offsets(offsets)
+    ends = await consumer.end_offsets(offsets)
     for tp, offset in offsets.items():
         if offset >= starts[tp]:
             raise OffsetOutOfRangeError(
@@ -228,50 +224,31 @@ class _TroubleHandler(logging.Handler):
         print_error("consume", f"{record.getMessage()}; trying again")
 
 
-def _chosen_partitions(topic: "TopicView", chosen: list[int] | None) -> "list[TopicPartition]":
+def _chosen_partitions(topic: str, count: int, chosen: list[int] | None) -> "list[TopicPartition]":
     from odradek.model import TopicPartition
 
-    count = len(topic.partitions)
     numbers = range(count) if chosen is None else sorted(set(chosen))
     for number in numbers:
         if not 0 <= number < count:
             raise CommandError(
-                f"--partition {number}: topic {topic.name!r} has partitions 0 to {count - 1}"
+                f"--partition {number}: topic {topic!r} has partitions 0 to {count - 1}"
             )
-    return [TopicPartition(topic.name, number) for number in numbers]
+    return [TopicPartition(topic, number) for number in numbers]
 
 
 async def _start_positions(
-    client: "Client", partitions: "list[TopicPartition]", offset: str, *, is_committed: bool
+    consumer: "Consumer", partitions: "list[TopicPartition]", offset: str
 ) -> "dict[TopicPartition, int]":
-    from odradek.client import EARLIEST, LATEST
-
     if offset == "earliest":
-        return await _ends(client, partitions, EARLIEST)
+        return await consumer.beginning_offsets(partitions)
     if offset == "latest":
-        return await _ends(client, partitions, LATEST, is_committed=is_committed)
+        return await consumer.end_offsets(partitions)
     number = int(offset)
     if not offset.startswith("-"):
         return dict.fromkeys(partitions, number)
-    starts = await _ends(client, partitions, EARLIEST)
-    ends = await _ends(client, partitions, LATEST, is_committed=is_committed)
+    starts = await consumer.beginning_offsets(partitions)
+    ends = await consumer.end_offsets(partitions)
     return {tp: max(starts[tp], ends[tp] + number) for tp in partitions}
-
-
-async def _ends(
-    client: "Client", partitions: "list[TopicPartition]", place: int, *, is_committed: bool = False
-) -> "dict[TopicPartition, int]":
-    from odradek.client import list_offsets
-    from odradek.errors import ApiError
-
-    offsets = {}
-    wanted = dict.fromkeys(partitions, place)
-    answers = await list_offsets(client, wanted, isolation_level=int(is_committed))
-    for tp, found in answers.items():
-        if isinstance(found, ApiError):
-            raise found
-        offsets[tp] = found.offset
-    return offsets
 
 
 def _offset(text: str) -> str:

@@ -9,12 +9,12 @@ from odradek.cli.connecting import (
     add_json_argument,
     find_topic,
     report_errors,
-    run_with_client,
+    run_with_admin,
 )
 from odradek.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from odradek.client import Client
+    from odradek.client.admin.admin import Admin
 
 __all__ = ["add_arguments", "run"]
 
@@ -48,15 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Deletes; returns 1 if a partition failed."""
-    return run_with_client("delete-records", arguments, lambda client: _delete(client, arguments))
+    return run_with_admin("delete-records", arguments, lambda admin: _delete(admin, arguments))
 
 
-async def _delete(client: "Client", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin.admin import Admin
+async def _delete(admin: "Admin", arguments: argparse.Namespace) -> int:
     from odradek.errors import ApiError
     from odradek.model import TopicPartition
 
-    topic = await find_topic(client, arguments.topic)
+    topic = await find_topic(admin, arguments.topic)
     count = len(topic.partitions)
     numbers = range(count) if arguments.partition is None else sorted(set(arguments.partition))
     for number in numbers:
@@ -65,7 +64,7 @@ async def _delete(client: "Client", arguments: argparse.Namespace) -> int:
                 f"--partition {number}: topic {topic.name!r} has partitions 0 to {count - 1}"
             )
     before = {TopicPartition(topic.name, number): arguments.before for number in numbers}
-    results = await Admin.over(client).delete_records(before)
+    results = await admin.delete_records(before)
     left = {tp: result for tp, result in results.items() if not isinstance(result, ApiError)}
     if arguments.json:
         print_json(

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.cli.connecting import CommandError
+from odradek.cli.connecting import CommandError, find_topic
 
 if TYPE_CHECKING:
-    from odradek.client import FoundOffset, TopicView
+    from odradek.client import FoundOffset
     from odradek.client.admin.admin import Admin
     from odradek.model import TopicPartition
 
@@ -52,15 +52,14 @@ async def parse_places(admin: "Admin", topics: Sequence[str]) -> "list[TopicPart
     """Read `TOPIC` and `TOPIC:0,1`.
 
     Raises:
-        CommandError: a partition is not there.
-        ApiError: a topic is not there.
+        CommandError: a topic or a partition is not there.
     """
     from odradek.model import TopicPartition
 
     partitions = []
     for text in topics:
         name, colon, listed = text.partition(":")
-        topic = await _find_topic(admin, name)
+        topic = await find_topic(admin, name)
         numbers: Sequence[int] = range(len(topic.partitions))
         if colon:
             try:
@@ -123,15 +122,6 @@ async def move_offsets(admin: "Admin", arguments: argparse.Namespace) -> list[Mo
         after = min(max(after, starts[tp].offset), ends[tp].offset)
         moves.append(Move(tp, before, after))
     return moves
-
-
-async def _find_topic(admin: "Admin", name: str) -> "TopicView":
-    from odradek.errors import ApiError
-
-    topic = (await admin.describe_topics([name]))[name]
-    if isinstance(topic, ApiError):
-        raise topic
-    return topic
 
 
 async def _offsets(

@@ -6,19 +6,20 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from odradek.cli.connecting import (
+    NEW_TOPIC_MS,
     CommandError,
     add_connection_arguments,
     add_json_argument,
     client_settings,
-    find_topic,
+    is_there,
     parse_pairs,
-    run_with_client,
+    reach,
+    run_command,
 )
 from odradek.cli.output import print_json
 
 if TYPE_CHECKING:
-    from odradek.client import Client
-    from odradek.client.producer import Delivery
+    from odradek.client.producer import Delivery, Producer
 
 __all__ = ["add_arguments", "run"]
 
@@ -86,25 +87,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Sends the lines; returns 1 if one could not be sent."""
-    return run_with_client("produce", arguments, lambda client: _produce(client, arguments))
+    return run_command("produce", lambda: _produce(arguments))
 
 
-async def _produce(client: "Client", arguments: argparse.Namespace) -> int:
+async def _produce(arguments: argparse.Namespace) -> int:
     from odradek.cli.lines import read_lines
     from odradek.client.producer import Producer, RoundRobinPartitioner
 
     parser = _LineParser(arguments)
-    await find_topic(client, arguments.topic, create=True)
     summary = _Summary(arguments)
-    settings = client_settings(client) | _producer_settings(arguments)
     # What fails is told by the summary, which asks every delivery.
     producer = Producer(
-        settings,
+        client_settings(arguments) | _producer_settings(arguments),
         partitioner=RoundRobinPartitioner(keeps_keys=True),
         on_error=lambda _failed: None,
-        ssl_context=client.options.tls,
     )
     async with producer:
+        await reach(producer, arguments)
+        await is_there(arguments.topic, _look_up(producer, arguments.topic))
         async for lines in read_lines(sys.stdin.fileno()):
             for line in lines:
                 if not parser.parse(line):
@@ -128,6 +128,19 @@ async def _produce(client: "Client", arguments: argparse.Namespace) -> int:
         raise CommandError(parser.failure)
     summary.finish()
     return 0
+
+
+async def _look_up(producer: "Producer", topic: str) -> None:
+    """Has the topic created, if brokers do that, before the first line is read.
+
+    A producer waits for a topic as long as for anything; who mistyped its name should not.
+    """
+    from odradek.client.errors import CallTimeoutError
+
+    try:
+        await producer.partitions_for(topic, NEW_TOPIC_MS / 1000)
+    except CallTimeoutError:
+        await producer.partitions_for(topic)  # It is there, or about to be.
 
 
 class _LineParser:
