@@ -34,13 +34,13 @@ def position(topic: str, offset: int) -> str:
     return json.dumps({"v": 1, "topics": topics, "split": {"min": 0, "max": 0}})
 
 
-def report(*sources: tuple[str, int, int], run: str = "run-1") -> Any:
+def report(*sources: tuple[str, int, int], run: str = "run-1", name: str | None = None) -> Any:
     """A batch of query `q`: topic, end and latest offset of each source."""
     told = [
-        SimpleNamespace(endOffset=position(name, end), latestOffset=position(name, latest))
-        for name, end, latest in sources
+        SimpleNamespace(endOffset=position(topic, end), latestOffset=position(topic, latest))
+        for topic, end, latest in sources
     ]
-    progress = SimpleNamespace(id="q", runId=run, batchId=3, sources=told)
+    progress = SimpleNamespace(id="q", runId=run, name=name, batchId=3, sources=told)
     return SimpleNamespace(progress=progress)
 
 
@@ -75,6 +75,35 @@ def test_nothing_is_committed_where_the_group_is_not_sure() -> None:
     listener, committed = listening(A, B)
     listener.onQueryProgress(report(("t", 1, 9)))
     assert committed.submitted == []
+
+
+def test_a_query_may_be_told_by_its_name_before_it_has_an_id() -> None:
+    """12:SP-39: the group of one holds for all sources that Spark reports."""
+    committed = Committed()
+    listener = ProgressListener(None, committed)
+    listener.watch("orders.lake", [A])
+    listener.onQueryProgress(report(("t", 1, 9), ("u", 2, 9), name="orders.lake"))
+    listener.onQueryProgress(report(("t", 5, 9), name="orders.files"))
+    assert committed.submitted == [
+        ("a", {TopicPartition("t", 0): 1}),
+        ("a", {TopicPartition("u", 0): 2}),
+    ]
+
+
+def test_reports_are_waited_for_until_the_end_of_each_run_is_told() -> None:
+    """12:SP-39: behind Spark Connect they are on their way when a query has ended."""
+
+    class Session:
+        streams = SimpleNamespace(active=[end("run-1")])
+
+    session: Any = Session()
+    listener = ProgressListener(session, Committed())
+    listener.onQueryStarted(end("run-1"))
+    assert listener.settle(0), "a run that is active is not waited for"
+    Session.streams.active.clear()
+    assert not listener.settle(0)
+    listener.onQueryTerminated(end("run-1"))
+    assert listener.settle(0)
 
 
 def test_a_query_that_nobody_told_of_is_not_committed() -> None:

@@ -34,6 +34,13 @@ odradek.spark.datasource.data_loss.DataLossError: topic orders-0: expected offse
 Caused by: java.lang.RuntimeException: x
 """
 
+CONNECT = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \
+[PYTHON_EXCEPTION] [session: 1] [userId: ] Found error inside foreachBatch Python process: Traceback (most recent \
+call last):
+  File "/x/worker.py", line 1, in <module>
+odradek.spark.pipeline.engine.problems.TableMismatchError: the table has other columns
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
@@ -45,6 +52,7 @@ Caused by: java.lang.RuntimeException: x
             " (record orders-0 at offset 17)",
         ),
         (PYTHON, "DataLossError", "topic orders-0: expected offset 5, found 9"),
+        (CONNECT, "TableMismatchError", "the table has other columns"),
         ("java.io.IOException: No space left", "IOException", "No space left"),
         ("it broke: badly", "Error", "it broke: badly"),
         ("broken", "Error", "broken"),

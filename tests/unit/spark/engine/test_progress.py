@@ -94,3 +94,20 @@ def test_a_rate_that_is_none_is_nought(rate: Any) -> None:
 def test_an_empty_report() -> None:
     row = parse_progress("s", progress())
     assert (row.input_rows, row.sink_rows, row.lag, row.lags) == (0, 0, 0, ())
+
+
+def test_a_batch_as_spark_connect_tells_it() -> None:
+    """12:SP-63: what was observed has its names apart, and rates are told of sources only."""
+    both = {"inputRowsPerSecond": 2.5, "processedRowsPerSecond": 4.0}
+    row = parse_progress(
+        "totals",
+        progress(
+            sources=[source(None, None) | both, source(None, None) | both],
+            observedMetrics={
+                SINK_METRIC: {"values": [8], "schema": {"fields": [{"name": "rows"}]}},
+                stage_metric("raw"): {"values": [1], "schema": {"fields": [{"name": "decode"}]}},
+            },
+        ),
+    )
+    assert (row.input_rate, row.processed_rate, row.sink_rows) == (5.0, 8.0, 8)
+    assert row.rules == (RuleCount("raw", "decode", 1),)

@@ -60,9 +60,11 @@ def parse_failure(text: str, *, position: str = "") -> Failure:
 
 def _python_error(lines: list[str]) -> tuple[str, str] | None:
     """The last error of the last traceback: the one that was not caught."""
-    if _TRACEBACK not in lines:
+    # Spark Connect puts words of its own before it, in the same line.
+    tracebacks = [number for number, line in enumerate(lines) if line.endswith(_TRACEBACK)]
+    if not tracebacks:
         return None
-    begin = len(lines) - lines[::-1].index(_TRACEBACK)
+    begin = tracebacks[-1] + 1
     found = None
     for line in lines[begin:]:
         if line.startswith(("at ", "Caused by:", "===")):

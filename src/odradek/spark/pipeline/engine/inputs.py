@@ -17,6 +17,7 @@ from odradek.spark.pipeline.graph.model import (
     TableInput,
     TopicInput,
 )
+from odradek.spark.progress import ProgressTarget, target_of
 from odradek.values import dataclass
 
 __all__ = ["Inputs", "Records", "Rows", "StreamInputs", "rows_frame", "static_rows", "table_frame"]
@@ -69,6 +70,11 @@ class StreamInputs:
         self._pipeline = pipeline
         self._group = group
         self._start = start
+        self._targets: list[ProgressTarget] = []
+
+    def progress_targets(self) -> tuple[ProgressTarget, ...]:
+        """The groups of all topics that were asked for; once, if all have the same."""
+        return tuple(dict.fromkeys(self._targets))
 
     def frame(self, source: Source, *, with_headers: bool) -> Records | Rows:
         match source.input:
@@ -82,6 +88,8 @@ class StreamInputs:
                 options["progressGroup"] = self._group
                 if self._start is not None:
                     options = without_start(options) | starting_options(self._start)
+                if (target := target_of(options)) is not None:
+                    self._targets.append(target)
                 reader = self._session.readStream.format(FORMAT).options(**options)
                 return Records(reader.load(), topics)
             case given:

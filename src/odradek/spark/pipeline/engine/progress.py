@@ -9,7 +9,7 @@ Spark has not asked the source for its end, as after a restart within a batch.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from odradek.values import dataclass
@@ -109,7 +109,9 @@ class BatchRow:
 def parse_progress(sink: str, text: str) -> BatchRow:
     """The numbers of one progress report of Spark, in JSON."""
     told: dict[str, Any] = json.loads(text)
-    observed: dict[str, dict[str, Any]] = told.get("observedMetrics") or {}
+    observed = {
+        name: _named(counts) for name, counts in (told.get("observedMetrics") or {}).items()
+    }
     durations: dict[str, int] = told.get("durationMs") or {}
     sources: list[dict[str, Any]] = told.get("sources") or []
     operators: list[dict[str, Any]] = told.get("stateOperators") or []
@@ -118,8 +120,8 @@ def parse_progress(sink: str, text: str) -> BatchRow:
         batch=int(told["batchId"]),
         timestamp=str(told.get("timestamp", "")),
         input_rows=sum(int(one.get("numInputRows") or 0) for one in sources),
-        input_rate=_rate(told.get("inputRowsPerSecond")),
-        processed_rate=_rate(told.get("processedRowsPerSecond")),
+        input_rate=_rate(told, sources, "inputRowsPerSecond"),
+        processed_rate=_rate(told, sources, "processedRowsPerSecond"),
         duration_ms=int(durations.get("triggerExecution", 0)),
         sink_rows=int((observed.get(SINK_METRIC) or {}).get(SINK_ROWS) or 0),
         state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
@@ -155,9 +157,21 @@ def _rules(observed: Mapping[str, Mapping[str, Any]]) -> tuple[RuleCount, ...]:
     return tuple(found)
 
 
-def _rate(value: Any) -> float:
-    """Spark has no rate for the first batch, and NaN or Infinity for one that took no time."""
-    number = float(value or 0.0)
+def _named(counts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was observed, by name. Spark Connect tells the names apart from the values."""
+    values, schema = counts.get("values"), counts.get("schema")
+    if not isinstance(values, list) or not isinstance(schema, dict):
+        return counts
+    return {field["name"]: value for field, value in zip(schema["fields"], values, strict=True)}
+
+
+def _rate(told: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], name: str) -> float:
+    """A rate over all sources, which Spark Connect tells of each source only.
+
+    There is none for the first batch, and NaN or Infinity for one that took no time.
+    """
+    given = [told[name]] if name in told else [one.get(name) for one in sources]
+    number = sum(float(one or 0.0) for one in given)
     return number if 0.0 <= number < float("inf") else 0.0
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.utils import is_remote
 
 from odradek.spark.pipeline.engine import letters
 from odradek.spark.pipeline.engine.build import Build
@@ -29,6 +30,7 @@ from odradek.spark.pipeline.engine.progress import (
     parse_progress,
     position_text,
 )
+from odradek.spark.pipeline.engine.query_ids import QueryIds
 from odradek.spark.pipeline.engine.query_plans import QueryPlan
 from odradek.spark.pipeline.engine.schemas import AvroSchemas
 from odradek.spark.pipeline.engine.sinks import BatchSink
@@ -43,12 +45,12 @@ from odradek.spark.pipeline.graph.model import (
     Trigger,
     TriggerKind,
 )
+from odradek.spark.progress_listener import progress_of
 
 __all__ = ["StartedQuery", "batch_sink", "start_query", "topic_options"]
 
 _log = logging.getLogger(__name__)
 
-_QUERY_ID: Final = "sql.streaming.queryId"
 _STARTING: Final = "Initializing sources"  # Spark's words.
 
 
@@ -62,10 +64,13 @@ def start_query(
     """
     inputs = StreamInputs(session, pipeline, group=plan.group, start=plan.start)
     build = Build(session, pipeline, inputs, schemas)
+    name = f"{pipeline.name}.{plan.name}"
     try:
         writer = _writer(pipeline, plan, build, schemas)
+        if is_remote():  # Elsewhere the listener finds the groups in the plan.
+            progress_of(session).watch(name, inputs.progress_targets())
         writer = (
-            writer.queryName(f"{pipeline.name}.{plan.name}")
+            writer.queryName(name)
             .outputMode(plan.output_mode.value)
             .option("checkpointLocation", plan.checkpoint)
             .trigger(**_trigger(plan.trigger))
@@ -151,9 +156,13 @@ def _writer(
                 writer = writer.partitionBy(*target.partition_by)
             return writer.options(**dict(target.options))
         case DeltaTarget() | JdbcTarget() | ConsoleTarget():
-            return _counted(rows).writeStream.foreachBatch(
-                _batch_writer(batch_sink(plan.name, target, sys.stdout))
-            )
+            if isinstance(target, ConsoleTarget) and is_remote():
+                raise PipelineError(
+                    f"{plan.sink.place}: the sink {plan.name!r} would print on the Spark Connect"
+                    " server, where batches are handled: use another sink, or another master"
+                )
+            sink = batch_sink(plan.name, target, sys.stdout)
+            return _counted(rows).writeStream.foreachBatch(_batch_writer(sink, plan.checkpoint))
         case _:
             assert_never(target)
 
@@ -212,12 +221,12 @@ def batch_sink(
             return ConsoleSink(target, name, out)
 
 
-def _batch_writer(sink: BatchSink) -> Callable[[DataFrame, int], None]:
+def _batch_writer(sink: BatchSink, checkpoint: str) -> Callable[[DataFrame, int], None]:
+    """What Spark calls with each batch: here, or on the server of Spark Connect."""
+    ids = QueryIds(checkpoint)
+
     def write(frame: DataFrame, batch_id: int) -> None:
-        query_id = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-        if query_id is None:
-            raise PipelineError("Spark does not say which query a batch belongs to")
-        sink.write(frame, batch_id, query_id)
+        sink.write(frame, batch_id, ids.find())
 
     return write
 
