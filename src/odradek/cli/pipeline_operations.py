@@ -98,7 +98,7 @@ def _reset(arguments: argparse.Namespace) -> int:
     pipeline = _pipeline(arguments)
     if pipeline is None:
         return 2
-    from odradek.spark.pipeline.engine.positions import parse_position
+    from odradek.spark.pipeline.engine.positions import check_position, parse_position
     from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
     from odradek.spark.pipeline.engine.reset import reset_queries
 
@@ -107,6 +107,8 @@ def _reset(arguments: argparse.Namespace) -> int:
         return 2
     try:
         to = None if arguments.to is None else parse_position(arguments.to)
+        if to is not None:
+            check_position(pipeline, [plan.name for plan in plans], to)
     except PipelineError as error:
         print_error(_COMMAND, str(error))
         return 2
@@ -138,7 +140,7 @@ def _backfill(arguments: argparse.Namespace) -> int:
     pipeline = _pipeline(arguments)
     if pipeline is None:
         return 2
-    from odradek.spark.pipeline.engine.positions import parse_position
+    from odradek.spark.pipeline.engine.positions import check_position, parse_position
     from odradek.spark.pipeline.engine.problems import PipelineError
 
     names = list(pipeline.sinks) if arguments.sink is None else arguments.sink
@@ -148,6 +150,8 @@ def _backfill(arguments: argparse.Namespace) -> int:
         return 2
     try:
         start, end = parse_position(arguments.start), parse_position(arguments.end)
+        for position in (start, end):
+            check_position(pipeline, names, position)
     except PipelineError as error:
         print_error(_COMMAND, str(error))
         return 2

@@ -26,6 +26,7 @@ from odradek.spark.pipeline.engine.reading import (
     ending_options,
     reading_options,
     starting_options,
+    without_start,
 )
 from odradek.spark.pipeline.engine.schemas import AvroSchemas
 from odradek.spark.pipeline.graph.model import (
@@ -40,6 +41,7 @@ from odradek.spark.pipeline.graph.model import (
     TopicInput,
     TopicTarget,
 )
+from odradek.spark.pipeline.graph.topics import position_for
 
 __all__ = ["BatchInputs", "backfill"]
 
@@ -64,7 +66,9 @@ class BatchInputs:
                     with_headers=with_headers or topics.headers,
                     is_streaming=False,
                 )
-                options |= starting_options(self._start) | ending_options(self._end)
+                options = without_start(options)
+                options |= starting_options(position_for(topics, self._start))
+                options |= ending_options(position_for(topics, self._end))
                 reader = self._session.read.format(FORMAT).options(**options)
                 return Records(reader.load(), topics)
             case given:

@@ -17,6 +17,7 @@ from odradek.spark.pipeline.graph.model import (
     TableInput,
     TopicInput,
 )
+from odradek.spark.pipeline.graph.topics import position_for
 from odradek.spark.progress import ProgressTarget, target_of
 from odradek.values import dataclass
 
@@ -55,7 +56,8 @@ class StreamInputs:
         session: Spark's.
         pipeline: whose sources are read.
         group: that shows how far the query is.
-        start: where a new query begins, in the place of what the sources say.
+        start: where a new query begins, in the place of what the sources say; offsets may be those
+            of several sources.
     """
 
     def __init__(
@@ -87,7 +89,8 @@ class StreamInputs:
                 )
                 options["progressGroup"] = self._group
                 if self._start is not None:
-                    options = without_start(options) | starting_options(self._start)
+                    start = position_for(topics, self._start)
+                    options = without_start(options) | starting_options(start)
                 if (target := target_of(options)) is not None:
                     self._targets.append(target)
                 reader = self._session.readStream.format(FORMAT).options(**options)

@@ -1,16 +1,19 @@
-"""Positions as the command line takes them and notes keep them. Pure.
+"""Positions as the command line takes them and notes keep them.
 
 `earliest`, `latest`, an ISO-8601 instant, or JSON like the pipeline file's map:
 `{"orders": {"0": 123}}`. An instant without a zone is in UTC.
 """
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from odradek.spark.pipeline.engine.problems import PipelineError
-from odradek.spark.pipeline.graph.model import Position
+from odradek.spark.pipeline.file.problems import suggestion
+from odradek.spark.pipeline.graph.model import Pipeline, Position
+from odradek.spark.pipeline.graph.topics import missing_offsets, topic_sources, unread_offsets
 
-__all__ = ["parse_position", "position_text"]
+__all__ = ["check_position", "parse_position", "position_text"]
 
 
 def parse_position(text: str) -> Position:
@@ -34,6 +37,36 @@ def parse_position(text: str) -> Position:
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
     return Position(timestamp_ms=round(instant.timestamp() * 1000))
+
+
+def check_position(pipeline: Pipeline, queries: Iterable[str], position: Position) -> None:
+    """Whether offsets are those of what the queries read, as far as the file knows.
+
+    Raises:
+        PipelineError: a topic is read by none of them, or one that is read has no offsets.
+    """
+    if position.offsets is None:
+        return
+    sources = {
+        name: one for query in queries for name, one in topic_sources(pipeline, query).items()
+    }
+    problems = []
+    for topic, partition in unread_offsets(sources.values(), position.offsets):
+        known = [name for one in sources.values() for name in (*one.topics, *(one.assign or ()))]
+        part = f"partition {partition} of " if partition is not None else ""
+        hint = suggestion(topic, known) if partition is None else ""
+        problems.append(f"{part}topic '{topic}' is read by no source{hint}")
+    problems += [
+        f"they say nothing of {what}, which source '{name}' reads"
+        for name, one in sources.items()
+        for what in missing_offsets(one, position.offsets)
+    ]
+    if problems:
+        text = position_text(position)
+        raise PipelineError(
+            f"expected offsets of everything that is read, and of nothing else, came {text}: "
+            + "; ".join(problems)
+        )
 
 
 def position_text(position: Position) -> str:

@@ -258,7 +258,7 @@ class Section:
         return found
 
     def property_places(self, key: str, name: str) -> tuple[Place, Place]:
-        """Where a setting of a free map and its value stand."""
+        """Where a key of the map under a key stands, and its value."""
         field = self._fields.get(key)
         inner = field.node.fields.get(name) if field and isinstance(field.node, Fields) else None
         if inner is None:

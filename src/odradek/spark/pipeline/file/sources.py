@@ -11,6 +11,7 @@ from odradek.spark.pipeline.file.clients import (
 )
 from odradek.spark.pipeline.file.codecs import read_ddl, read_source_codec
 from odradek.spark.pipeline.file.nodes import Fields, Items, Node, Scalar, plain_value
+from odradek.spark.pipeline.file.problems import suggestion
 from odradek.spark.pipeline.file.rules import read_expectations, read_watermark
 from odradek.spark.pipeline.file.section import Context, Section
 from odradek.spark.pipeline.file.units import parse_instant_ms
@@ -23,6 +24,7 @@ from odradek.spark.pipeline.graph.model import (
     TableInput,
     TopicInput,
 )
+from odradek.spark.pipeline.graph.topics import missing_offsets, unread_offsets
 
 __all__ = ["check_topic", "read_position", "read_rows", "read_source"]
 
@@ -118,7 +120,7 @@ def _topics(section: Section, *, kafka: dict[str, str], has_registry: bool) -> T
     if section.has("max_delay") and not section.has("min_records"):
         message = f"'max_delay' of {section.what} needs 'min_records'"
         section.context.error(section.key_place("max_delay"), "P05", message)
-    return TopicInput(
+    read = TopicInput(
         topics=tuple(topic for topic, _ in topics),
         pattern=_pattern(section),
         assign=_assignment(section),
@@ -141,6 +143,25 @@ def _topics(section: Section, *, kafka: dict[str, str], has_registry: bool) -> T
         },
         options=read_options(section),
     )
+    _check_start(section, read)
+    return read
+
+
+def _check_start(section: Section, read: TopicInput) -> None:
+    """Tells of offsets for what the source does not read, and of what it reads without offsets."""
+    offsets = read.start.offsets
+    is_known = read.topics or read.assign or read.pattern is not None
+    if offsets is None or not is_known:
+        return
+    for topic, partition in unread_offsets([read], offsets):
+        part = f"partition {partition} of " if partition is not None else ""
+        hint = suggestion(topic, [*read.topics, *(read.assign or ())]) if not part else ""
+        message = f"'start' of {section.what} has {part}topic '{topic}', which it does not read"
+        place = section.property_places("start", topic)[0]
+        section.context.error(place, "P03", message + hint)
+    for what in missing_offsets(read, offsets):
+        message = f"'start' of {section.what} has no offset for {what}, which it reads"
+        section.context.error(section.place_of("start"), "P03", message)
 
 
 def _pattern(section: Section) -> str | None:
@@ -177,6 +198,7 @@ def _assignment(section: Section) -> dict[str, tuple[int, ...]] | None:
 def _offsets(section: Section, node: Fields) -> Position:
     offsets: dict[str, dict[int, int]] = {}
     for topic, field in node.fields.items():
+        offsets[topic] = {}
         partitions = field.node.fields if isinstance(field.node, Fields) else {}
         if not partitions:
             section.wrong_type(field.node, f"'start.{topic}'", "a map of partitions to offsets")
@@ -187,7 +209,7 @@ def _offsets(section: Section, node: Fields) -> Position:
                     one.node, f"'start.{topic}.{partition}'", "a partition and its offset"
                 )
             else:
-                offsets.setdefault(topic, {})[int(partition)] = int(offset)
+                offsets[topic][int(partition)] = int(offset)
     return Position(offsets=offsets)
 
 
