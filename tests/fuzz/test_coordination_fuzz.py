@@ -81,6 +81,17 @@ def test_a_node_is_read_or_refused(parse: Callable[[bytes], object], data: bytes
         assert type(value).parse(value.encode()) == value
 
 
+@pytest.mark.parametrize("parse", PARSERS)
+@pytest.mark.parametrize("before", [b"", b'{"version":1,"config":', b'{"version":1,"partitions":'])
+@pytest.mark.parametrize("bracket", [b"[", b'{"version":'])
+def test_nesting_without_end_is_refused(
+    parse: Callable[[bytes], object], before: bytes, bracket: bytes
+) -> None:
+    """Brackets deeper than any stack are a bad node, too, and no end of the process."""
+    with pytest.raises(BadNodeData):
+        parse(before + bracket * 200_000)
+
+
 def good_journal() -> tuple[bytes, list[bytes]]:
     data, trees = JOURNAL_HEAD, [encode_snapshot(NodeTree())]
     tree = NodeTree()

@@ -69,6 +69,12 @@ class OdradekBroker:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
+    def peak_memory_bytes(self) -> int:
+        """The most it has had in memory so far."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        (found,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+        return int(found) * 1024
+
     def metrics(self) -> str:
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=10) as answer:
