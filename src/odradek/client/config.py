@@ -264,13 +264,24 @@ def _ssl_context(config: ClientConfig) -> ssl.SSLContext | None:
         ) from error
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
     if config.ssl_keystore_location is not None:
-        password = config.ssl_key_password
-        try:
-            context.load_cert_chain(
-                config.ssl_keystore_location, password=password.reveal() if password else None
-            )
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                "ssl.keystore.location", config.ssl_keystore_location, str(error)
-            ) from error
+        _load_key(context, config.ssl_keystore_location, config.ssl_key_password)
     return context
+
+
+def _load_key(context: ssl.SSLContext, location: str, password: Password | None) -> None:
+    is_encrypted = False
+
+    def secret() -> str:
+        nonlocal is_encrypted
+        is_encrypted = True
+        return password.reveal() if password is not None else ""
+
+    try:
+        # Without a callback OpenSSL would ask at the terminal for the password of an encrypted key.
+        context.load_cert_chain(location, password=secret)
+    except (OSError, ValueError) as error:
+        why = f"cannot be used: {error}; expected a private key and its certificate chain, as PEM"
+        if is_encrypted:
+            how = "set" if password is None else "check"
+            why = f"cannot be used: {error}; the private key is encrypted, {how} ssl.key.password"
+        raise ConfigError("ssl.keystore.location", location, why) from error

@@ -1,5 +1,7 @@
 """Settings of clients: Kafka's names, either way of giving them, and what is refused."""
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from odradek.client.producer.config import ProducerOptions, read_producer_settin
 from odradek.config import Definition
 from odradek.errors import ConfigError
 from odradek.records.compression import Codec
+from tests.support.network import make_certificate
 
 SERVERS = {"bootstrap.servers": "a:1"}
 
@@ -77,6 +80,51 @@ def test_servers_are_required_and_must_be_addresses() -> None:
         )
     with pytest.raises(ConfigError, match="only PEM"):
         Admin(bootstrap_servers="a:1", security_protocol="SSL", ssl_keystore_type="JKS")
+
+
+@pytest.fixture(scope="module")
+def keystore(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate and its private key, which the password `secret` opens."""
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = make_certificate(folder)
+    command = "openssl pkcs8 -topk8 -v2 aes-256-cbc -passout pass:secret -in"
+    encrypted = subprocess.run([*command.split(), str(key)], check=True, capture_output=True)
+    store = folder / "store.pem"
+    store.write_bytes(encrypted.stdout + certificate.read_bytes())
+    return store
+
+
+@pytest.mark.parametrize(
+    ("password", "message"),
+    [
+        (None, r"the private key is encrypted, set ssl\.key\.password"),
+        ("wrong", r"the private key is encrypted, check ssl\.key\.password"),
+        ("long" * 1_000, r"longer than 1024 bytes; .* check ssl\.key\.password"),
+    ],
+    ids=["none", "wrong", "too long"],
+)
+def test_a_key_that_does_not_open_is_told_and_nobody_is_asked(
+    password: str | None, message: str, keystore: Path
+) -> None:
+    """09:CL-2: OpenSSL would wait for a password at the terminal."""
+    given = {} if password is None else {"ssl.key.password": password}
+    with pytest.raises(ConfigError, match=rf"ssl\.keystore\.location.*{message}") as error:
+        Admin(
+            {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+            | {"ssl.keystore.location": str(keystore)}
+            | given
+        )
+    assert password is None or password not in str(error.value)
+
+
+def test_a_key_with_its_password_and_a_file_without_a_key(keystore: Path, tmp_path: Path) -> None:
+    """09:CL-2."""
+    settings = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    Admin(settings | {"ssl.keystore.location": str(keystore), "ssl.key.password": "secret"})
+    empty = tmp_path / "empty.pem"
+    empty.write_text("")
+    with pytest.raises(ConfigError, match="expected a private key and its certificate chain"):
+        Admin(settings | {"ssl.keystore.location": str(empty)})
 
 
 def test_defaults_are_kafkas() -> None:
