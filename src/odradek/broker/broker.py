@@ -29,6 +29,7 @@ from typing import Any
 from odradek.broker.background import LoopTasks, yield_to_requests
 from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.context import BrokerContext
+from odradek.broker.control_socket import ControlSocket
 from odradek.broker.dispatch import StartGate, dispatch
 from odradek.broker.edge import MetadataEdge
 from odradek.broker.identity import check_directories
@@ -40,6 +41,7 @@ from odradek.broker.observability import ObservabilityServer
 from odradek.broker.producer_ids import ProducerIdAllocator
 from odradek.broker.publisher import Publisher
 from odradek.broker.quotas import ClientQuotas
+from odradek.broker.re_election import re_elect_controller
 from odradek.broker.topic_creation import AutoTopicCreator
 from odradek.clock import SystemClock
 from odradek.config import Source
@@ -236,6 +238,7 @@ class Broker:
         await self._first_publish.wait()
         self._gate.open(server.data_channel)
         self._start_periodic_work()
+        await self._start_control_socket(directories[0])
         self._unhealthy = None
 
     def _build_state(self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor) -> None:
@@ -490,6 +493,18 @@ class Broker:
             why = f"cannot listen there on {observability.host}: {error}"
             raise ConfigError("odradek.metrics.port", observability.port, why) from error
         self._stack.push_async_callback(http.stop)
+
+    async def _start_control_socket(self, directory: str) -> None:
+        control = ControlSocket(
+            directory,
+            {
+                "re-elect-controller": lambda: re_elect_controller(
+                    self._controller, self._cache, self._waiter, clock=self._clock
+                )
+            },
+        )
+        self._stack.push_async_callback(control.stop)
+        await control.start()
 
     # Running
 

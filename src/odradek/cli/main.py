@@ -25,6 +25,7 @@ COMMANDS = {
     "configs": ("odradek.cli.configs", "show and change settings of topics and brokers"),
     "delete-records": ("odradek.cli.delete_records", "delete the oldest messages of partitions"),
     "api-versions": ("odradek.cli.api_versions", "show which requests the brokers serve"),
+    "controller": ("odradek.cli.controller", "have the controller elected anew"),
     "metrics": ("odradek.cli.metrics", "show and watch the metrics of a broker"),
     "log": ("odradek.cli.log", "look into the files of a log"),
     "pipeline": ("odradek.cli.pipeline", "check, plan and run data pipelines on Spark"),

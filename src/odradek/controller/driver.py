@@ -34,6 +34,7 @@ from odradek.controller.events import (
     BrokerModifications,
     ControlledShutdown,
     ControllerEvent,
+    ControllerResignation,
     ControllerState,
     CreatePartitions,
     CreateTopics,
@@ -288,6 +289,14 @@ class Controller:
         """
         return await self._request(lambda reply: ControlledShutdown(broker_id, broker_epoch, reply))
 
+    async def give_up(self) -> int:
+        """Resigns, so that there is an election, which this broker may win; returns its epoch.
+
+        Raises:
+            ApiError: NOT_CONTROLLER.
+        """
+        return await self._request(ControllerResignation)
+
     def enable_unclean_election(self, topic: str | None = None) -> None:
         """Unclean elections were switched on, for one topic or as the default."""
         self._events.put(
@@ -360,6 +369,7 @@ class Controller:
                 | ReplicaLeaderElection(reply=reply)
                 | ControlledShutdown(reply=reply)
                 | ListPartitionReassignments(reply=reply)
+                | ControllerResignation(reply=reply)
             ):
                 reply.fail(error)
             case _:
@@ -416,6 +426,7 @@ class Controller:
         | DeleteTopics
         | ReplicaLeaderElection
         | ControlledShutdown
+        | ControllerResignation
         | ListPartitionReassignments,
     ) -> None:
         match event:
@@ -437,6 +448,8 @@ class Controller:
                 event.reply.complete(
                     await self._brokers.controlled_shutdown(broker_id, broker_epoch)
                 )
+            case ControllerResignation():
+                event.reply.complete(await self._give_up())
             case ListPartitionReassignments(partitions=partitions):
                 event.reply.complete(self._leaders.list_reassignments(partitions))
             case _:
@@ -522,6 +535,13 @@ class Controller:
         if was_active:
             _logger.info("broker %d resigns", self.broker_id)
         await self._on_resignation()
+
+    async def _give_up(self) -> int:
+        epoch = self.context.epoch
+        # First in the store: if that fails we are what everybody takes us for, the controller.
+        await self._persistence.resign(self.context.fence)
+        await self._resign()
+        return epoch
 
     async def _on_resignation(self) -> None:
         if self._rebalance_timer is not None:

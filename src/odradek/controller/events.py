@@ -56,6 +56,7 @@ __all__ = [
     "BrokerModifications",
     "ControlledShutdown",
     "ControllerEvent",
+    "ControllerResignation",
     "ControllerState",
     "CreatePartitions",
     "CreateTopics",
@@ -287,6 +288,14 @@ class ControlledShutdown:
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerResignation:
+    """An operator wants another election; the reply is the epoch that ended."""
+
+    state: ClassVar = ControllerState.CONTROLLER_CHANGE
+    reply: Reply[int]
+
+
+@dataclass(frozen=True, slots=True)
 class UncleanLeaderElectionEnable:
     state: ClassVar = ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
 
@@ -326,6 +335,7 @@ ControllerEvent: TypeAlias = (
     | ListPartitionReassignments
     | ReplicaLeaderElection
     | ControlledShutdown
+    | ControllerResignation
     | UncleanLeaderElectionEnable
     | TopicUncleanLeaderElectionEnable
     | AutoPreferredReplicaLeaderElection

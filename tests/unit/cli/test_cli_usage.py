@@ -23,7 +23,7 @@ ACTIONS = [
     "groups delete-offsets",
 ]
 # Commands that connect to nothing, or only with one of their actions.
-OTHERS = ("serve", "topics", "configs", "groups", "log", "metrics", "pipeline")
+OTHERS = ("serve", "topics", "configs", "groups", "controller", "log", "metrics", "pipeline")
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *ACTIONS])
