@@ -80,9 +80,10 @@ def read_on(damage: str, proxy: Proxy, reader: OurReader, *, end: int) -> None:
     while len(reader.values) < end:
         assert time.monotonic() < deadline, f"{len(reader.values)} of {end} were read"
         reader.poll()
-        polls += bool(reader.partitions)
-        if polls % 5 == 4:
-            strike(damage, proxy, reader)
+        if reader.partitions:
+            polls += 1
+            if polls % 5 == 0:
+                strike(damage, proxy, reader)
 
 
 @pytest.mark.parametrize("damage", ["cut", "half_close", "swallow"])
