@@ -80,7 +80,7 @@ class Flush(NamedTuple):
 class Run(NamedTuple):
     """The cleaner looks for work, as many pieces of it run, and then the machine may stop."""
 
-    count: int
+    pieces: int
     crash: Mode | None
 
 
@@ -174,9 +174,9 @@ class Machine:
                 self.transact(keys, is_committed)
             case Flush():
                 self.flushes.run()
-            case Run(count, mode):
+            case Run(pieces, mode):
                 self.begin()
-                for _ in range(count):
+                for _ in range(pieces):
                     self.run_one()
                 if mode is not None:
                     self.crash(mode)
