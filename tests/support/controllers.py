@@ -214,7 +214,7 @@ class Cluster:
     def recorder(self, broker_id: int) -> RecordingBroker:
         return self.recorders.setdefault(broker_id, RecordingBroker(broker_id))
 
-    def open_channel(self, target: Broker) -> ControlChannel:
+    def open_channel(self, target: Broker, _endpoint: Endpoint | None) -> ControlChannel:
         return LocalChannel(self.recorder(target.id).handle)
 
     async def sleep(self, _seconds: float) -> None:

@@ -208,12 +208,13 @@ class Broker:
             read_topic_configs=feed.read_topic,
             broker_epoch=lambda: port.broker_epoch,
         )
+        control = settings.network.planes.control
         self._controller = Controller(
             self.broker_id,
             StorePersistence(
                 store, self.broker_id, clock=self._clock, reregister=port.register_again
             ),
-            lambda _broker: LocalChannel(edge.handle),
+            lambda _broker, _endpoint: LocalChannel(edge.handle),
             clock=self._clock,
             metrics=self.metrics,
             random=self._random,
@@ -222,6 +223,7 @@ class Broker:
                 default_partition_count=settings.topics.num_partitions,
                 default_replication_factor=settings.topics.default_replication_factor,
                 inter_broker_listener=settings.network.inter_broker_listener,
+                control_plane_listener=control.listener if control is not None else None,
                 leader_balance=settings.leader_balance,
             ),
             check_configs=self._check_topic_configs,
@@ -632,9 +634,11 @@ class Broker:
 
 
 def _published(server: SocketServer, network: NetworkConfig) -> tuple[EndPoint, ...]:
-    """What clients are told to connect to."""
+    """What clients are told to connect to; the controller's own listener comes last."""
     ports = {name: listener.bound_port for name, listener in server.listeners.items()}
     open_ones = [each for each in network.advertised_endpoints if each.listener in ports]
+    control = network.planes.control
+    open_ones.sort(key=lambda each: control is not None and each.listener == control.listener)
     return published_endpoints(open_ones, ports, socket.getfqdn())
 
 

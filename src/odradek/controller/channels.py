@@ -23,6 +23,7 @@ from odradek.clock import Clock
 from odradek.controller.request_batch import ControlRequest
 from odradek.metadata.image import Broker
 from odradek.metrics import MetricGroup, MetricRegistry
+from odradek.model import Endpoint
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.protocol.messages.update_metadata import (
@@ -37,8 +38,8 @@ __all__ = [
     "ControlResponse",
     "ControllerChannels",
     "LocalChannel",
+    "OpenChannel",
     "Sleep",
-    "control_listener",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -49,6 +50,9 @@ ControlResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | Sto
 ControlRequestHandler: TypeAlias = Callable[[ControlRequest], Awaitable[ControlResponse]]
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 ResponseCallback: TypeAlias = Callable[[ControlResponse], None]
+
+# Makes the way to a broker; the endpoint is where to connect to, None if the broker has none there.
+OpenChannel: TypeAlias = Callable[[Broker, Endpoint | None], "ControlChannel"]
 
 _RESPONSES: dict[type[ControlRequest], type[ControlResponse]] = {
     LeaderAndIsrRequest: LeaderAndIsrResponse,
@@ -86,11 +90,6 @@ class LocalChannel:
 
     async def close(self) -> None:
         """There is no connection."""
-
-
-def control_listener(control_plane_listener: str | None, inter_broker_listener: str) -> str:
-    """The listener the controller connects to."""
-    return control_plane_listener or inter_broker_listener
 
 
 class _Item(NamedTuple):
@@ -181,6 +180,7 @@ class ControllerChannels:
     Args:
         controller_id: This broker.
         open_channel: Makes the way to a broker; nothing is connected by it.
+        listener: Where the controller reaches brokers.
         tasks: Owns the senders.
         clock: For the time requests wait.
         metrics: Gets `QueueSize` and `RequestRateAndQueueTimeMs` per broker, `TotalQueueSize`.
@@ -191,8 +191,9 @@ class ControllerChannels:
     def __init__(
         self,
         controller_id: int,
-        open_channel: Callable[[Broker], ControlChannel],
+        open_channel: OpenChannel,
         *,
+        listener: str,
         tasks: asyncio.TaskGroup,
         clock: Clock,
         metrics: MetricRegistry,
@@ -201,6 +202,7 @@ class ControllerChannels:
     ) -> None:
         self._controller_id = controller_id
         self._open_channel = open_channel
+        self._listener = listener
         self._tasks = tasks
         self._clock = clock
         self._metrics = metrics
@@ -230,8 +232,9 @@ class ControllerChannels:
         """Starts a sender; a broker that has one keeps it."""
         if broker.id in self._senders:
             return
+        endpoint = next((e for e in broker.endpoints if e.listener == self._listener), None)
         sender = _BrokerSender(
-            self._open_channel(broker),
+            self._open_channel(broker, endpoint),
             clock=self._clock,
             sleep=self._sleep,
             group=self._metrics.group(

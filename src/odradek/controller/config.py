@@ -40,4 +40,11 @@ class ControllerConfig:
     default_replication_factor: int = 1
     # Where brokers reach each other; named in LeaderAndIsr's list of live leaders.
     inter_broker_listener: str = "PLAINTEXT"
+    # The controller's own, so that its requests never wait behind others; None if there is none.
+    control_plane_listener: str | None = None
     leader_balance: LeaderBalanceConfig = field(default_factory=LeaderBalanceConfig)
+
+    @property
+    def control_listener(self) -> str:
+        """Where the controller reaches brokers."""
+        return self.control_plane_listener or self.inter_broker_listener

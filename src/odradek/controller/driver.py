@@ -23,7 +23,7 @@ from typing import Self, TypeVar, assert_never
 
 from odradek.clock import Clock
 from odradek.controller.broker_handlers import BrokerHandlers
-from odradek.controller.channels import ControlChannel, ControllerChannels, ControlResponse, Sleep
+from odradek.controller.channels import ControllerChannels, ControlResponse, OpenChannel, Sleep
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext
 from odradek.controller.deletion_handlers import TopicDeletionManager
@@ -74,7 +74,6 @@ from odradek.controller.stats import ControllerStats, register_gauges, remove_ga
 from odradek.controller.topic_handlers import TopicHandlers, TopicSources
 from odradek.controller.topic_requests import ConfigCheck, accept_any_config
 from odradek.errors import ApiError, ControllerMoved, ErrorCode, InvariantViolation
-from odradek.metadata.image import Broker
 from odradek.metadata.ports import (
     Hint,
     HintKind,
@@ -120,7 +119,7 @@ class Controller:
         self,
         broker_id: int,
         persistence: MetadataPersistence,
-        open_channel: Callable[[Broker], ControlChannel],
+        open_channel: OpenChannel,
         *,
         clock: Clock,
         metrics: MetricRegistry,
@@ -572,6 +571,7 @@ class Controller:
         return ControllerChannels(
             self.broker_id,
             self._open_channel,
+            listener=self._config.control_listener,
             tasks=self._tasks,
             clock=self._clock,
             metrics=self._metrics,

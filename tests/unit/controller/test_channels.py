@@ -11,11 +11,11 @@ from odradek.controller.channels import (
     ControlChannel,
     ControllerChannels,
     ControlResponse,
-    control_listener,
 )
 from odradek.controller.request_batch import ControlRequest
 from odradek.metadata.image import Broker
 from odradek.metrics import MetricName, MetricRegistry
+from odradek.model import Endpoint
 from odradek.protocol.messages.stop_replica import StopReplicaResponse
 from odradek.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
@@ -59,6 +59,7 @@ class Setup:
         self.channels = ControllerChannels(
             0,
             self._open,
+            listener="CONTROL",
             tasks=tasks,
             clock=clock,
             metrics=self.metrics,
@@ -66,7 +67,7 @@ class Setup:
             name_prefix=prefix,
         )
 
-    def _open(self, target: Broker) -> ControlChannel:
+    def _open(self, target: Broker, _endpoint: Endpoint | None) -> ControlChannel:
         self.opened.append(target.id)
         return self.peers[target.id]
 
@@ -195,12 +196,6 @@ def test_a_hung_broker_delays_nobody_else() -> None:
             assert setup.channels.broker_ids == [2]
 
     asyncio.run(main())
-
-
-def test_the_controller_prefers_its_own_listener() -> None:
-    """03a:C-17"""
-    assert control_listener("CONTROL", "INTERNAL") == "CONTROL"
-    assert control_listener(None, "INTERNAL") == "INTERNAL"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ from odradek.metadata.ports import (
 )
 from odradek.metadata.ports import ControllerState as LoadedState
 from odradek.metrics import MetricRegistry
-from odradek.model import LeaderAndIsr, TopicPartition
+from odradek.model import Endpoint, LeaderAndIsr, SecurityProtocol, TopicPartition
 from odradek.testing import ManualClock
 from tests.support.controllers import RecordingBroker, broker
 
@@ -130,6 +130,7 @@ class Setup:
         self.quorum = Quorum()
         self.recorders = {b: RecordingBroker(b) for b in range(5)}
         self.clock = ManualClock()
+        self.opened: list[Endpoint | None] = []
         self.controller = Controller(
             0,
             self.quorum,
@@ -140,7 +141,8 @@ class Setup:
             config=config,
         )
 
-    def _open(self, target: Broker) -> ControlChannel:
+    def _open(self, target: Broker, endpoint: Endpoint | None) -> ControlChannel:
+        self.opened.append(endpoint)
         return LocalChannel(self.recorders[target.id].handle)
 
     def register(self, *broker_ids: int, epoch: int = 1) -> None:
@@ -217,6 +219,37 @@ def test_the_same_script_runs_on_a_quorum() -> None:
             await setup.settle()
             assert (quorum.topics, quorum.partitions, quorum.deletions) == ({}, {}, set())
             assert controller.context.all_topics == set()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("control_plane", "expected_port"),
+    [
+        pytest.param("CONTROL", 9090, id="03a:C-17-control"),
+        pytest.param(None, 9092, id="03a:C-17-inter-broker"),
+        pytest.param("ELSEWHERE", None, id="03a:C-17-unknown"),
+    ],
+)
+def test_where_the_controller_connects_to(
+    control_plane: str | None, expected_port: int | None
+) -> None:
+    """03a:C-17: to its own listener if there is one, else where brokers reach each other."""
+
+    async def main() -> None:
+        config = ControllerConfig(
+            inter_broker_listener="INTERNAL", control_plane_listener=control_plane
+        )
+        setup = Setup(config)
+        ports = {"CLIENTS": 9091, "CONTROL": 9090, "INTERNAL": 9092}
+        endpoints = tuple(
+            Endpoint("h", port, name, SecurityProtocol.PLAINTEXT) for name, port in ports.items()
+        )
+        setup.quorum.brokers[1] = RegisteredBroker(Broker(1, endpoints), 1)
+        async with setup.controller:
+            await setup.tell(LeadershipWon(1, Fence(1)))
+            [endpoint] = setup.opened
+            assert (endpoint and endpoint.port) == expected_port
 
     asyncio.run(main())
 
