@@ -2,8 +2,12 @@
 
 import asyncio
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+
+from odradek.records.gathering import IS_ATOMIC, Gathering, GatheringPure
 
 # No answer of a scripted broker takes so long.
 _TIMEOUT_S = 30
@@ -23,3 +27,26 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     asyncio.run(run())
     return True
+
+
+@pytest.fixture
+def use_gathering(monkeypatch: pytest.MonkeyPatch) -> Callable[[type[Any]], None]:
+    """Has producers gather records with another class, as where nothing is compiled."""
+
+    def use(made: type[Any]) -> None:
+        for module in ("accumulator", "batch"):
+            monkeypatch.setattr(f"odradek.client.producer.{module}.Gathering", made)
+        is_atomic = IS_ATOMIC and made is Gathering
+        monkeypatch.setattr("odradek.client.producer.accumulator.IS_ATOMIC", is_atomic)
+
+    return use
+
+
+@pytest.fixture(params=[Gathering, GatheringPure], ids=["built", "pure"])
+def gathering(
+    request: pytest.FixtureRequest, use_gathering: Callable[[type[Any]], None]
+) -> type[Any]:
+    """Each twin in its turn: the one that was built, and the one that needs the producer's lock."""
+    use_gathering(request.param)
+    made: type[Any] = request.param
+    return made

@@ -141,9 +141,9 @@ def restless_threads() -> Iterator[None]:
     sys.setswitchinterval(before_s)
 
 
-@pytest.mark.usefixtures("restless_threads")
+@pytest.mark.usefixtures("restless_threads", "gathering")
 def test_threads_may_share_a_producer() -> None:
-    """09:CL-6."""
+    """09:CL-6: without compiled modules, too, where every record takes the lock."""
     log = Log()
     with scripted_elsewhere(log.append) as broker:
         # A buffer of two batches: threads take turns at waiting for room.

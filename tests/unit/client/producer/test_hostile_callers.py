@@ -1,6 +1,7 @@
 """What callers do to a producer: callbacks that raise, odd types, logs that send."""
 
 import logging
+from collections.abc import Callable
 from enum import Enum, IntEnum
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from odradek.client.producer.accumulator import Accumulator
 from odradek.errors import ErrorCode, InvariantViolation
 from odradek.records.batch import HEADER_SIZE
-from odradek.records.gathering import IS_ATOMIC, Gathering, GatheringPure
+from odradek.records.gathering import GatheringPure
 from tests.support.network import eventually
 from tests.support.produced import Log, producer_of, refuse, script, sent_batches
 from tests.support.scripted_broker import scripted
@@ -53,18 +54,6 @@ class Refuses(GatheringPure):
         return -1 if self.record_count == self.taken_count else super().add(*fields)
 
     taken_count = 0
-
-
-@pytest.fixture(params=[Gathering, GatheringPure], ids=["compiled", "pure"])
-def gathering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each twin in its turn; the compiled one only where it was built."""
-    use_gathering(monkeypatch, request.param)
-
-
-def use_gathering(monkeypatch: pytest.MonkeyPatch, made: type[Any]) -> None:
-    module = "odradek.client.producer.accumulator"
-    monkeypatch.setattr(f"{module}.Gathering", made)
-    monkeypatch.setattr(f"{module}.IS_ATOMIC", IS_ATOMIC and made is Gathering)
 
 
 async def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -162,10 +151,12 @@ def test_a_timestamp_counts_as_the_number_it_is() -> None:
 
 @pytest.mark.parametrize("taken_count", [0, 1])
 def test_a_batch_that_refuses_what_it_has_room_for_is_an_error(
-    taken_count: int, monkeypatch: pytest.MonkeyPatch
+    taken_count: int,
+    use_gathering: Callable[[type[Any]], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """09:CL-6: one record that cannot be encoded is no reason to keep the lock for ever."""
-    use_gathering(monkeypatch, Refuses)
+    use_gathering(Refuses)
     monkeypatch.setattr(Refuses, "taken_count", taken_count)
     made, _ = accumulator(1)
     for _ in range(taken_count):
