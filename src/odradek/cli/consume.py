@@ -15,7 +15,7 @@ from odradek.cli.connecting import (
     reach,
     run_command,
 )
-from odradek.cli.messages import FORMATS, make_printer
+from odradek.cli.messages import FORMATS, make_printer, parse_formatter
 from odradek.cli.output import print_error
 
 if TYPE_CHECKING:
@@ -95,6 +95,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="value: the bytes of the value and a line end (default); key-value: key, separator, "
         "value; json: an object per line, with everything; offsets, group-metadata: what "
         "__consumer_offsets holds, as Kafka's formatters show it",
+    )
+    parser.add_argument(
+        "--formatter",
+        dest="format",
+        type=parse_formatter,
+        metavar="CLASS",
+        help="the same two by the names of Kafka's classes, in quotes; those of "
+        "kafka.coordinator.group.GroupMetadataManager print key::value",
     )
     parser.add_argument(
         "--json",

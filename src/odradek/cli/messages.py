@@ -3,15 +3,38 @@
 import argparse
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 if TYPE_CHECKING:
+    from odradek.coordinator.group.records import GroupKey, OffsetKey
     from odradek.records.codec import ConsumerRecord
 
-__all__ = ["FORMATS", "Printer", "make_printer"]
+__all__ = ["FORMATS", "Printer", "make_printer", "parse_formatter"]
 
 FORMATS: Final = ("value", "key-value", "json", "offsets", "group-metadata")
+
+# What the classes are called that Kafka's console consumer is given, and the formats they stand
+# for. Those of before Kafka 4 write text, their successors JSON.
+_FORMATTERS: Final = {
+    "kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter": "offsets-text",
+    "kafka.coordinator.group.GroupMetadataManager$GroupMetadataMessageFormatter": (
+        "group-metadata-text"
+    ),
+    "org.apache.kafka.tools.consumer.OffsetsMessageFormatter": "offsets",
+    "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter": "group-metadata",
+}
+
+
+def parse_formatter(name: str) -> str:
+    """The format that a formatter class of Kafka stands for."""
+    if name not in _FORMATTERS:
+        known = "".join(f"\n  {one}" for one in _FORMATTERS)
+        raise argparse.ArgumentTypeError(
+            f"there is no formatter {name!r}; give --format, or one of{known}\n"
+            "(in quotes: a shell takes the dollar sign for its own)"
+        )
+    return _FORMATTERS[name]
 
 
 class Printer(Protocol):
@@ -24,8 +47,12 @@ class Printer(Protocol):
 
 def make_printer(arguments: argparse.Namespace, out: BinaryIO) -> Printer:
     """The printer for the chosen format."""
-    if arguments.format in ("offsets", "group-metadata"):
-        return _GroupPrinter(out, shows_offsets=arguments.format == "offsets")
+    if arguments.format in _FORMATTERS.values():
+        return _GroupPrinter(
+            out,
+            shows_offsets=arguments.format.startswith("offsets"),
+            is_text=arguments.format.endswith("-text"),
+        )
     return _PlainPrinter(arguments, out)
 
 
@@ -89,54 +116,79 @@ def _text(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 class _GroupPrinter:
-    """What `__consumer_offsets` holds: an object per line, as Kafka's formatters have it."""
+    """What `__consumer_offsets` holds, a line per record, as Kafka's formatters have it.
 
-    def __init__(self, out: BinaryIO, *, shows_offsets: bool) -> None:
+    Records of the other kind are passed over. As text a line is ``key::value``, with ``NULL`` for
+    a tombstone; otherwise it is an object of both.
+    """
+
+    def __init__(self, out: BinaryIO, *, shows_offsets: bool, is_text: bool) -> None:
         self._out = out
         self._shows_offsets = shows_offsets
+        self._is_text = is_text
 
     def print(self, records: "Iterable[ConsumerRecord]") -> None:
         for record in records:
-            for shown in self._shown(record):
-                self._out.write(json.dumps(shown, ensure_ascii=False).encode() + b"\n")
+            line = self._line(record)
+            if line is not None:
+                self._out.write(line.encode() + b"\n")
 
-    def _shown(self, record: "ConsumerRecord") -> Iterator[Mapping[str, object]]:
-        from odradek.coordinator.group.records import GroupKey, OffsetKey, parse_key
+    def _line(self, record: "ConsumerRecord") -> str | None:
+        from odradek.coordinator.group.records import OffsetKey, parse_key
         from odradek.errors import DecodeError
 
         if record.key is None:
-            return
+            return None
         try:
             key = parse_key(record.key)
-            version = int.from_bytes(record.key[:2], "big")
-            if isinstance(key, OffsetKey) and self._shows_offsets:
-                told = {"group": key.group_id, "topic": key.topic, "partition": key.partition}
-                value = _offset_value(record.value)
-            elif isinstance(key, GroupKey) and not self._shows_offsets:
-                told, value = {"group": key.group_id}, _group_value(record.value)
-            else:
-                return
+            # An int: of a version that only newer brokers know.
+            if isinstance(key, int) or isinstance(key, OffsetKey) is not self._shows_offsets:
+                return None
+            if self._is_text:
+                return f"{key}::{_text_value(key, record.value)}"
+            shown = _json_record(key, record.key, record.value)
         except DecodeError as error:
-            yield {"partition": record.partition, "offset": record.offset, "error": str(error)}
-            return
-        yield {"key": {"type": version, "data": told}, "value": value}
+            if self._is_text:
+                return f"partition {record.partition}, offset {record.offset}::{error}"
+            shown = {"partition": record.partition, "offset": record.offset, "error": str(error)}
+        return json.dumps(shown, ensure_ascii=False)
+
+
+# What `__consumer_offsets` holds, as JSON
+
+
+def _json_record(
+    key: "OffsetKey | GroupKey", key_bytes: bytes, value: bytes | None
+) -> Mapping[str, object]:
+    from odradek.coordinator.group.records import OffsetKey
+
+    if isinstance(key, OffsetKey):
+        told = {"group": key.group_id, "topic": key.topic, "partition": key.partition}
+        shown = _offset_value(value)
+    else:
+        told, shown = {"group": key.group_id}, _group_value(value)
+    return {"key": {"type": _version(key_bytes), "data": told}, "value": shown}
+
+
+def _version(content: bytes) -> int:
+    return int.from_bytes(content[:2], "big")
 
 
 def _offset_value(value: bytes | None) -> object:
-    from odradek.coordinator.group.records import parse_offset_value
+    from odradek.coordinator.group.records import NO_TIMESTAMP, parse_offset_value
 
     if value is None:
         return None
     found = parse_offset_value(value)
-    return {
-        "version": int.from_bytes(value[:2], "big"),
-        "data": {
-            "offset": found.offset,
-            "leaderEpoch": found.leader_epoch,
-            "metadata": found.metadata,
-            "commitTimestamp": found.commit_ms,
-        },
+    data: dict[str, object] = {
+        "offset": found.offset,
+        "leaderEpoch": found.leader_epoch,
+        "metadata": found.metadata,
+        "commitTimestamp": found.commit_ms,
     }
+    if found.expire_ms != NO_TIMESTAMP:
+        data["expireTimestamp"] = found.expire_ms
+    return {"version": _version(value), "data": data}
 
 
 def _group_value(value: bytes | None) -> object:
@@ -146,7 +198,7 @@ def _group_value(value: bytes | None) -> object:
         return None
     found = parse_group_value(value)
     return {
-        "version": int.from_bytes(value[:2], "big"),
+        "version": _version(value),
         "data": {
             "protocolType": found.protocol_type,
             "generation": found.generation_id,
@@ -168,3 +220,46 @@ def _group_value(value: bytes | None) -> object:
             ],
         },
     }
+
+
+# The same as text; what need not be there looks as it does in the language of Kafka
+
+
+def _text_value(key: "OffsetKey | GroupKey", value: bytes | None) -> str:
+    from odradek.coordinator.group.records import (
+        NO_LEADER_EPOCH,
+        NO_TIMESTAMP,
+        OffsetKey,
+        parse_group_value,
+        parse_offset_value,
+    )
+
+    if value is None:
+        return "NULL"
+    if isinstance(key, OffsetKey):
+        committed = parse_offset_value(value)
+        epoch = committed.leader_epoch
+        return (
+            f"OffsetAndMetadata(offset={committed.offset}, leaderEpoch="
+            + ("Optional.empty" if epoch == NO_LEADER_EPOCH else f"Optional[{epoch}]")
+            + f", metadata={committed.metadata}, commitTimestamp={committed.commit_ms}"
+            + f", expireTimestamp={_option(committed.expire_ms, NO_TIMESTAMP)})"
+        )
+    group = parse_group_value(value)
+    members = ", ".join(
+        f"{one.member_id} -> MemberMetadata(memberId={one.member_id}"
+        f", groupInstanceId={_option(one.instance_id)}, clientId={one.client_id}"
+        f", clientHost={one.client_host}, sessionTimeoutMs={one.session_timeout_ms}"
+        f", rebalanceTimeoutMs={one.rebalance_timeout_ms}"
+        f", supportedProtocols=List({group.protocol_name or ''}))"
+        for one in group.members
+    )
+    return (
+        f"GroupMetadata(groupId={key.group_id}, generation={group.generation_id}"
+        f", protocolType={_option(group.protocol_type)}"
+        f", currentState={'Stable' if group.members else 'Empty'}, members=Map({members}))"
+    )
+
+
+def _option(found: object, nothing: object = None) -> str:
+    return "None" if found == nothing else f"Some({found})"
