@@ -1,0 +1,41 @@
+"""Who sees the coordination store: the controller, and the broker that opens it. Nobody else."""
+
+import tomllib
+from pathlib import Path
+
+import grimp
+
+import odradek
+
+ROOT = Path(__file__).parents[2]
+SOURCES = Path(odradek.__file__).parent
+STORE = "odradek.coordination"
+# The controller's ports are its only users; the broker makes the store, the testing kit a fake one.
+USERS = {"odradek.controller", "odradek.testing"}
+OPENS_IT = "odradek.broker.broker"
+# These cannot import it, by the layers.
+BELOW = {"storage", "network", "metadata", "records", "protocol", "purgatory", "config", "metrics"}
+
+
+def test_the_contract_names_every_package_that_could_reach_the_store() -> None:
+    """08:K-1, 08:K-3: a package that is new is asked for, too."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    [contract] = [c for c in contracts["contracts"] if c.get("forbidden_modules") == [STORE]]
+    packages = {f"odradek.{path.parent.name}" for path in SOURCES.glob("*/__init__.py")}
+    able = packages - {STORE} - USERS - {f"odradek.{name}" for name in BELOW}
+    assert able <= set(contract["source_modules"])
+    assert contract["ignore_imports"] == [f"{OPENS_IT} -> {STORE}.**"]
+
+
+def test_nothing_else_imports_the_store() -> None:
+    """08:K-1: clients know brokers alone. 08:K-3: a broker changes an ISR through its port."""
+    graph = grimp.build_graph("odradek", cache_dir=None)
+    store = {STORE, *graph.find_descendants(STORE)}
+    importers = {
+        importer
+        for module in store
+        for importer in graph.find_modules_that_directly_import(module)
+        if importer not in store
+    }
+    assert OPENS_IT in importers
+    assert {f"odradek.{name.split('.')[1]}" for name in importers - {OPENS_IT}} == USERS
