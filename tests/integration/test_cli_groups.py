@@ -139,8 +139,10 @@ def test_a_group_with_a_member_is_described_and_kept(odradek: Commands) -> None:
         assert {(row[6], row[7], row[8]) for row in offsets} == {
             (member[1], "/127.0.0.1", "reader")
         }
-        state = odradek.ok("groups", "describe", group, "--state").rows
-        assert state == [[group, "0", "range", "Stable", "1"]]
+        state = odradek.ok("groups", "describe", group, "--state").rows  # 07:T5
+        assert state == [[group, f"{odradek.bootstrap} (0)", "range", "Stable", "1"]]
+        (told,) = odradek.ok("groups", "describe", group, "--state", "--json").json
+        assert (told["coordinator"], told["coordinator_address"]) == (0, odradek.bootstrap)
 
         reset = odradek("groups", "reset-offsets", group, "--to-earliest", "--execute")
         assert (reset.code, reset.out) == (1, "")
@@ -177,7 +179,7 @@ def test_a_group_without_members_is_said_to_have_none(odradek: Commands) -> None
     assert (one["lag"], one["consumer_id"]) == (2, None)
     assert odradek.ok("groups", "describe", group, "--members").out == ""
     everything = odradek("groups", "describe", "--state")
-    assert [group, "0", "", "Empty", "0"] in everything.rows
+    assert [group, f"{odradek.bootstrap} (0)", "", "Empty", "0"] in everything.rows
 
 
 @pytest.mark.parametrize(

@@ -147,11 +147,33 @@ async def _describe(admin: "Admin", arguments: argparse.Namespace) -> int:
 
 
 def _show_states(groups: "Iterable[GroupDescription]", *, is_json: bool) -> None:
-    rows = [
-        (one.group_id, one.coordinator, one.protocol, one.state, len(one.members)) for one in groups
-    ]
-    headings = ("GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
-    _show(headings, rows, is_json=is_json)
+    headings = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
+    if not is_json:
+        rows = [
+            (
+                one.group_id,
+                f"{one.coordinator_address} ({one.coordinator})",
+                one.protocol,
+                one.state,
+                len(one.members),
+            )
+            for one in groups
+        ]
+        print_table(headings, rows)
+        return
+    print_json(
+        [
+            {
+                "group": one.group_id,
+                "coordinator": one.coordinator,
+                "coordinator_address": one.coordinator_address,
+                "assignment_strategy": one.protocol,
+                "state": one.state,
+                "members": len(one.members),
+            }
+            for one in groups
+        ]
+    )
 
 
 def _show_members(groups: "Iterable[GroupDescription]", *, is_json: bool) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from odradek.client.admin.operations import AclOperation, parse_operations
 from odradek.client.client import Client
+from odradek.client.cluster import Node
 from odradek.client.consumer.commits import OffsetAndMetadata
 from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator
 from odradek.client.leaders import api_error
@@ -78,6 +79,8 @@ class GroupDescription(NamedTuple):
     members: tuple[GroupMember, ...]
     # What the asking principal may do to the group; None unless asked for.
     authorized_operations: frozenset[AclOperation] | None = None
+    # Where the coordinator is reached, as host:port.
+    coordinator_address: str = ""
 
 
 async def list_groups(
@@ -139,12 +142,14 @@ async def describe_groups(
         coordinator.check(told.error_code, "DESCRIBE_GROUPS")
         if told.group_state == "Dead":  # How brokers before version 6 say that there is none.
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
+        node_id = await coordinator.find(deadline)
+        node = client.cluster.nodes.get(node_id)
         return GroupDescription(
             group_id,
             told.group_state,
             told.protocol_type,
             told.protocol_data,
-            await coordinator.find(deadline),
+            node_id,
             tuple(
                 GroupMember(
                     one.member_id,
@@ -157,9 +162,15 @@ async def describe_groups(
                 for one in told.members
             ),
             parse_operations(told.authorized_operations),
+            "" if node is None else _address(node),
         )
 
     return await _per_group(client, group_ids, describe, deadline)
+
+
+def _address(node: Node) -> str:
+    host = f"[{node.host}]" if ":" in node.host else node.host
+    return f"{host}:{node.port}"
 
 
 async def delete_groups(
