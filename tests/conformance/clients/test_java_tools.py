@@ -6,6 +6,7 @@ API versions that the table of the specification says.
 
 import json
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.conformance.clients.adaptors import Librdkafka, Message
 from tests.support.apache_kafka import KafkaInstall
 from tests.support.odradek_broker import OdradekBroker
 
@@ -52,6 +54,20 @@ class Tools:
     @property
     def is_old(self) -> bool:
         return self.install.version.startswith("3.")
+
+    @property
+    def looks_before_it_alters(self) -> set[tuple[str, int]]:
+        """What `kafka-configs` sends before it changes something."""
+        return {("DescribeConfigs", 4)} if self.is_old else set()
+
+    @property
+    def describe_of_brokers(self) -> set[tuple[str, int]]:
+        """What `kafka-configs --describe` sends about brokers and their loggers."""
+        return {("DescribeConfigs", 4)} | (set() if self.is_old else {("DescribeCluster", 1)})
+
+    @property
+    def list_offsets(self) -> tuple[str, int]:
+        return ("ListOffsets", 9 if self.is_old else 11)
 
     def admin(self) -> AdminClient:
         """A cheap way to set up and to check, beside what is being tested."""
@@ -110,10 +126,9 @@ def test_topic_configs(tools: Tools, new_topic: Callable[[], str]) -> None:
     topic = new_topic()
     entity = ("--entity-type", "topics", "--entity-name", topic)
     tools.create(topic)
-    looks_first = {("DescribeConfigs", 4)} if tools.is_old else set()
     tools.configs(
         *("--alter", *entity, "--add-config", "max.message.bytes=5000000,cleanup.policy=[compact]"),
-        sends=looks_first | {("IncrementalAlterConfigs", 1)},
+        sends=tools.looks_before_it_alters | {("IncrementalAlterConfigs", 1)},
     )
     told = tools.configs("--describe", *entity, sends={("DescribeConfigs", 4)})
     assert "max.message.bytes=5000000" in told
@@ -127,13 +142,15 @@ def test_topic_configs(tools: Tools, new_topic: Callable[[], str]) -> None:
 def test_broker_configs(tools: Tools) -> None:
     """`kafka-configs --entity-type brokers`: one broker, and the default of all."""
     one = ("--entity-type", "brokers", "--entity-name", "0")
-    tools.configs("--alter", *one, "--add-config", "log.retention.ms=86400000")
-    told = tools.configs("--describe", *one)
+    alter = ("AlterConfigs", 2) if tools.is_old else ("IncrementalAlterConfigs", 1)
+    alters, describes = tools.looks_before_it_alters | {alter}, tools.describe_of_brokers
+    tools.configs("--alter", *one, "--add-config", "log.retention.ms=86400000", sends=alters)
+    told = tools.configs("--describe", *one, sends=describes)
     assert "DYNAMIC_BROKER_CONFIG:log.retention.ms=86400000" in told
 
     default = ("--entity-type", "brokers", "--entity-default")
-    tools.configs("--alter", *default, "--add-config", "message.max.bytes=2000000")
-    told = tools.configs("--describe", *default)
+    tools.configs("--alter", *default, "--add-config", "message.max.bytes=2000000", sends=alters)
+    told = tools.configs("--describe", *default, sends=describes)
     assert "DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=2000000" in told
     tools.configs("--alter", *default, "--delete-config", "message.max.bytes")
 
@@ -141,8 +158,12 @@ def test_broker_configs(tools: Tools) -> None:
 def test_broker_loggers(tools: Tools) -> None:
     """`kafka-configs --entity-type broker-loggers`."""
     entity = ("--entity-type", "broker-loggers", "--entity-name", "0")
-    tools.configs("--alter", *entity, "--add-config", "odradek.metadata=ERROR")
-    assert re.search(r"odradek\.metadata=ERROR\b", tools.configs("--describe", *entity))
+    tools.configs(
+        *("--alter", *entity, "--add-config", "odradek.metadata=ERROR"),
+        sends={("DescribeConfigs", 4), ("IncrementalAlterConfigs", 1)},
+    )
+    told = tools.configs("--describe", *entity, sends=tools.describe_of_brokers)
+    assert re.search(r"odradek\.metadata=ERROR\b", told)
 
 
 def test_client_quotas_and_client_metrics(tools: Tools) -> None:
@@ -185,15 +206,27 @@ def test_produce_consume_and_look_at_offsets(
     with broker.watched() as requests:
         values = _console_consumer(tools, topic, "4990", count=10)
     assert [len(value) for value in values] == [200] * 10
-    assert ("Fetch", 17) in requests.counts
-    assert requests.versions_of("Fetch") == {17}
+    assert requests.without_introduction() == {("Fetch", 17)}  # It is in no group.
+
+    with broker.watched() as requests:
+        assert len(_console_consumer(tools, topic, "earliest", count=10)) == 10
+    assert requests.without_introduction() == {tools.list_offsets, ("Fetch", 17)}
 
     told = tools.run(
         "GetOffsetShell",
         *("--topic-partitions", f"{topic}:0"),
-        sends=_DESCRIBE_TOPICS | {("ListOffsets", 9 if tools.is_old else 11)},
+        sends=_DESCRIBE_TOPICS | {tools.list_offsets},
     )
     assert told.strip() == f"{topic}:0:5000"
+
+    told = tools.run(
+        "TransactionsCommand",
+        *("describe-producers", "--topic", topic, "--partition", "0"),
+        sends={("DescribeProducers", 0)},
+    )
+    heading, producer = told.splitlines()
+    assert "ProducerId" in heading
+    assert "4999" in producer.split()  # Its last sequence number.
 
     told = tools.run(
         "LogDirsCommand",
@@ -216,6 +249,19 @@ def test_produce_consume_and_look_at_offsets(
     assert "low_watermark: 1234" in told
     told = tools.run("GetOffsetShell", "--topic-partitions", f"{topic}:0", "--time", "earliest")
     assert told.strip() == f"{topic}:0:1234"
+
+
+def test_offsets_by_time(tools: Tools, new_topic: Callable[[], str]) -> None:
+    """`kafka-get-offsets --time`: the first one at or after it, and none after the last."""
+    topic, first_ms = new_topic(), int(time.time() * 1000) - 60_000
+    messages = [Message(b"k", b"v", (), first_ms + number * 100) for number in range(20)]
+    Librdkafka().produce(tools.broker.bootstrap, topic, "none", messages)
+    sends = _DESCRIBE_TOPICS | {tools.list_offsets}
+    wanted = ("--topic-partitions", f"{topic}:0", "--time")
+    told = tools.run("GetOffsetShell", *wanted, str(first_ms + 450), sends=sends)
+    assert told.strip() == f"{topic}:0:5"
+    told = tools.run("GetOffsetShell", *wanted, str(first_ms + 99_999), sends=sends)
+    assert told.strip() in ("", f"{topic}:0:")
 
 
 def test_preferred_leader_election(tools: Tools, new_topic: Callable[[], str]) -> None:

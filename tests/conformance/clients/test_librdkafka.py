@@ -292,14 +292,17 @@ def test_kcat_writes_and_reads(
 def test_kcat_describes_and_asks_for_times(
     odradek: OdradekBroker, new_topic: Callable[[], str]
 ) -> None:
+    """11:PS-13: ListOffsets 2, the oldest that anybody sends."""
     topic, first_ms = new_topic(), _now_ms() - 60_000
     Librdkafka().produce(odradek.bootstrap, topic, "none", _numbered(10, first_ms, step_ms=10))
     told = json.loads(_kcat("-L", "-J", "-b", odradek.bootstrap, "-t", topic))
     (described,) = told["topics"]
     assert (described["topic"], len(described["partitions"])) == (topic, 1)
     assert told["brokers"] == [{"id": 0, "name": odradek.bootstrap}]
-    told_offset = _kcat("-Q", "-b", odradek.bootstrap, "-t", f"{topic}:0:{first_ms + 45}")
+    with odradek.watched() as requests:
+        told_offset = _kcat("-Q", "-b", odradek.bootstrap, "-t", f"{topic}:0:{first_ms + 45}")
     assert told_offset.strip() == f"{topic} [0] offset 5"
+    assert requests.without_introduction() == {("ListOffsets", 2)}
 
 
 def _numbered(count: int, first_ms: int | None = None, step_ms: int = 1) -> list[Message]:

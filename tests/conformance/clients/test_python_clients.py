@@ -88,18 +88,21 @@ def test_kafka_python_administrates(
 
 
 def test_kafka_python_asks_for_times(odradek: OdradekBroker, new_topic: Callable[[], str]) -> None:
+    """11:PS-13: ListOffsets 11, the newest one."""
     topic, first_ms = new_topic(), _a_minute_ago_ms()
     KafkaPython().produce(odradek.bootstrap, topic, "lz4", _numbered(20, first_ms))
     partition = kafka_python.TopicPartition(topic, 0)
-    consumer = kafka_python.KafkaConsumer(bootstrap_servers=odradek.bootstrap)
-    try:
-        found = consumer.offsets_for_times({partition: first_ms + 450})[partition]
-        assert (found.offset, found.timestamp) == (5, first_ms + 500)
-        assert consumer.offsets_for_times({partition: first_ms + 99_999})[partition] is None
-        assert consumer.beginning_offsets([partition]) == {partition: 0}
-        assert consumer.end_offsets([partition]) == {partition: 20}
-    finally:
-        consumer.close()
+    with odradek.watched() as requests:
+        consumer = kafka_python.KafkaConsumer(bootstrap_servers=odradek.bootstrap)
+        try:
+            found = consumer.offsets_for_times({partition: first_ms + 450})[partition]
+            assert (found.offset, found.timestamp) == (5, first_ms + 500)
+            assert consumer.offsets_for_times({partition: first_ms + 99_999})[partition] is None
+            assert consumer.beginning_offsets([partition]) == {partition: 0}
+            assert consumer.end_offsets([partition]) == {partition: 20}
+        finally:
+            consumer.close()
+    assert requests.without_introduction() == {("ListOffsets", 11)}
 
 
 def test_aiokafka_produces_and_consumes(
