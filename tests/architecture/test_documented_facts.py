@@ -33,12 +33,17 @@ def test_sizing_guidance(heading: str, said: list[str]) -> None:
 
 
 def test_the_set_of_documents() -> None:
-    """08:P-1: configuration (every parameter), operations and security."""
+    """08:P-1: configuration (every parameter), operations, security and stream processing."""
     reference = (DOCS / "reference" / "configuration.md").read_text()
     assert reference.count("\n### `") > 100
     assert {"configuration.md", "observability.md", "security.md", "sizing.md"} <= {
         path.name for path in (DOCS / "operations").iterdir()
     }
+    streaming = {path.name for path in (DOCS / "streaming").iterdir()}
+    assert {"tutorial.md", "pipeline-file.md", "guarantees.md", "operations.md"} <= streaming
+    linked = set(re.findall(r"streaming/([\w-]+\.md)", (ROOT / "README.md").read_text()))
+    assert linked, "nobody finds a chapter that the first page does not name"
+    assert linked <= streaming
 
 
 def test_known_issues_are_searchable() -> None:
