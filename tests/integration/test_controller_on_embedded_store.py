@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -33,14 +33,27 @@ from odradek.coordination.paths import (
 )
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create, Delete
 from odradek.errors import ApiError, ControllerMoved, ErrorCode
-from odradek.metadata.changes import TopicRemoved
-from odradek.metadata.ports import ControllerState, Hint, MetadataPersistence
+from odradek.metadata.changes import Change, TopicRemoved
+from odradek.metadata.ports import (
+    CommitOutcome,
+    ControllerState,
+    Fence,
+    Hint,
+    MetadataPersistence,
+)
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.protocol.messages.stop_replica import StopReplicaRequest
 from odradek.protocol.messages.update_metadata import UpdateMetadataRequest
 from odradek.testing import SimDisk, SimulatedCrash
-from tests.support.controllers import Cluster, Member, broker, running_cluster, tree
+from tests.support.controllers import (
+    Cluster,
+    Member,
+    RecordingBroker,
+    broker,
+    running_cluster,
+    tree,
+)
 from tests.support.network import eventually
 
 T0 = TopicPartition("t", 0)
@@ -76,19 +89,37 @@ def is_deleting(member: Member, replica: PartitionAndReplica) -> bool:
     return member.controller.context.replica_state(replica) is ReplicaStatus.DELETION_STARTED
 
 
+class RecordedCommits:
+    """Persistence that writes down the kinds of the changes it is given."""
+
+    def __init__(self, inner: MetadataPersistence, kinds: list[str]) -> None:
+        self._inner = inner
+        self._kinds = kinds
+        self.raises_leader_epoch_on_isr_change = True
+        self.events = inner.events
+        self.load = inner.load
+        self.resign = inner.resign
+
+    async def commit(self, changes: Sequence[Change], fence: Fence) -> CommitOutcome:
+        self._kinds += [type(change).__name__ for change in changes]
+        return await self._inner.commit(changes, fence)
+
+
 # -- One broker: the path of a topic.
 
 
 def test_creation_goes_from_the_request_to_the_broker(tmp_path: Path) -> None:
     """14:SM-1, 03b:T5.1: two kinds of change, two requests; the hints that follow do nothing."""
+    commits: list[str] = []
 
     async def scenario(cluster: Cluster) -> None:
-        member = await cluster.add(0)
+        member = await cluster.add(0, wrap=lambda inner: RecordedCommits(inner, commits))
         recorder = cluster.recorder(0)
         assert recorder.names() == ["UpdateMetadata"]  # Who is there, before any partition.
         recorder.take()
         topic_id = await create(member, partition_count=3)
         await cluster.settle()
+        assert commits == ["TopicCreated", *["PartitionChanged"] * 3]
         zxid = cluster.engine.last_zxid
         [leader_and_isr, update] = recorder.take()
         assert isinstance(leader_and_isr, LeaderAndIsrRequest)
@@ -890,7 +921,50 @@ def test_deletion_waits_for_a_broker_that_is_away(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_could_not_be_deleted_is_tried_again(tmp_path: Path) -> None:
-    """03b:T6.3"""
+    """03b:T6.3: alone; its neighbour is done, and is not told again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        member = await cluster.add(0)
+        second = await cluster.add(1)
+        await create(member, assignment={0: [0, 1]})
+        await cluster.settle()
+        cluster.recorder(1).delete_errors[T0] = ErrorCode.KAFKA_STORAGE_ERROR
+        await member.controller.delete_topics(["t"])
+        await cluster.settle()
+        context = member.controller.context
+        assert context.topics_ineligible_for_deletion == {"t"}
+        states = {r.replica: state for r, state in context.replica_states.items()}
+        assert states[0] is ReplicaStatus.DELETION_SUCCESSFUL
+        assert states[1] in (ReplicaStatus.DELETION_INELIGIBLE, ReplicaStatus.OFFLINE)
+        assert await member.store.exists(topic_path("t")) is not None
+
+        # The broker comes back with a disk that works.
+        cluster.recorder(1).delete_errors.clear()
+        await cluster.remove(second)
+        for recorder in cluster.recorders.values():
+            recorder.take()
+        await cluster.add(1)
+        assert deletions(cluster.recorder(0)) == []
+        assert deletions(cluster.recorder(1)) == [T0]
+        assert await member.store.exists(topic_path("t")) is None
+
+    run(tmp_path, scenario)
+
+
+def deletions(recorder: RecordingBroker) -> list[TopicPartition]:
+    """Which replicas a broker was told to delete."""
+    return [
+        TopicPartition(topic.topic_name, row.partition_index)
+        for request in recorder.requests
+        if isinstance(request, StopReplicaRequest)
+        for topic in request.topic_states
+        for row in topic.partition_states
+        if row.delete_partition
+    ]
+
+
+def test_a_lone_replica_that_could_not_be_deleted_is_tried_again(tmp_path: Path) -> None:
+    """03b:T6.3, if the broker that failed is the controller."""
 
     async def scenario(cluster: Cluster) -> None:
         member = await cluster.add(0)

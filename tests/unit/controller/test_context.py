@@ -1,6 +1,7 @@
 """The controller's context: counting, membership, derived questions."""
 
 import uuid
+from random import Random
 
 import pytest
 
@@ -10,10 +11,13 @@ from odradek.controller.context import (
     PartitionStatus,
     ReplicaStatus,
 )
+from odradek.controller.stats import ControllerStats
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import Broker
 from odradek.metadata.ports import PartitionRecord, RegisteredBroker, TopicRecord
+from odradek.metrics import MetricRegistry
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from odradek.testing import ManualClock
 from tests.support.controllers import broker
 
 T0, T1 = TopicPartition("t0", 0), TopicPartition("t0", 1)
@@ -33,11 +37,18 @@ def filled() -> ControllerContext:
 
 
 def test_a_new_context_is_empty() -> None:
-    """03a:C-1: field 1, the statistics, belongs to the driver."""
+    """03a:C-1: all fields but the first, the statistics, which belong to the driver."""
     context = ControllerContext()
     values = {name.lstrip("_"): getattr(context, name) for name in ControllerContext.__slots__}
     assert len(values) == 16 + 3  # The other 16 fields; ids, versions and incarnations of topics.
     assert not any(values.values())
+
+
+def test_new_statistics_are_zero() -> None:
+    """03a:C-1: field 1."""
+    stats = ControllerStats(MetricRegistry(ManualClock(), Random(1)))
+    assert stats.unclean_leader_elections.count == 0
+    assert {timer.events.count for timer in stats.timers.values()} == {0}
 
 
 @pytest.mark.parametrize(
