@@ -38,6 +38,7 @@ def main(master: str, bootstrap: str, source: str, sink: str, folder: str) -> No
             quick_start=True,
             keep_class_data=False,
             ship=False,
+            task_libraries=["fastavro", "deltalake"],
         )
     except VersionsDifferError as error:
         refusal = str(error)

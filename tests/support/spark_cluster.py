@@ -1,7 +1,8 @@
 """A standalone Spark cluster of separate processes, whose workers do not have this package.
 
 Workers run tasks with a Python environment of their own: it has pyspark, pyarrow and all else that
-ours has, but not odradek, which can only reach them by being shipped.
+ours has, but not odradek, which can only reach them by being shipped, and not deltalake, which is
+for the driver.
 """
 
 import contextlib
@@ -30,6 +31,7 @@ _WORKER_PYTHON = "ODRADEK_TEST_WORKER_PYTHON"
 _MASTER_UP = re.compile(r"Starting Spark master at (?P<url>spark://\S+:\d+)")
 _WORKER_UP = "Successfully registered with master"
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
+_NOT_ON_WORKERS = ("odradek", "deltalake")
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
@@ -70,7 +72,7 @@ def running_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
         "SPARK_DAEMON_JAVA_OPTS": _QUICK,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_LOCAL_DIRS": str(folder / "local"),
-        _WORKER_PYTHON: str(_environment_without_odradek(folder / "environment")),
+        _WORKER_PYTHON: str(_environment_of_workers(folder / "environment")),
     }
     with contextlib.ExitStack() as started:
         master_log = folder / "master.log"
@@ -89,13 +91,14 @@ def running_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
         )
 
 
-def _environment_without_odradek(folder: Path) -> Path:
-    """The interpreter of an environment with every package that this one has, but for ours."""
+def _environment_of_workers(folder: Path) -> Path:
+    """The interpreter of an environment with the packages that this one has, but for some."""
     venv.create(folder, symlinks=True, with_pip=False)
     home = Path(sysconfig.get_path("purelib"))
     there = folder / home.relative_to(sys.prefix)
     for package in home.iterdir():
-        if "odradek" not in package.name and package.suffix != ".pth":
+        is_left_out = any(name in package.name for name in _NOT_ON_WORKERS)
+        if not is_left_out and package.suffix != ".pth":
             (there / package.name).symlink_to(package)
     return folder / "bin" / "python"
 

@@ -13,7 +13,7 @@ the package to the executors of a cluster.
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek.errors import ConfigError
@@ -47,6 +47,7 @@ def build_session(
     quick_start: bool = False,
     keep_class_data: bool = True,
     ship: bool = True,
+    task_libraries: Sequence[str] = (),
 ) -> SparkSession:
     """A session with the source ``odradek`` registered.
 
@@ -60,6 +61,8 @@ def build_session(
         quick_start: For short jobs: the driver's Java is ready sooner, slower in the long run.
         keep_class_data: Whether the first session leaves the class-data archive for the next.
         ship: Whether executors of a cluster get this package; not needed where they have it.
+        task_libraries: Modules that tasks will import, beyond those of this package and pyarrow:
+            executors of a cluster are asked whether they have them.
 
     Raises:
         VersionsDifferError: executors of a cluster have other versions than the driver.
@@ -94,15 +97,15 @@ def build_session(
         builder = builder.config(key, value)
     session = builder.appName(app_name).getOrCreate()
     if needs_shipping(master):
-        _check(session, is_shipped=ship)
+        _check(session, is_shipped=ship, libraries=task_libraries)
     _register(session)
     progress_of(session)
     return session
 
 
-def _check(session: SparkSession, *, is_shipped: bool) -> None:
+def _check(session: SparkSession, *, is_shipped: bool, libraries: Sequence[str]) -> None:
     try:
-        check_executors(session, is_shipped=is_shipped)
+        check_executors(session, is_shipped=is_shipped, libraries=libraries)
     except BaseException:
         session.stop()
         raise

@@ -5,11 +5,11 @@ the package goes as an archive that every executor unpacks before its first task
 (``spark.archives``) and finds through ``spark.executorEnv.PYTHONPATH``. A first small job then asks
 the executors what they have: Python, odradek, pyarrow and the libraries for checksums and
 compression must be those of the driver, because tasks are pickled and record batches handed over
-between them.
+between them. What else the tasks of a pipeline import has to be there, of whatever version.
 """
 
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +33,8 @@ _PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
 # Not every executor has a task of the job; with several per thread of theirs, most have.
 _TASKS_PER_THREAD: Final = 2
 _MAX_TASKS: Final = 200
+_ALWAYS: Final = ("odradek", "pyarrow", "crc32c", "cramjam")
+_MISSING: Final = "none"  # How the answer begins for what cannot be imported.
 
 
 class VersionsDifferError(OdradekError):
@@ -62,29 +64,63 @@ def shipping_conf(archive: str, given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def check_executors(session: "SparkSession", *, is_shipped: bool) -> None:
+def check_executors(
+    session: "SparkSession", *, is_shipped: bool, libraries: Sequence[str] = ()
+) -> None:
     """Ask executors what they have.
 
+    Args:
+        session: whose executors.
+        is_shipped: whether the package was sent to them.
+        libraries: modules that tasks will import besides.
+
     Raises:
-        VersionsDifferError: it is not what the driver has.
+        VersionsDifferError: it is not what the driver has, or a library is missing.
     """
-    ask = _question()
+    ask = _question((*_ALWAYS, *libraries))
     context = session.sparkContext
     count = min(context.defaultParallelism * _TASKS_PER_THREAD, _MAX_TASKS)
     answers = context.range(0, count, 1, count).map(lambda _: ask()).distinct().collect()
     there = [Installation(where=where, versions=dict(told)) for where, told in sorted(answers)]
     _, told = ask()
     here = Installation(where=f"driver on {socket.gethostname()}", versions=dict(told))
-    if table := differences(here, there):
-        hint = (
+    if table := differences(here, there, any_version=libraries):
+        hint = _hint(here, there, libraries, is_shipped=is_shipped)
+        raise VersionsDifferError(f"executors have other versions than the driver; {hint}\n{table}")
+
+
+def _hint(
+    here: Installation,
+    there: Sequence[Installation],
+    libraries: Sequence[str],
+    *,
+    is_shipped: bool,
+) -> str:
+    """What to do about it, and where."""
+    hints = []
+    always = {name: told for name, told in here.versions.items() if name not in libraries}
+    if differences(Installation(where=here.where, versions=always), there):
+        hints.append(
             "use the same Python on the cluster, and install there what is missing"
             if is_shipped
             else "install the driver's versions on the cluster, or let the package be shipped"
         )
-        raise VersionsDifferError(f"executors have other versions than the driver; {hint}\n{table}")
+    lacking = [
+        name
+        for name in libraries
+        if any(one.versions.get(name, _MISSING).startswith(_MISSING) for one in there)
+    ]
+    if lacking:
+        hints.append(
+            f"the tasks of this pipeline import {', '.join(lacking)}: install it on every machine"
+            " of the cluster, for the Python that executors run (PYSPARK_PYTHON)"
+        )
+    return "; ".join(hints)
 
 
-def _question() -> Callable[[], tuple[str, tuple[tuple[str, str], ...]]]:
+def _question(
+    names: Sequence[str] = _ALWAYS,
+) -> Callable[[], tuple[str, tuple[tuple[str, str], ...]]]:
     """A function that travels by value: an executor may not have this module."""
 
     def ask() -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -113,7 +149,7 @@ def _question() -> Callable[[], tuple[str, tuple[tuple[str, str], ...]]]:
             return str(found)
 
         versions = {"python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
-        for name in ("odradek", "pyarrow", "crc32c", "cramjam"):
+        for name in names:
             versions[name] = version_of(name)
         where = f"executor {os.environ.get('SPARK_EXECUTOR_ID', '')} on {platform.node()}"
         return where.replace("  ", " "), tuple(versions.items())
@@ -121,19 +157,25 @@ def _question() -> Callable[[], tuple[str, tuple[tuple[str, str], ...]]]:
     return ask
 
 
-def differences(here: Installation, there: Iterable[Installation]) -> str:
-    """A table of what differs, empty if nothing does."""
-    others = [one for one in there if one.versions != here.versions]
-    names = [
-        name
-        for name, version in here.versions.items()
-        if any(one.versions.get(name) != version for one in others)
-    ]
+def differences(
+    here: Installation, there: Iterable[Installation], *, any_version: Collection[str] = ()
+) -> str:
+    """A table of what differs, empty if nothing does; `any_version` must only be there."""
+
+    def differs(one: Installation, name: str) -> bool:
+        found = one.versions.get(name, _MISSING)
+        if name in any_version:
+            return found.startswith(_MISSING)
+        return found != here.versions[name]
+
+    others = [one for one in there if any(differs(one, name) for name in here.versions)]
+    names = [name for name in here.versions if any(differs(one, name) for one in others)]
     if not names:
         return ""
     rows = [["", *names]]
     rows += [
-        [one.where, *(one.versions.get(name, "none") for name in names)] for one in (here, *others)
+        [one.where, *(one.versions.get(name, _MISSING) for name in names)]
+        for one in (here, *others)
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = (

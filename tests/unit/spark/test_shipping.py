@@ -7,6 +7,7 @@ import pytest
 
 from odradek.spark.shipping import (
     Installation,
+    _hint,
     _question,
     differences,
     needs_shipping,
@@ -65,6 +66,34 @@ def test_shows_a_table_of_what_differs() -> None:
         "executor 0 on b  3.12    26.0.1",
         "executor 2 on c  3.11    none: no module",
     ]
+
+
+def test_a_library_of_a_pipeline_may_have_any_version_but_must_be_there() -> None:
+    """12:SP-41: what its tasks import."""
+    here = installed("driver on a", python="3.11", psycopg="3.3", fastavro="1.13")
+    older = installed("executor 0 on b", python="3.11", psycopg="3.2", fastavro="1.12")
+    needed = ["psycopg", "fastavro"]
+    assert differences(here, [older], any_version=needed) == ""
+    lacking = installed("executor 1 on c", python="3.11", psycopg="none: no module", fastavro="1")
+    assert differences(here, [older, lacking], any_version=needed).splitlines() == [
+        "                 psycopg",
+        "driver on a      3.3",
+        "executor 1 on c  none: no module",
+    ]
+    told = _hint(here, [older, lacking], needed, is_shipped=True)
+    assert told.startswith("the tasks of this pipeline import psycopg: install it on every machine")
+    other = installed("executor 2 on d", python="3.12", psycopg="none: no module", fastavro="1")
+    told = _hint(here, [other], needed, is_shipped=True)
+    assert told.startswith("use the same Python on the cluster, and install there what is missing;")
+    assert "import psycopg" in told
+
+
+def test_asks_for_what_a_pipeline_needs_besides() -> None:
+    """12:SP-41."""
+    versions = dict(_question(("odradek", "fastavro", "no_such_library"))()[1])
+    assert list(versions) == ["python", "odradek", "fastavro", "no_such_library"]
+    assert not versions["fastavro"].startswith("none")
+    assert versions["no_such_library"].startswith("none: No module named")
 
 
 def test_asks_what_is_here() -> None:

@@ -35,8 +35,8 @@ Caused by: java.lang.RuntimeException: x
 """
 
 CONNECT = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \
-[PYTHON_EXCEPTION] [session: 1] [userId: ] Found error inside foreachBatch Python process: Traceback (most recent \
-call last):
+[PYTHON_EXCEPTION] [session: 1] [userId: ] Found error inside foreachBatch Python process: \
+Traceback (most recent call last):
   File "/x/worker.py", line 1, in <module>
 odradek.spark.pipeline.engine.problems.TableMismatchError: the table has other columns
 """

@@ -12,16 +12,11 @@ it; of several rows of a batch with one key the last counts.
 
 import json
 import os
-import re
 import secrets
-from collections.abc import Iterator
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.fs
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction
 from pyspark.sql import functions
@@ -29,6 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from odradek.clock import SystemClock
 from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.sinks.delta_files import WRITTEN, FileWriter, open_filesystem
 from odradek.spark.pipeline.graph.model import DeltaTarget
 
 if TYPE_CHECKING:
@@ -36,14 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaSink", "TableMismatchError"]
 
-_WRITTEN = "path string, bytes bigint, rows bigint, partition string"
-_DESCRIBED = pa.schema(
-    {"path": pa.string(), "bytes": pa.int64(), "rows": pa.int64(), "partition": pa.string()}
-)
-_GROUP_BYTES = 16 << 20
-_OPEN_FILES = 256
 _STAGES = "_odradek_stage"  # Delta ignores folders that begin with an underscore.
-_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 class TableMismatchError(PipelineError):
@@ -100,8 +89,8 @@ class DeltaSink:
         self, frame: "DataFrame", schema: pa.Schema, table: DeltaTable, once: CommitProperties
     ) -> int:
         by = self._target.partition_by
-        writer = _Writer(self._target.path, schema, by, self._target.target_file_bytes)
-        written = frame.mapInArrow(writer, _WRITTEN).collect()
+        writer = FileWriter(self._target.path, schema, by, self._target.target_file_bytes)
+        written = frame.mapInArrow(writer, WRITTEN).collect()
         now = SystemClock().now_ms()
         actions = [
             AddAction(
@@ -130,9 +119,9 @@ class DeltaSink:
     ) -> int:
         keys = list(self._target.merge_key)
         stage = f"{self._target.path}/{_STAGES}/{query_id}-{batch_id}-{secrets.token_hex(4)}"
-        writer = _Writer(stage, schema, (), self._target.target_file_bytes)
-        written = _last_of_each(frame, keys).mapInArrow(writer, _WRITTEN).collect()
-        filesystem, folder = _filesystem(stage)
+        writer = FileWriter(stage, schema, (), self._target.target_file_bytes)
+        written = _last_of_each(frame, keys).mapInArrow(writer, WRITTEN).collect()
+        filesystem, folder = open_filesystem(stage)
         files = [f"{folder}/{file.path}" for file in written]
         rows = ds.dataset(files, schema=schema, format="parquet", filesystem=filesystem)
         same = " and ".join(f"target.{_quoted(key)} = source.{_quoted(key)}" for key in keys)
@@ -146,122 +135,6 @@ class DeltaSink:
         if files:
             filesystem.delete_dir(folder)
         return sum(file.rows for file in written)
-
-
-class _Writer:
-    """Runs in a task: writes its rows to files and tells of each file."""
-
-    def __init__(
-        self, path: str, schema: pa.Schema, partition_by: tuple[str, ...], file_bytes: int
-    ) -> None:
-        self._path = path
-        self._schema = schema
-        self._partition_by = partition_by
-        self._file_bytes = file_bytes
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        filesystem, root = _filesystem(self._path)
-        kept = [name for name in self._schema.names if name not in self._partition_by]
-        of_files = pa.schema([self._schema.field(name) for name in kept])
-        files: dict[tuple[Any, ...], _File] = {}
-        done: list[dict[str, Any]] = []
-        try:
-            for batch in batches:
-                table = pa.Table.from_batches([batch]).cast(self._schema)
-                for values, rows in _by_partition(table, self._partition_by):
-                    file = files.get(values)
-                    if file is None:
-                        texts = map(_as_text, values)
-                        named = dict(zip(self._partition_by, texts, strict=True))
-                        file = files[values] = _File(filesystem, root, named, of_files)
-                    file.add(rows.select(kept))
-                    if file.bytes >= self._file_bytes:
-                        done.append(files.pop(values).finish())
-                if len(files) > _OPEN_FILES:
-                    done.extend(files.pop(values).finish() for values in list(files))
-            done.extend(file.finish() for file in files.values())
-        except BaseException:
-            for file in files.values():
-                file.abandon()
-            raise
-        yield pa.RecordBatch.from_pylist(done, schema=_DESCRIBED)
-
-
-class _File:
-    """One Parquet file in the making."""
-
-    def __init__(
-        self, filesystem: Any, root: str, values: dict[str, str | None], schema: pa.Schema
-    ) -> None:
-        folders = [f"{_safe(name)}={_safe(value)}" for name, value in values.items()]
-        self._path = "/".join([*folders, f"part-{secrets.token_hex(16)}.snappy.parquet"])
-        self._values = values
-        self._filesystem = filesystem
-        self._full = f"{root}/{self._path}"
-        filesystem.create_dir(self._full.rpartition("/")[0], recursive=True)
-        self._out = filesystem.open_output_stream(self._full)
-        self._writer = pq.ParquetWriter(self._out, schema)
-        self._waiting: list[pa.Table] = []
-        self._waiting_bytes = 0
-        self._rows = 0
-        self.bytes = 0  # As Arrow counts them; the file is smaller.
-
-    def add(self, rows: pa.Table) -> None:
-        """Takes rows; they are written when they make a group worth reading."""
-        self._waiting.append(rows)
-        self._waiting_bytes += rows.nbytes
-        self._rows += rows.num_rows
-        self.bytes += rows.nbytes
-        if self._waiting_bytes >= _GROUP_BYTES:
-            self._write()
-
-    def _write(self) -> None:
-        if self._waiting:
-            self._writer.write_table(pa.concat_tables(self._waiting))
-            self._waiting, self._waiting_bytes = [], 0
-
-    def finish(self) -> dict[str, Any]:
-        """Ends the file; returns what a commit has to know of it."""
-        self._write()
-        self._writer.close()
-        self._out.close()
-        size = self._filesystem.get_file_info(self._full).size
-        values = json.dumps(self._values)
-        return {"path": self._path, "bytes": size, "rows": self._rows, "partition": values}
-
-    def abandon(self) -> None:
-        """Ends the file of a task that failed: nobody will commit it."""
-        self._out.close()
-
-
-def _by_partition(
-    table: pa.Table, names: tuple[str, ...]
-) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """The rows by the values of those columns, in the order they have."""
-    if not names:
-        yield (), table
-        return
-    numbers = pa.array(range(table.num_rows), pa.int64())
-    keys = table.select(list(names)).append_column("", numbers)
-    groups = keys.group_by(list(names), use_threads=False).aggregate([("", "list")])
-    for group in groups.to_pylist():
-        yield tuple(group[name] for name in names), table.take(pa.array(group["_list"], pa.int64()))
-
-
-def _as_text(value: Any) -> str | None:
-    """A value of a partition as Delta's log has it."""
-    if value is None or isinstance(value, str):
-        return value or None  # An empty text is null there.
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S.%f")
-    return str(value)
-
-
-def _safe(text: str | None) -> str:
-    """A name for a folder; readers take a partition's values from the log and not from here."""
-    return _NULL_FOLDER if text is None else re.sub(r"[^A-Za-z0-9_.:-]", "_", text)
 
 
 def _columns(frame: "DataFrame") -> pa.Schema:
@@ -290,13 +163,6 @@ def _plain(kind: pa.DataType) -> str:
 
 def _listed(columns: dict[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
-
-
-def _filesystem(path: str) -> tuple[Any, str]:
-    if "://" in path:
-        found: tuple[Any, str] = pyarrow.fs.FileSystem.from_uri(path)
-        return found
-    return pyarrow.fs.LocalFileSystem(), path
 
 
 def _last_of_each(frame: "DataFrame", keys: list[str]) -> "DataFrame":

@@ -8,15 +8,15 @@ A task that ran twice has its rows in the stage twice, and several rows may have
 rows with one key the last counts. Without a key that could not be told apart, so it is required.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
-import pyarrow as pa
 from psycopg import sql
 from pyspark.sql import Column, functions, types
 
 from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.sinks.jdbc_copy import StageCopy, connect, listed
 from odradek.spark.pipeline.graph.model import JdbcTarget
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class JdbcSink:
         """Writes a batch unless the table has it; returns the number of rows put in or changed."""
         names = frame.columns
         stage = f"odradek_stage_{query_id.replace('-', '')[:20]}_{batch_id}"
-        with _connect(self._target) as connection:
+        with connect(self._target) as connection:
             if not self._is_ready:
                 self._prepare(connection, frame.schema)
                 self._is_ready = True
@@ -98,7 +98,7 @@ class JdbcSink:
         ]
         connection.execute(
             sql.SQL("create table if not exists {} ({}, primary key ({}))").format(
-                self._table(), sql.SQL(", ").join(columns), _listed(self._target.key)
+                self._table(), sql.SQL(", ").join(columns), listed(self._target.key)
             )
         )
         connection.commit()
@@ -129,7 +129,7 @@ class JdbcSink:
             connection.execute(
                 sql.SQL(
                     "create unlogged table {} as select {}, 0::bigint as {} from {} with no data"
-                ).format(self._named(stage), _listed(names), sql.Identifier(_NUMBER), self._table())
+                ).format(self._named(stage), listed(names), sql.Identifier(_NUMBER), self._table())
             )
         except psycopg.errors.UndefinedColumn as error:
             raise JdbcTableError(
@@ -140,7 +140,7 @@ class JdbcSink:
     def _fill(self, frame: "DataFrame", stage: str) -> None:
         columns = [_plain(field) for field in frame.schema.fields]
         numbered = frame.select(*columns, functions.monotonically_increasing_id().alias(_NUMBER))
-        copy = _Copy(self._target, self._named(stage).as_string(None), numbered.columns)
+        copy = StageCopy(self._target, self._named(stage).as_string(None), numbered.columns)
         numbered.mapInArrow(copy, "rows bigint").collect()
 
     def _merge(
@@ -156,7 +156,7 @@ class JdbcSink:
         if others:
             pairs = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others]
             change = sql.SQL("do update set {}").format(sql.SQL(", ").join(pairs))
-        keys = _listed(self._target.key)
+        keys = listed(self._target.key)
         with connection.transaction():
             merged = connection.execute(
                 sql.SQL(
@@ -164,7 +164,7 @@ class JdbcSink:
                     "select distinct on ({keys}) * from {stage} order by {keys}, {number} desc"
                     ") newest on conflict ({keys}) {change}"
                 ).format(
-                    table=self._table(), names=_listed(names), keys=keys, change=change,
+                    table=self._table(), names=listed(names), keys=keys, change=change,
                     stage=self._named(stage), number=sql.Identifier(_NUMBER),
                 )
             )  # fmt: skip
@@ -188,29 +188,6 @@ class JdbcSink:
         return sql.Identifier(*self._target.table.split(".")[:-1], stage)
 
 
-class _Copy:
-    """Runs in a task: copies its rows into the stage, all of them or none."""
-
-    def __init__(self, target: JdbcTarget, stage: str, names: Sequence[str]) -> None:
-        self._target = target
-        self._stage = stage
-        self._names = tuple(names)
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        count = 0
-        statement = f"copy {self._stage} ({_listed(self._names).as_string(None)}) from stdin"
-        with (
-            _connect(self._target) as connection,
-            connection.cursor().copy(statement.encode()) as copy,
-        ):
-            for batch in batches:
-                columns = [column.to_pylist() for column in batch.columns]
-                for row in zip(*columns, strict=True):
-                    copy.write_row(row)
-                count += batch.num_rows
-        yield pa.RecordBatch.from_pydict({"rows": [count]})
-
-
 def _plain(field: types.StructField) -> Column:
     """A column that a row of text can hold: what is nested is JSON there."""
     column = functions.col("`" + field.name.replace("`", "``") + "`")
@@ -219,28 +196,11 @@ def _plain(field: types.StructField) -> Column:
     return column.alias(field.name)
 
 
-def _connect(target: JdbcTarget) -> "psycopg.Connection[Any]":
-    url = target.url.removeprefix("jdbc:")
-    return psycopg.connect(
-        url,
-        user=target.user,
-        password=target.password,
-        connect_timeout=30,
-        # A database that is gone without a word is noticed within a minute or two.
-        keepalives_idle=30,
-        tcp_user_timeout=60_000,
-    )
-
-
 def _is_noted(connection: "psycopg.Connection[Any]", query_id: str, batch_id: int) -> bool:
     found = connection.execute(
         "select 1 from odradek_commits where query = %s and batch = %s", [query_id, batch_id]
     )
     return found.fetchone() is not None
-
-
-def _listed(names: Sequence[str]) -> sql.Composed:
-    return sql.SQL(", ").join([sql.Identifier(name) for name in names])
 
 
 def _type_name(field: types.StructField) -> LiteralString:
