@@ -93,6 +93,56 @@ def test_status_tells_batch_and_lag_of_what_is_done(tmp_path: Path, bootstrap: s
     assert one.state == "running"
 
 
+def test_status_tells_what_the_group_shows(tmp_path: Path, bootstrap: str) -> None:
+    """12:SP-61: from the checkpoint and the group, which may be behind."""
+    pipeline = _pipeline(tmp_path, bootstrap)
+    _write_checkpoint(tmp_path / "checkpoints" / "copy", begun=1, done=1)
+    offsets = {TopicPartition("orders", number): OffsetAndMetadata(1) for number in range(2)}
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.alter_group_offsets("odradek-pipeline-shop-copy", offsets)
+    (one,), why = pipeline_status(pipeline, plan_queries(pipeline, sinks=["copy"]))
+    assert why is None
+    assert (one.lag, one.group_lag) == (3, 5)
+    assert one.as_json()["partitions"][0] == {
+        "source": "orders",
+        "topic": "orders",
+        "partition": 0,
+        "offset": 2,
+        "committed": 1,
+        "end": 4,
+        "lag": 2,
+    }
+
+
+def test_a_source_with_a_cluster_of_its_own_is_asked_for_there(
+    tmp_path: Path, bootstrap: str
+) -> None:
+    """12:SP-61, 12:SP-48: also with settings that only a producer knows."""
+    file = tmp_path / "shop.yaml"
+    own = f"value: string, kafka: {{{{bootstrap.servers: '{bootstrap}'}}}}"
+    text = _FILE.replace("value: string", own).format(bootstrap="127.0.0.1:1")
+    file.write_text(text + "kafka: {compression.type: zstd, fetch.max.bytes: 100000}\n")
+    pipeline = load(str(file), environment={}).pipeline
+    assert pipeline is not None
+    _write_checkpoint(tmp_path / "checkpoints" / "files", begun=0, done=0)
+    plans = plan_queries(pipeline, sinks=["files"])
+    (one,), why = pipeline_status(pipeline, plans)
+    assert (one.lag, why) == (5, None)
+    assert reset_queries(pipeline, plans, None) == ()
+
+
+def test_a_topic_that_no_source_reads_any_more_has_no_lag(tmp_path: Path, bootstrap: str) -> None:
+    pipeline = _pipeline(tmp_path, bootstrap)
+    _write_checkpoint(tmp_path / "checkpoints" / "files", begun=0, done=0)
+    path = tmp_path / "checkpoints" / "files" / "offsets" / "0"
+    path.write_text(path.read_text().replace("orders", "others"))
+    (one,), why = pipeline_status(pipeline, plan_queries(pipeline, sinks=["files"]))
+    assert why == "no source of files reads others any more"
+    assert [(part.topic, part.next_offset, part.lag) for part in one.partitions] == [
+        ("others", 1, None), ("others", 1, None),
+    ]  # fmt: skip
+
+
 def test_status_without_a_broker_tells_what_it_can(tmp_path: Path) -> None:
     pipeline = _pipeline(tmp_path, "127.0.0.1:1")
     _write_checkpoint(tmp_path / "checkpoints" / "files", begun=0, done=0)

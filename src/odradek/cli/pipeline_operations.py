@@ -21,8 +21,8 @@ _POSITION = "earliest, latest, an instant (2026-01-31T12:00:00Z), or offsets as 
 def add_status(parser: argparse.ArgumentParser) -> None:
     """Declares `status`."""
     parser.description = (
-        "Shows how far each query is: its last batch, and its lag by the topics' ends. Works "
-        "whether a run is up or not; needs no Spark."
+        "Shows how far each query is: its last batch, its lag by the topics' ends, and the lag "
+        "that its group shows. Works whether a run is up or not; needs no Spark."
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with every partition")
     parser.set_defaults(act=_status)
@@ -67,18 +67,23 @@ def _status(arguments: argparse.Namespace) -> int:
     pipeline = _pipeline(arguments)
     if pipeline is None:
         return 2
+    from odradek.spark.pipeline.engine.problems import PipelineError
     from odradek.spark.pipeline.engine.query_plans import plan_queries
     from odradek.spark.pipeline.engine.status import pipeline_status
 
-    found, why = pipeline_status(pipeline, plan_queries(pipeline))
+    try:
+        found, why = pipeline_status(pipeline, plan_queries(pipeline))
+    except PipelineError as error:
+        print_error(_COMMAND, str(error))
+        return 1
     if why is not None:
-        print_error(_COMMAND, f"lag is not known of every partition: {why}")
+        print_error(_COMMAND, f"not everything is known of every partition: {why}")
     if arguments.json:
         queries = [one.as_json() for one in found]
         print_json({"pipeline": pipeline.name, "queries": queries})
     else:
         rows = [[one.sink, *_numbers(one), one.group, _run(one)] for one in found]
-        print_table(["SINK", "STATE", "BATCH", "LAG", "GROUP", "RUN"], rows)
+        print_table(["SINK", "STATE", "BATCH", "LAG", "GROUP LAG", "GROUP", "RUN"], rows)
     return 0
 
 
@@ -87,6 +92,7 @@ def _numbers(status: "QueryStatus") -> list[object]:
         status.state,
         "-" if status.batch is None else status.batch,
         "-" if status.lag is None else status.lag,
+        "-" if status.group_lag is None else status.group_lag,
     ]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from odradek import Admin
 from odradek.errors import ApiError, ErrorCode, OdradekError
 from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, Notes
+from odradek.spark.pipeline.engine.clusters import Cluster, clusters_of
 from odradek.spark.pipeline.engine.positions import position_text
 from odradek.spark.pipeline.engine.query_plans import QueryPlan
 from odradek.spark.pipeline.graph.model import Pipeline, Position
@@ -43,15 +44,18 @@ def reset_queries(
             start = position_text(to)
             folder.take(Notes(pipeline.name, plan.name, fingerprint={}, start=start))
             folder.release()
-    return _forget_groups(pipeline, [plan.group for plan in plans])
+    groups: dict[Cluster, list[str]] = {}
+    for plan in plans:
+        for cluster in clusters_of(pipeline, plan.name):
+            groups.setdefault(cluster, []).append(plan.group)
+    return tuple(
+        warning for cluster, held in groups.items() for warning in _forget_groups(cluster, held)
+    )
 
 
-def _forget_groups(pipeline: Pipeline, groups: Sequence[str]) -> tuple[str, ...]:
-    if pipeline.bootstrap is None:
-        return ()
-    settings = {**pipeline.kafka, "bootstrap.servers": pipeline.bootstrap}
+def _forget_groups(cluster: Cluster, groups: Sequence[str]) -> tuple[str, ...]:
     try:
-        with Admin(settings) as admin:
+        with Admin(dict(cluster)) as admin:
             found = admin.delete_groups(groups, timeout=_TIMEOUT_S)
     except OdradekError as error:
         return (f"the groups {', '.join(groups)} still show where the queries were: {error}",)
