@@ -22,10 +22,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs as fs
 
 from odradek import __version__
 from odradek.clock import Clock, SystemClock
+from odradek.spark.pipeline.engine.file_systems import FileSystemError, failure_of, open_folder
 from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
 
 __all__ = [
@@ -83,15 +85,24 @@ class Notes:
 
 
 class CheckpointFolder:
-    """One sink's checkpoint, on a local disk or behind a URI that Arrow can open."""
+    """One sink's checkpoint, on a local disk or behind a URI that Arrow can open.
 
-    def __init__(self, path: str, clock: Clock | None = None) -> None:
+    Args:
+        path: of the folder, or its URI.
+        clock: tells the time.
+        what: it is, in messages.
+
+    Raises:
+        FileSystemError: here, and from everything that reads or writes, if that is not possible.
+    """
+
+    def __init__(
+        self, path: str, clock: Clock | None = None, *, what: str = "the checkpoint"
+    ) -> None:
         self.path = path
+        self._what = what
         self._clock = clock or SystemClock()
-        if "://" in path:
-            self._files, self._folder = fs.FileSystem.from_uri(path)
-        else:
-            self._files, self._folder = fs.LocalFileSystem(), os.path.abspath(path)
+        self._files, self._folder = open_folder(path, what)
         self._token = secrets.token_hex(8)
 
     def read(self) -> Notes | None:
@@ -123,6 +134,8 @@ class CheckpointFolder:
         """
         try:
             held = self.holder()
+        except FileSystemError:
+            raise
         except PipelineError:
             return
         if held is not None:
@@ -168,17 +181,16 @@ class CheckpointFolder:
         """
         with self._alone():
             self.refuse_if_held()
-            self._files.delete_dir_contents(self._folder, missing_dir_ok=True)
+            with self._reaching():
+                self._files.delete_dir_contents(self._folder, missing_dir_ok=True)
 
     def newest(self, kind: str) -> tuple[int, str] | None:
         """The newest of Spark's files in `offsets` or `commits`: its batch, and its text."""
         folder = posixpath.join(self._folder, kind)
         chosen = fs.FileSelector(folder, allow_not_found=True)
-        numbers = [
-            int(file.base_name)
-            for file in self._files.get_file_info(chosen)
-            if file.base_name.isdecimal()
-        ]
+        with self._reaching():
+            found = self._files.get_file_info(chosen)
+        numbers = [int(file.base_name) for file in found if file.base_name.isdecimal()]
         if not numbers:
             return None
         number = max(numbers)
@@ -190,7 +202,8 @@ class CheckpointFolder:
 
     def has(self, name: str) -> bool:
         """Whether a file or folder of that name is there."""
-        found = self._files.get_file_info(posixpath.join(self._folder, name))
+        with self._reaching():
+            found = self._files.get_file_info(posixpath.join(self._folder, name))
         return bool(found.type != fs.FileType.NotFound)
 
     def query_id(self) -> str | None:
@@ -200,10 +213,11 @@ class CheckpointFolder:
         return found
 
     def _text(self, name: str) -> str | None:
-        if self._files.get_file_info(name).type == fs.FileType.NotFound:
-            return None
-        with self._files.open_input_file(name) as file:
-            return bytes(file.read()).decode()
+        with self._reaching():
+            if self._files.get_file_info(name).type == fs.FileType.NotFound:
+                return None
+            with self._files.open_input_file(name) as file:
+                return bytes(file.read()).decode()
 
     def _mine(self) -> Notes:
         notes = self.read()
@@ -219,11 +233,21 @@ class CheckpointFolder:
         return Lock(socket.gethostname(), pid, self._token, now_ms, _born(pid) or "")
 
     def _write(self, notes: Notes) -> None:
-        self._files.create_dir(self._folder, recursive=True)
+        text = json.dumps(asdict(notes), indent=1, sort_keys=True).encode()
         name = posixpath.join(self._folder, _FILE)
-        with self._files.open_output_stream(f"{name}.{self._token}") as file:
-            file.write(json.dumps(asdict(notes), indent=1, sort_keys=True).encode())
-        self._files.move(f"{name}.{self._token}", name)
+        with self._reaching():
+            self._files.create_dir(self._folder, recursive=True)
+            with self._files.open_output_stream(f"{name}.{self._token}") as file:
+                file.write(text)
+            self._files.move(f"{name}.{self._token}", name)
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Has every failure of the file system tell which folder it is about."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise failure_of(self.path, self._what, error) from error
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -231,8 +255,9 @@ class CheckpointFolder:
         if not isinstance(self._files, fs.LocalFileSystem):
             yield
             return
-        os.makedirs(self._folder, exist_ok=True)
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        with self._reaching():
+            os.makedirs(self._folder, exist_ok=True)
+            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -242,7 +267,7 @@ class CheckpointFolder:
 
 def has_stream_files(path: str) -> bool:
     """Whether a folder of files was written by a stream of Spark."""
-    folder = CheckpointFolder(path)
+    folder = CheckpointFolder(path, what="the folder of files")
     return folder.has("_spark_metadata")
 
 

@@ -7,6 +7,7 @@
         ├── StageError             a source, transform or rule of the file; with its place
         ├── RegistryError          the registry of schemas does not answer, or not usably
         │   └── UnknownSchemaError it answers that it has no such schema
+        ├── FileSystemError        a folder cannot be reached; see `file_systems`
         └── RefusedError           going on would break a promise: exit code 3
 """
 

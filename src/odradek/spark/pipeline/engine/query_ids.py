@@ -8,8 +8,7 @@ has it in both cases, from before the first batch on.
 import json
 import posixpath
 
-import pyarrow.fs as fs
-
+from odradek.spark.pipeline.engine.file_systems import open_folder
 from odradek.spark.pipeline.engine.problems import PipelineError
 
 __all__ = ["QueryIds"]
@@ -37,11 +36,7 @@ class QueryIds:
 
 def _read(checkpoint: str) -> str:
     try:
-        files, folder = (
-            fs.FileSystem.from_uri(checkpoint)
-            if "://" in checkpoint
-            else (fs.LocalFileSystem(), checkpoint)
-        )
+        files, folder = open_folder(checkpoint, "the checkpoint")
         with files.open_input_stream(posixpath.join(folder, _FILE)) as stream:
             return str(json.loads(stream.readall())["id"])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -30,6 +30,8 @@ from odradek.spark.pipeline.engine.checkpoint import (
     has_stream_files,
 )
 from odradek.spark.pipeline.engine.failures import Failure
+from odradek.spark.pipeline.engine.file_systems import FileSystemError
+from odradek.spark.pipeline.engine.libraries import task_libraries
 from odradek.spark.pipeline.engine.metrics_server import MetricsServer
 from odradek.spark.pipeline.engine.positions import parse_position
 from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
@@ -104,7 +106,7 @@ def run_pipeline(
             server = stack.enter_context(MetricsServer(metrics_port, metrics.render))
             _log.info("metrics are served on port %d", server.port)
         if session is None:
-            session = _own_session(pipeline)
+            session = _own_session(pipeline, sinks)
             stack.callback(_stop_session, session)
         if spark_log is not None and not is_remote():
             session.sparkContext.setLogLevel(spark_log.upper())
@@ -129,7 +131,7 @@ def run_pipeline(
         return is_good
 
 
-def _own_session(pipeline: Pipeline) -> SparkSession:
+def _own_session(pipeline: Pipeline, sinks: Collection[str] | None) -> SparkSession:
     """Starts Spark. Its Java is to end when told by this process, and by no signal.
 
     What sends SIGTERM may send it to all processes of a group; then Java would be gone in the
@@ -145,6 +147,7 @@ def _own_session(pipeline: Pipeline) -> SparkSession:
             app_name=f"odradek-{pipeline.name}",
             checkpoint=pipeline.checkpoint,
             ship=pipeline.spark.ship,
+            task_libraries=task_libraries(pipeline, sinks),
         )
     finally:
         if is_main:
@@ -232,7 +235,16 @@ def _checkpoints(
             beating.join()
     finally:
         for folder in taken:
-            folder.release()
+            _release(folder)
+
+
+def _release(folder: CheckpointFolder) -> None:
+    """Gives a checkpoint back. Where that is not possible its lock ends by itself, and the others
+    are to be given back, too."""
+    try:
+        folder.release()
+    except PipelineError as error:
+        _log.warning("the checkpoint %s is not given back: %s", folder.path, error)
 
 
 def _refuse_files_of_others(plan: QueryPlan, plans: Sequence[QueryPlan]) -> None:
@@ -282,12 +294,12 @@ def _beat(
         for folder in folders:
             try:
                 folder.beat()
+            except FileSystemError:
+                _log.warning("the checkpoint %s cannot be written", folder.path, exc_info=True)
             except PipelineError:
                 _log.exception("a checkpoint was lost")
                 lost.set()
                 return
-            except OSError:
-                _log.warning("the checkpoint %s cannot be written", folder.path, exc_info=True)
 
 
 @contextlib.contextmanager

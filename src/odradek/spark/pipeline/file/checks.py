@@ -9,8 +9,9 @@ from sqlglot import exp
 
 from odradek.spark.pipeline.file.draft import Draft
 from odradek.spark.pipeline.file.problems import suggestion
-from odradek.spark.pipeline.file.section import Context, is_uri
+from odradek.spark.pipeline.file.section import Context
 from odradek.spark.pipeline.graph.analysis import Analysis
+from odradek.spark.pipeline.graph.locations import CHECKPOINT_SCHEMES, is_uri
 from odradek.spark.pipeline.graph.model import (
     Action,
     Dedup,
@@ -155,6 +156,14 @@ def _check_dead_letters(context: Context, draft: Draft, analysis: Analysis) -> N
 
 def _check_checkpoint(context: Context, draft: Draft) -> None:
     master = draft.spark.master
+    scheme = draft.checkpoint.partition(":")[0] if is_uri(draft.checkpoint) else "file"
+    if scheme.lower() not in CHECKPOINT_SCHEMES:
+        hint = suggestion(scheme, CHECKPOINT_SCHEMES)
+        message = (
+            f"the checkpoint {draft.checkpoint} cannot be opened: expected a path, or a URI of "
+            f"{', '.join(CHECKPOINT_SCHEMES)}, came '{scheme}'{hint}"
+        )
+        context.error(draft.checkpoint_place, "P15", message)
     if not master.startswith("local") and not is_uri(draft.checkpoint):
         message = (
             f"the checkpoint {draft.checkpoint} is a folder of this machine, which the master "

@@ -16,15 +16,15 @@ from odradek.spark.pipeline.file.environment import Environment
 from odradek.spark.pipeline.file.nodes import Fields, Items, Node, Scalar
 from odradek.spark.pipeline.file.problems import Problems, suggestion
 from odradek.spark.pipeline.file.units import parse_duration_ms, parse_size_bytes
+from odradek.spark.pipeline.graph.locations import is_uri
 from odradek.spark.pipeline.graph.model import Place
 
-__all__ = ["Context", "Section", "is_secret_key", "is_uri"]
+__all__ = ["Context", "Section", "is_secret_key"]
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _Value = TypeVar("_Value")
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _SECRET_KEYS = ("password", "secret", "token", "jaas.config")
 _MAX_INT = (1 << 63) - 1
 
@@ -44,11 +44,6 @@ class Context:
     def resolve(self, path: str) -> str:
         """An absolute path, or the URI as it is."""
         return path if is_uri(path) else os.path.normpath(os.path.join(self.folder, path))
-
-
-def is_uri(path: str) -> bool:
-    """Whether a path names its own kind of storage."""
-    return _URI.match(path) is not None
 
 
 def is_secret_key(key: str) -> bool:
