@@ -271,3 +271,78 @@ def test_the_lag_is_told_of_partitions_that_are_led_here() -> None:
     assert lags() == {of_g}
     made.high_watermarks.clear()
     assert lags() == set()
+
+
+def told(made: Coordination, prefix: str) -> dict[str, float]:
+    """What the metrics with a prefix say, by the rest of their names."""
+    lines = [line.split() for line in render_prometheus(made.metrics).splitlines()]
+    return {
+        words[0].removeprefix(prefix): float(words[1])
+        for words in lines
+        if words[0].startswith(prefix)
+    }
+
+
+def test_groups_are_counted_by_their_states() -> None:
+    made = Coordination(NO_DELAY)
+    made.lead_all()
+    of_state = dict.fromkeys(
+        ["completingrebalance", "dead", "empty", "preparingrebalance", "stable"], 0
+    )
+
+    def counts() -> dict[str, float]:
+        prefix = "kafka_coordinator_group_groupmetadatamanager_numgroups"
+        return told(made, prefix)
+
+    assert counts() == {"": 0} | of_state
+    [joined] = join(made)
+    assert counts() == {"": 1} | of_state | {"completingrebalance": 1}
+    sync(made, joined.member_id, joined.generation_id)
+    assert counts() == {"": 1} | of_state | {"stable": 1}
+    waiting = join(made)
+    assert counts() == {"": 1} | of_state | {"preparingrebalance": 1}
+    made.advance(10_000)  # The first one is silent; the second one is alone.
+    assert [reply.error for reply in waiting] == [ErrorCode.NONE]
+    assert counts() == {"": 1} | of_state | {"completingrebalance": 1}
+    made.advance(60_000)
+    assert counts() == {"": 1} | of_state | {"empty": 1}
+    made.groups.upkeep.start_round()
+    made.tasks.run()
+    assert counts() == {"": 0} | of_state, "who is dead is not kept"
+
+
+def test_removals_and_loads_are_counted() -> None:
+    config = GroupCoordinatorConfig(retention_minutes=1_440)
+    made = Coordination(config, partition_count=1)
+    made.lead_all()
+    for topic in ("t", "u"):
+        assert commit(made, topic, 5) is ErrorCode.NONE
+
+    def counts() -> dict[str, float]:
+        return told(made, "kafka_server_group_coordinator_metrics_")
+
+    before = counts()
+    assert before["offset_deletion_total"] == before["offset_expiration_total"] == 0
+    deleted: list[ErrorCode] = []
+    made.groups.upkeep.delete_offsets("g", [("u", 0)], lambda error, _: deleted.append(error))
+    assert deleted == [ErrorCode.NONE]
+    assert counts() == before | {"offset_deletion_total": 1}
+
+    made.restart(config)
+    made.topic.on_read = lambda: made.clock.advance(7)
+    made.topic.read_error = OSError("planted")
+
+    def mend(_seconds: float) -> None:
+        made.topic.read_error = None
+
+    made.tasks.on_sleep = mend
+    made.lead_all(1)
+    now = counts()
+    assert now["partition_load_failed_total"] == 1
+    assert now["partition_load_time_count"] == 2, "the one that failed is not among them"
+    assert now["partition_load_time_sum"] == 7
+
+    made.clock.advance(DAY_MS)
+    made.groups.upkeep.start_round()
+    made.tasks.run()
+    assert counts() == now | {"offset_expiration_total": 1}
