@@ -121,6 +121,51 @@ def test_a_new_member_becomes_an_ordinary_one_with_its_first_answer() -> None:
     assert driver.state() is GroupState.EMPTY
 
 
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_new_member_that_went_away_holds_up_no_rebalance(version: int) -> None:
+    """15:KAFKA-9752: it had its answer, and after its session the others go on without it."""
+    driver = GroupDriver()
+    leader, follower = driver.make_stable(2)
+    lost = driver.join(version=version)
+    if version >= 4:
+        lost = driver.join(lost.reply.member_id, version=version)
+    for member_id in (leader, follower):
+        driver.join(member_id)
+    assert driver.group.generation_id == 2
+    lost_id = lost.reply.member_id  # Nobody reads it: the client is gone.
+    driver.sync(follower)
+    driver.sync(leader, assignments={leader: b"l", follower: b"f"})
+    driver.advance(9_999)
+    assert driver.heartbeat(leader) is ErrorCode.NONE
+    assert driver.heartbeat(follower) is ErrorCode.NONE
+    driver.advance(1)
+    assert lost_id not in driver.group.members
+    assert driver.heartbeat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
+    first, second = driver.join(leader), driver.join(follower)
+    assert (first.reply.generation_id, second.reply.generation_id) == (3, 3)
+    driver.sync_all([leader, follower])
+    assert driver.state() is GroupState.STABLE
+
+
+def test_nor_does_one_that_went_away_while_it_waited() -> None:
+    """15:KAFKA-9752: five minutes at most, however often the others show that they live."""
+    driver = GroupDriver()
+    leader, follower = driver.make_stable(2, rebalance_timeout_ms=600_000)
+    lost = driver.join(version=3, rebalance_timeout_ms=600_000)
+    first = driver.join(leader, rebalance_timeout_ms=600_000)
+    for _ in range(59):
+        driver.advance(5_000)
+        assert driver.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(driver.group.members) == 3
+    driver.advance(5_000)
+    assert lost.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert sorted(driver.group.members) == sorted([leader, follower])
+    second = driver.join(follower, rebalance_timeout_ms=600_000)
+    assert (first.reply.generation_id, second.reply.generation_id) == (2, 2)
+    driver.sync_all([leader, follower])
+    assert driver.state() is GroupState.STABLE
+
+
 def test_the_last_one_out_leaves_an_empty_group() -> None:
     driver = GroupDriver()
     driver.make_stable(2)
