@@ -1,5 +1,9 @@
 """Which queries a run has."""
 
+from pathlib import Path
+
+import pytest
+
 from odradek.spark.pipeline.engine.query_plans import dead_rules, plan_queries
 from odradek.spark.pipeline.graph.model import (
     Action,
@@ -11,6 +15,7 @@ from odradek.spark.pipeline.graph.model import (
     Trigger,
     TriggerKind,
 )
+from odradek.spark.pipeline.graph.plan import plan
 from tests.support.pipelines import (
     ONCE,
     ORDERS,
@@ -21,6 +26,7 @@ from tests.support.pipelines import (
     static_source,
     topic_source,
 )
+from tests.unit.spark.pipeline.files import valid
 
 CONSOLE = ConsoleTarget(20)
 
@@ -75,6 +81,32 @@ def test_letters_of_a_stage_that_changes_its_rows_are_written_as_they_change() -
     """12:SP-58."""
     assert plan_queries(example())[2].output_mode is OutputMode.APPEND
     assert plan_queries(example(OutputMode.UPDATE))[2].output_mode is OutputMode.UPDATE
+
+
+@pytest.mark.parametrize("mode", [OutputMode.APPEND, OutputMode.UPDATE])
+def test_the_plan_shows_the_modes_that_queries_have(mode: OutputMode, tmp_path: Path) -> None:
+    """12:SP-61: `plan` shows what a run would do."""
+    tested = valid(
+        tmp_path,
+        """\
+name: shop
+bootstrap: localhost:9092
+sources:
+  raw: {topic: t, value: {format: json, schema: "user string, ts timestamp"},
+        watermark: {column: ts, delay: 1m}}
+transforms:
+  counts:
+    sql: select window(ts, '1 minute') w, count(*) as n from raw group by window(ts, '1 minute')
+    expect: [{name: many, where: n > 1, action: dlq}]
+sinks: {out: {from: counts, console: {}, output_mode: MODE}}
+dlq: {topic: letters}
+""".replace("MODE", mode),
+    )
+
+    shown = {name: one["output_mode"] for name, one in plan(tested)["queries"].items()}
+
+    assert shown == {one.name: one.output_mode for one in plan_queries(tested)}
+    assert shown["dlq"] == mode
 
 
 def test_no_letters_no_query() -> None:

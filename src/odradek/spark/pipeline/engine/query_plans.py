@@ -17,12 +17,12 @@ from odradek.spark.pipeline.graph.model import (
     Trigger,
     TriggerKind,
 )
-from odradek.spark.pipeline.graph.order import upstream_of
 from odradek.spark.pipeline.graph.queries import (
     DEAD_LETTER_SINK,
     checkpoint_path,
     group_id,
     letter_stages,
+    letters_mode,
 )
 from odradek.values import dataclass
 
@@ -84,7 +84,7 @@ def plan_queries(
                 sink=None,
                 stages=stages,
                 trigger=_ONCE if is_once else pipeline.trigger,
-                output_mode=_letters_mode(pipeline, stages),
+                output_mode=letters_mode(pipeline),
                 checkpoint=checkpoint_path(pipeline, DEAD_LETTER_SINK),
                 group=group_id(pipeline, DEAD_LETTER_SINK),
             )
@@ -112,14 +112,3 @@ def _decodes_to_letters(stage: Source | Transform) -> bool:
     topics = stage.input
     is_raw = isinstance(topics.key, RawCodec) and isinstance(topics.value, RawCodec)
     return topics.on_error is OnError.DLQ and not is_raw
-
-
-def _letters_mode(pipeline: Pipeline, stages: tuple[str, ...]) -> OutputMode:
-    """What a stage behind an aggregate without watermark can be written in, so can its letters."""
-    inputs = {name: one.inputs for name, one in pipeline.transforms.items()}
-    for sink in pipeline.sinks.values():
-        changes = sink.output_mode is not OutputMode.APPEND
-        reads = set(upstream_of([sink.input], inputs))
-        if changes and any(stage in reads and stage in pipeline.transforms for stage in stages):
-            return OutputMode.UPDATE
-    return OutputMode.APPEND

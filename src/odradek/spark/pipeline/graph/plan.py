@@ -33,6 +33,7 @@ from odradek.spark.pipeline.graph.queries import (
     checkpoint_path,
     group_id,
     letter_stages,
+    letters_mode,
     query_names,
     stages_of,
 )
@@ -120,7 +121,7 @@ def _query(pipeline: Pipeline, name: str) -> dict[str, Any]:
             "from": list(letter_stages(pipeline)),
             "kind": "topic",
             "target": pipeline.dead_letters.topic,
-            "output_mode": "append",
+            "output_mode": str(letters_mode(pipeline)),
             "trigger": _trigger(pipeline.trigger),
         }
         promise = guarantee_of(None)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from odradek.spark.pipeline.graph.model import (
     Action,
     OnError,
+    OutputMode,
     Pipeline,
     RawCodec,
     Source,
@@ -20,6 +21,7 @@ __all__ = [
     "group_id",
     "has_dead_letters",
     "letter_stages",
+    "letters_mode",
     "query_names",
     "stages_of",
 ]
@@ -72,6 +74,20 @@ def letter_stages(pipeline: Pipeline) -> tuple[str, ...]:
             if one in pipeline.sources
         )
     )
+
+
+def letters_mode(pipeline: Pipeline) -> OutputMode:
+    """The output mode of the dead letters.
+
+    What a stage behind an aggregate without watermark can be written in, so can its letters.
+    """
+    inputs = _inputs(pipeline.transforms)
+    steps = set(letter_stages(pipeline)) & set(pipeline.transforms)
+    for sink in pipeline.sinks.values():
+        changes = sink.output_mode is not OutputMode.APPEND
+        if changes and not steps.isdisjoint(upstream_of([sink.input], inputs)):
+            return OutputMode.UPDATE
+    return OutputMode.APPEND
 
 
 def has_dead_letters(stage: Source | Transform) -> bool:
