@@ -11,7 +11,9 @@ from odradek.spark.pipeline.engine.progress import (
     SourceLag,
     parse_progress,
     stage_metric,
+    with_sources,
 )
+from odradek.spark.pipeline.graph.model import TopicInput
 
 
 def offset(**topics: dict[str, int]) -> str:
@@ -59,7 +61,8 @@ def test_a_batch() -> None:
         RuleCount("raw", "positive", 2),
         RuleCount("raw", "decode", 1),
     )
-    assert row.as_json() == {
+    # A source that the file does not know is shown by its topics.
+    assert with_sources(row, {"left": TopicInput(topics=("a",))}).as_json() == {
         "sink": "totals",
         "batch": 7,
         "timestamp": "2026-01-01T00:00:00.000Z",
@@ -67,7 +70,10 @@ def test_a_batch() -> None:
         "input_rows_per_second": 12.5,
         "processed_rows_per_second": 99.0,
         "duration_ms": 250,
-        "lag": [{"topics": ["a"], "records": 4}, {"topics": ["b"], "records": None}],
+        "lag": [
+            {"source": "left", "topics": ["a"], "records": 4},
+            {"source": "b", "topics": ["b"], "records": None},
+        ],
         "sink_rows": 8,
         "state_rows": 7,
         "failed": [

@@ -24,7 +24,7 @@ def test_a_line_of_json_per_batch_and_failure() -> None:
     """12:SP-63: without a terminal."""
     out = io.StringIO()
     display = JsonDisplay(out, DEAD)
-    display.on_batch(row("totals", 3, SourceLag(("orders",), 7)))
+    display.on_batch(row("totals", 3, SourceLag(("orders",), 7, "raw")))
     display.on_failure("totals", Failure("IOException", "x", "a-0@1"), 1_000)
     display.on_failure("totals", Failure("IOException", "x"), None)
     display.on_poll({"totals": QueryState.RUNNING})
@@ -32,7 +32,7 @@ def test_a_line_of_json_per_batch_and_failure() -> None:
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert len(lines) == 3
     assert lines[0]["batch"] == 3
-    assert lines[0]["lag"] == [{"topics": ["orders"], "records": 7}]
+    assert lines[0]["lag"] == [{"source": "raw", "topics": ["orders"], "records": 7}]
     assert lines[0]["dead_letters"] == 3
     assert lines[0]["state"] == "running"
     assert lines[1] == {
@@ -61,8 +61,10 @@ def test_the_table_adds_up_and_is_drawn_over_itself() -> None:
     ]
     display.on_poll(states)
     assert out.getvalue() == first
-    display.on_batch(row("totals", 0, SourceLag(("a", "b"), 5)))
-    display.on_batch(row("totals", 1, SourceLag(("a", "b"), 5000), SourceLag(("c",), None)))
+    display.on_batch(row("totals", 0, SourceLag(("a", "b"), 5, "both")))
+    display.on_batch(
+        row("totals", 1, SourceLag(("a", "b"), 5000, "both"), SourceLag((), None, "c"))
+    )
     display.on_failure("lake", Failure("IOException", "no space"), 2_500)
     display.close(states)
     second = out.getvalue()[len(first) :]
@@ -75,7 +77,7 @@ def test_the_table_adds_up_and_is_drawn_over_itself() -> None:
         "1",
         "1,234",
         "99",
-        "a+b:5,000",
+        "both:5,000",
         "c:?",
         "1,800",
         "6",

@@ -9,12 +9,13 @@ from odradek.metrics import CONTENT_TYPE
 from odradek.spark.pipeline.engine.failures import Failure
 from odradek.spark.pipeline.engine.metrics_server import MetricsServer
 from odradek.spark.pipeline.engine.problems import PipelineError
-from odradek.spark.pipeline.engine.progress import BatchRow, RuleCount, SourceLag
+from odradek.spark.pipeline.engine.progress import BatchRow, RuleCount, SourceLag, with_sources
 from odradek.spark.pipeline.engine.run_metrics import RunMetrics
+from odradek.spark.pipeline.graph.model import TopicInput
 
 
 def row(sink: str, lag: int | None = 7) -> BatchRow:
-    lags = (SourceLag(("a", "b"), lag),)
+    lags = (SourceLag(("a", "b"), lag, "raw"),)
     return BatchRow(sink, 0, "t", 10, 1.0, 1.0, 1500, 8, 4, lags, (RuleCount("raw", 'a"b', 2),))
 
 
@@ -41,8 +42,8 @@ def test_every_metric_with_its_labels() -> None:
         f'odradek_pipeline_expect_failed_total{{{dlq},source="raw",rule="a\\"b"}} 2',
         f'odradek_pipeline_expect_failed_total{{{totals},source="raw",rule="a\\"b"}} 4',
         f"odradek_pipeline_restarts_total{{{totals}}} 1",
-        f'odradek_pipeline_lag_records{{{dlq},source="a,b"}} 7',
-        f'odradek_pipeline_lag_records{{{totals},source="a,b"}} 7',
+        f'odradek_pipeline_lag_records{{{dlq},source="raw"}} 7',
+        f'odradek_pipeline_lag_records{{{totals},source="raw"}} 7',
         f"odradek_pipeline_batch_seconds{{{dlq}}} 1.5",
         f"odradek_pipeline_batch_seconds{{{totals}}} 1.5",
         f"odradek_pipeline_state_rows{{{dlq}}} 4",
@@ -50,6 +51,21 @@ def test_every_metric_with_its_labels() -> None:
     ]
     assert "# TYPE odradek_pipeline_batches_total counter\n" in page
     assert "# TYPE odradek_pipeline_lag_records gauge\n" in page
+
+
+def test_topics_that_a_pattern_finds_leave_no_series_behind() -> None:
+    """12:SP-63: the label is the source's name, whatever it reads."""
+    metrics = RunMetrics("orders", "dlq")
+    inputs = {"all": TopicInput(pattern="orders.*"), "users": TopicInput(topics=("users",))}
+    for topics in (("orders",), ("orders", "orders-eu")):
+        lags = (SourceLag(topics, len(topics)), SourceLag(("users",), 9))
+        told = BatchRow("totals", 0, "t", 0, 0.0, 0.0, 0, 0, 0, lags, ())
+        metrics.on_batch(with_sources(told, inputs))
+    lines = [line for line in metrics.render().splitlines() if "lag_records{" in line]
+    assert lines == [
+        'odradek_pipeline_lag_records{pipeline="orders",sink="totals",source="all"} 2',
+        'odradek_pipeline_lag_records{pipeline="orders",sink="totals",source="users"} 9',
+    ]
 
 
 def test_large_counts_are_whole_numbers() -> None:

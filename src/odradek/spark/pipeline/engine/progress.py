@@ -10,8 +10,12 @@ Spark has not asked the source for its end, as after a restart within a batch.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from odradek.spark.pipeline.graph.model import TopicInput
+from odradek.spark.pipeline.graph.topics import name_sources
+from odradek.spark.datasource.data_loss import parse_lost
 from odradek.values import dataclass
 
 __all__ = [
@@ -25,6 +29,7 @@ __all__ = [
     "parse_progress",
     "position_text",
     "stage_metric",
+    "with_sources",
 ]
 
 DECODE: Final = "decode"
@@ -42,10 +47,17 @@ def stage_metric(stage: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """How far a query is behind in one source's topics; None while nobody knows."""
+    """How far a query is behind in one source.
+
+    Attributes:
+        topics: that were read, in order.
+        records: yet to be read; None while nobody knows.
+        source: its name in the file. Spark does not tell it, see `with_sources`.
+    """
 
     topics: tuple[str, ...]
     records: int | None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,8 @@ class BatchRow:
         input_rate: rows a second that came since the batch before.
         processed_rate: rows a second that were worked through.
         state_rows: rows in the state of aggregates, joins and dedups.
+        lost_gaps: how often records were gone before they were read, since the batch before, and
+            how many offsets that were; as `parse_progress` reads them, since the query started.
     """
 
     sink: str
@@ -78,6 +92,8 @@ class BatchRow:
     state_rows: int
     lags: tuple[SourceLag, ...]
     rules: tuple[RuleCount, ...]
+    lost_gaps: int = 0
+    lost_offsets: int = 0
 
     @property
     def lag(self) -> int | None:
@@ -95,9 +111,14 @@ class BatchRow:
             "input_rows_per_second": round(self.input_rate, 1),
             "processed_rows_per_second": round(self.processed_rate, 1),
             "duration_ms": self.duration_ms,
-            "lag": [{"topics": list(lag.topics), "records": lag.records} for lag in self.lags],
+            "lag": [
+                {"source": lag.source, "topics": list(lag.topics), "records": lag.records}
+                for lag in self.lags
+            ],
             "sink_rows": self.sink_rows,
             "state_rows": self.state_rows,
+            "lost_gaps": self.lost_gaps,
+            "lost_offsets": self.lost_offsets,
             "failed": [
                 {"stage": one.stage, "rule": one.rule, "rows": one.rows}
                 for one in self.rules
@@ -115,6 +136,7 @@ def parse_progress(sink: str, text: str) -> BatchRow:
     durations: dict[str, int] = told.get("durationMs") or {}
     sources: list[dict[str, Any]] = told.get("sources") or []
     operators: list[dict[str, Any]] = told.get("stateOperators") or []
+    lost = [parse_lost(_document(one.get("latestOffset"))) for one in sources]
     return BatchRow(
         sink=sink,
         batch=int(told["batchId"]),
@@ -128,6 +150,21 @@ def parse_progress(sink: str, text: str) -> BatchRow:
         lags=tuple(lag for one in sources if (lag := _lag(one)) is not None),
         rules=_rules(observed),
     )
+
+
+def with_sources(row: BatchRow, inputs: Mapping[str, TopicInput]) -> BatchRow:
+    """The batch with the names of its sources, which Spark knows by their topics only.
+
+    Args:
+        row: what Spark told.
+        inputs: the sources of the query, by name.
+    """
+    names = name_sources(inputs, [lag.topics for lag in row.lags])
+    lags = [
+        replace(lag, source=name or ",".join(lag.topics))
+        for lag, name in zip(row.lags, names, strict=True)
+    ]
+    return replace(row, lags=tuple(lags))
 
 
 def position_text(text: str) -> str:
@@ -189,12 +226,8 @@ def _lag(source: Mapping[str, Any]) -> SourceLag | None:
 
 
 def _positions(offset: Any) -> dict[tuple[str, str], int] | None:
-    """Offsets by topic and partition; the source's own form comes as text or as an object."""
-    if isinstance(offset, str):
-        try:
-            offset = json.loads(offset)
-        except ValueError:
-            return None
+    """Offsets by topic and partition; None for those of another source."""
+    offset = _document(offset)
     topics = offset.get("topics") if isinstance(offset, dict) else None
     if not isinstance(topics, dict):
         return None
@@ -203,3 +236,13 @@ def _positions(offset: Any) -> dict[tuple[str, str], int] | None:
         for topic, held in topics.items()
         for partition, position in held["p"].items()
     }
+
+
+def _document(offset: Any) -> Any:
+    """An offset that comes as text or as an object; None if it is no JSON."""
+    if isinstance(offset, str):
+        try:
+            return json.loads(offset)
+        except ValueError:
+            return None
+    return offset

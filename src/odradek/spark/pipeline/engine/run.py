@@ -35,7 +35,7 @@ from odradek.spark.pipeline.engine.libraries import task_libraries
 from odradek.spark.pipeline.engine.metrics_server import MetricsServer
 from odradek.spark.pipeline.engine.positions import parse_position
 from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
-from odradek.spark.pipeline.engine.progress import BatchRow
+from odradek.spark.pipeline.engine.progress import BatchRow, with_sources
 from odradek.spark.pipeline.engine.queries import start_query
 from odradek.spark.pipeline.engine.query_plans import QueryPlan, dead_rules, plan_queries
 from odradek.spark.pipeline.engine.run_display import JsonDisplay, TableDisplay
@@ -51,6 +51,7 @@ from odradek.spark.pipeline.file.problems import mask
 from odradek.spark.pipeline.graph.fingerprint import changes, fingerprint, refusal
 from odradek.spark.pipeline.graph.model import FilesTarget, Pipeline
 from odradek.spark.pipeline.graph.queries import DEAD_LETTER_SINK
+from odradek.spark.pipeline.graph.topics import topic_sources
 from odradek.spark.progress_listener import leave_progress, progress_of
 from odradek.spark.session import build_session
 
@@ -114,7 +115,7 @@ def run_pipeline(
         supervisor = Supervisor(
             {plan.name: _starter(session, pipeline, plan, schemas) for plan in plans},
             pipeline.restart,
-            _All([metrics, display], pipeline.secrets),
+            _All([metrics, display], pipeline),
             clock=clock,
             is_lost=lost.is_set,
         )
@@ -171,13 +172,15 @@ def _settle(session: SparkSession, pipeline: str) -> None:
 
 
 class _All:
-    """Tells several, and none of them a secret."""
+    """Tells several, in the names of the file, and none of them a secret."""
 
-    def __init__(self, observers: Sequence[Observer], secrets: Collection[str]) -> None:
+    def __init__(self, observers: Sequence[Observer], pipeline: Pipeline) -> None:
         self._observers = observers
-        self._secrets = sorted(secrets, key=len, reverse=True)
+        self._pipeline = pipeline
+        self._secrets = sorted(pipeline.secrets, key=len, reverse=True)
 
     def on_batch(self, row: BatchRow) -> None:
+        row = with_sources(row, topic_sources(self._pipeline, row.sink))
         for one in self._observers:
             one.on_batch(row)
 

@@ -168,11 +168,11 @@ def table_lines(queries: Mapping[str, tuple[QueryState, _Totals]]) -> list[str]:
 
 
 def _lag_text(row: BatchRow | None) -> str:
-    """The lag of each source; with several, each with its topic."""
+    """The lag of each source; with several, each with its name."""
     if row is None or not row.lags:
         return "-"
     texts = ["?" if lag.records is None else f"{lag.records:,}" for lag in row.lags]
     if len(texts) == 1:
         return texts[0]
     named = zip(row.lags, texts, strict=True)
-    return " ".join(f"{'+'.join(lag.topics)}:{text}" for lag, text in named)
+    return " ".join(f"{lag.source}:{text}" for lag, text in named)

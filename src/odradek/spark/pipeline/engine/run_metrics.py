@@ -5,7 +5,7 @@
 | odradek_pipeline_batches_total, input_rows_total, sink_rows_total, restarts_total | |
 | odradek_pipeline_dead_letters_total | counted where they are written: `sink="dlq"` |
 | odradek_pipeline_expect_failed_total | source, rule; rows that could not be decoded: `decode` |
-| odradek_pipeline_lag_records | source: the topics |
+| odradek_pipeline_lag_records | source |
 | odradek_pipeline_batch_seconds, state_rows | of the last batch |
 
 Batches are told by one thread and read by another that serves them.
@@ -68,7 +68,7 @@ class RunMetrics:
                 )
             for lag in row.lags:
                 if lag.records is not None:
-                    self._set("lag_records", lag.records, sink, ("source", ",".join(lag.topics)))
+                    self._set("lag_records", lag.records, sink, ("source", lag.source))
             self._set("batch_seconds", row.duration_ms / 1000, sink)
             self._set("state_rows", row.state_rows, sink)
 
