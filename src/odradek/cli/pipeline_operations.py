@@ -163,11 +163,14 @@ def _backfill(arguments: argparse.Namespace) -> int:
         return 2
     from odradek.errors import ConfigError
     from odradek.spark.pipeline.engine.backfill import backfill
+    from odradek.spark.pipeline.engine.query_plans import refuse_without_packages
     from odradek.spark.pipeline.file.problems import mask
     from odradek.spark.session import build_session
     from odradek.spark.shipping import VersionsDifferError
 
+    sinks = [pipeline.sinks[name] for name in names]
     try:
+        refuse_without_packages(sinks)
         session = build_session(
             master=arguments.master or pipeline.spark.master,
             conf=pipeline.spark.conf,
@@ -175,7 +178,6 @@ def _backfill(arguments: argparse.Namespace) -> int:
             ship=pipeline.spark.ship,
         )
         try:
-            sinks = [pipeline.sinks[name] for name in names]
             counts = backfill(session, pipeline, sinks, start=start, end=end)
         finally:
             session.stop()

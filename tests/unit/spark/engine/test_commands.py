@@ -57,6 +57,32 @@ def test_a_master_that_is_none(file: Path, capsys: pytest.CaptureFixture[str]) -
     assert "--master:1:1: error P03: 'master' of 'spark'" in capsys.readouterr().err
 
 
+JDBC = """\
+name: orders
+bootstrap: localhost:9
+sources: {raw: {topic: orders, value: {format: json, schema: "id bigint"}}}
+sinks:
+  table: {from: raw, jdbc: {url: "postgresql://h/d", table: t, key: id}}
+"""
+
+
+def test_a_sink_whose_package_is_not_installed(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """12:SP-42: a file may be checked where it is not run; a run ends before Spark begins."""
+    file.write_text(JDBC)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    wanted = "psycopg, which is not installed here: pip install 'odradek[jdbc]'"
+
+    assert main(["pipeline", "validate", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert f"{file}:5:22: warning P19: sink 'table' needs {wanted}" in told
+    commands = (["run"], ["backfill", "--from", "earliest", "--to", "latest"])
+    for action, *options in commands:
+        assert main(["pipeline", action, str(file), *options]) == 1
+        assert f"{file}:5:10: sink 'table' needs {wanted}" in capsys.readouterr().err
+
+
 def test_names_that_are_not_there(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """12:SP-61: exit code 2."""
     assert main(["pipeline", "run", str(file), "--sink", "al"]) == 2

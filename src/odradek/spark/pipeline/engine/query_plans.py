@@ -1,8 +1,9 @@
-"""Which queries a run has: one per sink, and one for the dead letters. Pure."""
+"""Which queries a run has: one per sink, and one for the dead letters; what it needs for them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
+from odradek.spark.pipeline.engine.problems import PipelineError
 from odradek.spark.pipeline.graph.model import (
     Action,
     OnError,
@@ -17,6 +18,7 @@ from odradek.spark.pipeline.graph.model import (
     Trigger,
     TriggerKind,
 )
+from odradek.spark.pipeline.graph.packages import missing_package
 from odradek.spark.pipeline.graph.queries import (
     DEAD_LETTER_SINK,
     checkpoint_path,
@@ -26,7 +28,7 @@ from odradek.spark.pipeline.graph.queries import (
 )
 from odradek.values import dataclass
 
-__all__ = ["QueryPlan", "dead_rules", "plan_queries"]
+__all__ = ["QueryPlan", "dead_rules", "plan_queries", "refuse_without_packages"]
 
 _ONCE: Final = Trigger(TriggerKind.ONCE)
 
@@ -90,6 +92,21 @@ def plan_queries(
             )
         )
     return tuple(plan for plan in plans if sinks is None or plan.name in sinks)
+
+
+def refuse_without_packages(sinks: Iterable[Sink]) -> None:
+    """To be asked before Spark is started, which takes its time.
+
+    Raises:
+        PipelineError: a sink needs a package that is not installed.
+    """
+    lacking = [
+        f"{sink.place}: sink '{sink.name}' needs {missing}"
+        for sink in sinks
+        if (missing := missing_package(sink.target)) is not None
+    ]
+    if lacking:
+        raise PipelineError("; ".join(lacking))
 
 
 def dead_rules(pipeline: Pipeline) -> frozenset[tuple[str, str]]:

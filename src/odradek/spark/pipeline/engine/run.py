@@ -37,7 +37,12 @@ from odradek.spark.pipeline.engine.positions import parse_position
 from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
 from odradek.spark.pipeline.engine.progress import BatchRow, with_sources
 from odradek.spark.pipeline.engine.queries import start_query
-from odradek.spark.pipeline.engine.query_plans import QueryPlan, dead_rules, plan_queries
+from odradek.spark.pipeline.engine.query_plans import (
+    QueryPlan,
+    dead_rules,
+    plan_queries,
+    refuse_without_packages,
+)
 from odradek.spark.pipeline.engine.run_display import JsonDisplay, TableDisplay
 from odradek.spark.pipeline.engine.run_metrics import RunMetrics
 from odradek.spark.pipeline.engine.schemas import AvroSchemas
@@ -98,6 +103,7 @@ def run_pipeline(
     plans = plan_queries(pipeline, sinks=sinks, is_once=is_once)
     if not plans:
         raise PipelineError("there is no query to run")
+    refuse_without_packages(plan.sink for plan in plans if plan.sink is not None)
     metrics = RunMetrics(pipeline.name, DEAD_LETTER_SINK)
     display = _display(out, [plan.name for plan in plans], dead_rules(pipeline))
     with contextlib.ExitStack() as stack:

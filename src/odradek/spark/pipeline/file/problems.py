@@ -20,7 +20,7 @@
 | P16 | output mode the sink cannot take |
 | P17 | `exactly_once: true` that cannot be given |
 | P18 | `dlq` used without `dlq:` |
-| P19 | referenced file or `module:function` not found |
+| P19 | referenced file or `module:function` not found, or a sink's package (a warning) |
 | P20 | test names an unknown source or transform |
 """
 

@@ -18,6 +18,7 @@ from odradek.spark.pipeline.graph.model import (
     Trigger,
     TriggerKind,
 )
+from odradek.spark.pipeline.graph.packages import missing_package
 from odradek.values import dataclass
 
 __all__ = ["ColumnUse", "DraftSink", "read_sink", "read_trigger"]
@@ -79,6 +80,10 @@ def read_sink(
             target = _jdbc(section, columns)
         case "console":
             target = _console(section)
+    if kind is not None and (missing := missing_package(target)) is not None:
+        # What is missing here may be there where the pipeline runs.
+        message = f"{section.what} needs {missing}"
+        context.problems.warning(section.key_place(kind), "P19", message)
     mode = None
     if section.has("output_mode"):
         mode = section.choice("output_mode", OutputMode, OutputMode.APPEND)
