@@ -121,6 +121,34 @@ def test_sticky_is_balanced(
 
 
 @settings(max_examples=50)
+@given(group=groups())
+def test_range_is_balanced_topic_by_topic(
+    group: tuple[dict[str, TopicPartitions], dict[str, Subscription]],
+) -> None:
+    """With racks and without: who subscribes to a topic has as much of it as the others, or one."""
+    topics, members = group
+    assigned = BUILT_IN["range"].assign(topics, members)
+    for topic in topics:
+        shares = [
+            sum(tp.topic == topic for tp in assigned[name])
+            for name, member in members.items()
+            if topic in member.topics
+        ]
+        assert not shares or max(shares) - min(shares) <= 1, topic
+
+
+@settings(max_examples=50)
+@given(group=groups(same_topics=True))
+def test_round_robin_is_balanced_where_all_subscribe_alike(
+    group: tuple[dict[str, TopicPartitions], dict[str, Subscription]],
+) -> None:
+    """Over all topics together. Who does not read a topic is passed over, and may fall behind."""
+    topics, members = group
+    shares = [len(found) for found in BUILT_IN["roundrobin"].assign(topics, members).values()]
+    assert max(shares) - min(shares) <= 1
+
+
+@settings(max_examples=50)
 @given(group=groups(same_topics=True))
 def test_sticky_moves_no_more_than_it_must(
     group: tuple[dict[str, TopicPartitions], dict[str, Subscription]],

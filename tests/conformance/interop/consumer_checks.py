@@ -5,12 +5,13 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from odradek import Consumer, Producer, aio
+from odradek.client.assignors import Subscription, TopicPartitions
 from odradek.client.consumer import (
     ConcurrentModificationError,
     NoOffsetForPartitionError,
@@ -113,6 +114,49 @@ def check_a_static_member_comes_back_to_what_it_had(bootstrap: str) -> None:
             assert len(first.told) == rebalances
 
 
+class ByParity:
+    """A strategy of an application: even partitions to its first member, odd ones to its last."""
+
+    name = "by-parity"
+    is_cooperative = False
+
+    def __init__(self, told: bytes) -> None:
+        self._told = told
+        self.heard: set[bytes | None] = set()
+
+    def user_data(self, owned: Iterable[TopicPartition], generation: int) -> bytes | None:
+        return self._told
+
+    def assign(
+        self, topics: Mapping[str, TopicPartitions], members: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        self.heard = {one.user_data for one in members.values()}
+        order = sorted(members, key=lambda member: members[member].user_data or b"")
+        assigned: dict[str, list[TopicPartition]] = {member: [] for member in order}
+        for topic, found in topics.items():
+            for number in range(found.count):
+                assigned[order[-(number % 2)]].append(TopicPartition(topic, number))
+        return assigned
+
+
+def check_a_strategy_of_the_application_decides(bootstrap: str) -> None:
+    """09:CL-20: who leads runs it, and is given what members say with it."""
+    topic, group = create_topic(bootstrap, 6), new_name("g")
+    even, odd = ByParity(b"1"), ByParity(b"2")
+    with OurReader(bootstrap, group, topic, assignors=[even]) as first:
+        poll_until([first], lambda: len(first.partitions) == 6, "the first has all, and leads")
+        assert even.heard == {b"1"}
+        with OurReader(bootstrap, group, topic, assignors=[odd]) as second:
+            readers = [first, second]
+            poll_until(readers, lambda: are_shared(readers, 6), "they share")
+            assert (first.partitions, second.partitions) == ({0, 2, 4}, {1, 3, 5})
+            produce(bootstrap, topic, values_of(60), partitions=6)
+            wanted = {(number, offset) for number in range(6) for offset in range(10)}
+            poll_until(readers, lambda: first.seen | second.seen == wanted, "all is read")
+        assert even.heard == {b"1", b"2"}
+        assert odd.heard == set()
+
+
 def check_patterns_find_topics_that_come_later(bootstrap: str) -> None:
     prefix, group = new_name("p"), new_name("g")
     pattern = re.compile(rf"{prefix}-.*")
@@ -186,6 +230,28 @@ def check_offsets_for_times(bootstrap: str) -> None:
             assert found.timestamp_ms == base_ms + 10 * offset
         late = consumer.offsets_for_times({first: base_ms + 41, empty: 0}, WAIT_S)
         assert late == {first: None, empty: None}
+
+
+def check_reading_begins_so_long_ago(bootstrap: str) -> None:
+    """09:CL-18, 09:CL-24: with `by_duration`, and at the end where no record is that young."""
+    topic = create_topic(bootstrap, 3)
+    now_ms = int(time.time() * 1000)
+    minutes_ago = {0: (200, 190, 30, 10), 1: (200,), 2: ()}
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number, ages in minutes_ago.items():
+            for age in ages:
+                time_ms = now_ms - age * 60_000
+                producer.send(topic, b"%d" % age, partition=number, timestamp=time_ms)
+    # Two hours: far from every record, however slow the machine.
+    settings: dict[str, Any] = {"auto_offset_reset": "by_duration:PT2H"}
+    with Consumer(bootstrap_servers=bootstrap, **settings) as consumer:
+        consumer.assign([(topic, number) for number in minutes_ago])
+        assert [record.value for record in read(consumer, 2)] == [b"30", b"10"]
+        positions = [consumer.position((topic, number), WAIT_S) for number in minutes_ago]
+        assert positions == [4, 1, 0]
+        produce(bootstrap, topic, [b"a", b"b", b"c"], partitions=3)
+        later = {(record.partition, record.offset): record.value for record in read(consumer, 3)}
+        assert later == {(0, 4): b"a", (1, 1): b"b", (2, 0): b"c"}
 
 
 def check_commits_that_wait_and_commits_that_do_not(bootstrap: str) -> None:
@@ -338,10 +404,12 @@ CONSUMER_CHECKS: tuple[Check, ...] = (
     check_a_group_shares_partitions_and_goes_on_where_it_was,
     check_a_cooperative_newcomer_stops_nobody,
     check_a_static_member_comes_back_to_what_it_had,
+    check_a_strategy_of_the_application_decides,
     check_patterns_find_topics_that_come_later,
     check_automatic_commits_are_where_the_next_member_begins,
     check_positions_by_hand,
     check_offsets_for_times,
+    check_reading_begins_so_long_ago,
     check_commits_that_wait_and_commits_that_do_not,
     check_no_offset_and_no_policy_is_an_error,
     check_both_isolation_levels_read_what_no_transaction_wrote,
