@@ -1,7 +1,7 @@
 """Configuration as administrators see it: which resources there are, and their settings.
 
-A resource is a topic, this broker, all brokers (a broker without a name), this broker's loggers,
-and, as far as the image has any, client metrics subscriptions and groups. Requests about another
+A resource is a topic, this broker, all brokers (a broker without a name), this broker's loggers, a
+client metrics subscription, and, as far as the image has any, a group. Requests about another
 broker or its loggers are for that broker alone to answer.
 """
 
@@ -10,6 +10,7 @@ from typing import Final, Protocol, assert_never
 
 from odradek.broker.authorization import Operation, ResourceType, check_allowed
 from odradek.broker.config import ConfigRow
+from odradek.broker.config.client_metrics import client_metrics_rows
 from odradek.broker.context import BrokerContext
 from odradek.config import Kind, Source
 from odradek.errors import ApiError, ErrorCode
@@ -105,7 +106,7 @@ def rows_of(resource: ConfigResource, context: BrokerContext) -> Sequence[Config
             levels = context.log_levels.levels()
             return [_plain_row(name, level, _LOGGER_SOURCE) for name, level in levels.items()]
         case ConfigResourceType.CLIENT_METRICS:
-            return _overrides_of(resource, Source.DYNAMIC_CLIENT_METRICS, context)
+            return client_metrics_rows(context.cache.image.configs.get(resource, {}))
         case ConfigResourceType.GROUP:
             return _overrides_of(resource, Source.DYNAMIC_GROUP, context)
         case kind:

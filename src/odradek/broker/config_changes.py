@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 
 from odradek.broker.config import ConfigRow
+from odradek.broker.config.client_metrics import check_client_metrics
 from odradek.broker.config_admin import NamedResource, find_resource, rows_of
 from odradek.broker.context import BrokerContext
 from odradek.broker.live_settings import check_certificates
@@ -35,8 +36,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-
-_NOT_STORED: Final = frozenset({ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP})
 
 
 class ConfigOperation(IntEnum):
@@ -182,9 +181,8 @@ _OPERATIONS: Final = frozenset(ConfigOperation)
 
 def _find(type_number: int, name: str, keys: list[str], context: BrokerContext) -> ConfigResource:
     resource = find_resource(type_number, name, context)
-    if resource.type in _NOT_STORED:
-        kind = resource.type.name.lower().replace("_", " ")
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"settings of {kind} cannot be changed here")
+    if resource.type is ConfigResourceType.GROUP:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "settings of groups cannot be changed here")
     if len(set(keys)) < len(keys):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"a key comes twice in {keys}")
     return resource
@@ -199,6 +197,9 @@ def _with(overrides: Mapping[str, str], values: Mapping[str, str | None]) -> dic
 def _check(resource: ConfigResource, overrides: Mapping[str, str], context: BrokerContext) -> None:
     if resource.type is ConfigResourceType.TOPIC:
         context.topic_configs.check(overrides)
+        return
+    if resource.type is ConfigResourceType.CLIENT_METRICS:
+        check_client_metrics(overrides)
         return
     source = Source.DYNAMIC_BROKER if resource.name else Source.DYNAMIC_DEFAULT
     current = context.broker_settings()

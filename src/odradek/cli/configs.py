@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "run"]
 
-_NAME_HELP = "topic name, or broker id; `default` stands for all brokers"
-_KINDS = ("topic", "broker", "broker-logger")
+_NAME_HELP = (
+    "topic name, broker id, or name of a subscription to client metrics; `default` stands for all"
+    " brokers"
+)
+_KINDS = ("topic", "broker", "broker-logger", "client-metrics")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,7 +144,7 @@ def _resource(arguments: argparse.Namespace) -> "ConfigResource":
 
     kind = ResourceType[arguments.kind.upper().replace("-", "_")]
     name: str = arguments.name
-    if kind is not ResourceType.TOPIC:
+    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         if kind is ResourceType.BROKER and name == "default":
             name = ""
         elif not (name.isascii() and name.isdecimal()):

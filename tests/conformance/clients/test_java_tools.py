@@ -189,6 +189,24 @@ def test_client_quotas_and_client_metrics(tools: Tools) -> None:
     assert told.strip() == ""
 
 
+def test_subscriptions_to_client_metrics(tools: Tools) -> None:
+    """`kafka-configs --entity-type client-metrics`: set, listed, described, deleted."""
+    entity = ("--entity-type", "client-metrics", "--entity-name", "latency")
+    settings = "metrics=[org.apache.kafka.consumer.,x],interval.ms=30000,match=[client_id=a.*]"
+    tools.configs(
+        *("--alter", *entity, "--add-config", settings),
+        sends={*tools.looks_before_it_alters, ("IncrementalAlterConfigs", 1)},
+    )
+    for which in (entity, entity[:2]):
+        told = tools.configs("--describe", *which)
+        assert "latency" in told
+        assert "metrics=org.apache.kafka.consumer.,x " in told
+        assert "interval.ms=30000 " in told
+        assert "match=client_id=a.* " in told
+    tools.configs(*("--alter", *entity, "--delete-config", "metrics,interval.ms,match"))
+    assert "latency" not in tools.configs("--describe", *entity[:2])
+
+
 def test_produce_consume_and_look_at_offsets(
     tools: Tools, new_topic: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from odradek.broker.handlers.describe_configs import handle_describe_configs
 from odradek.broker.handlers.incremental_alter_configs import handle_incremental_alter_configs
 from odradek.config import Source
 from odradek.errors import ErrorCode
+from odradek.metadata.changes import ConfigSet
 from odradek.metadata.image import ConfigResource, ConfigResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.alter_configs import (
@@ -187,14 +188,31 @@ def test_loggers_have_the_level_that_counts(broker: BrokerFixture) -> None:
     ]
 
 
-def test_client_metrics_and_groups_have_what_is_set_for_them(broker: BrokerFixture) -> None:
+def test_groups_have_what_is_set_for_them(broker: BrokerFixture) -> None:
     broker.publish_configs(ConfigResourceType.GROUP, "g", {"b": "1", "a": "2"})
     rows = describe(broker, GROUP, "g").configs
     assert [(row.name, row.value, row.config_source) for row in rows] == [
         ("a", "2", 8),
         ("b", "1", 8),
     ]
-    assert describe(broker, METRICS, "m").configs == ()
+
+
+def test_client_metrics_have_defaults_and_what_is_set(broker: BrokerFixture) -> None:
+    broker.publish_configs(
+        ConfigResourceType.CLIENT_METRICS, "m", {"metrics": "a.b,c", "interval.ms": "100"}
+    )
+    rows = describe(broker, METRICS, "m").configs
+    assert [(row.name, row.value, row.config_source) for row in rows] == [
+        ("interval.ms", "100", 7),
+        ("match", "", 5),
+        ("metrics", "a.b,c", 7),
+    ]
+    assert {row.config_source for row in describe(broker, METRICS, "other").configs} == {5}
+
+
+def test_stored_client_metrics_that_make_no_sense_show_the_defaults(broker: BrokerFixture) -> None:
+    broker.publish_configs(ConfigResourceType.CLIENT_METRICS, "m", {"interval.ms": "soon"})
+    assert {row.config_source for row in describe(broker, METRICS, "m").configs} == {5}
 
 
 @pytest.mark.parametrize(
@@ -301,9 +319,47 @@ def test_validation_alone_changes_nothing(broker: BrokerFixture) -> None:
     assert broker.loggers.getLogger("odradek").level == logging.NOTSET
 
 
-def test_groups_and_client_metrics_cannot_be_changed(broker: BrokerFixture) -> None:
-    for kind in (GROUP, METRICS):
-        assert alter(broker, (kind, "g", [("a", SET, "b")])) == [ErrorCode.INVALID_REQUEST]
+def test_groups_cannot_be_changed(broker: BrokerFixture) -> None:
+    assert alter(broker, (GROUP, "g", [("a", SET, "b")])) == [ErrorCode.INVALID_REQUEST]
+
+
+def test_client_metrics_are_stored(broker: BrokerFixture) -> None:
+    """Set, appended to, taken away; kept under their own kind of resource."""
+    resource = ConfigResource(ConfigResourceType.CLIENT_METRICS, "m")
+    match = r"client_id=(?<app>a)\p{L}+,client_software_name=.*"
+    changes: list[tuple[str, int, str | None]] = [
+        ("metrics", SET, "*"),
+        ("interval.ms", SET, "3600000"),
+        ("match", SET, match),
+    ]
+    assert alter(broker, (METRICS, "m", changes)) == [0]
+    assert broker.port.configs == [
+        ConfigSet(resource, {"metrics": "*", "interval.ms": "3600000", "match": match})
+    ]
+    broker.publish_configs(ConfigResourceType.CLIENT_METRICS, "m", {"metrics": "a"})
+    assert alter(broker, (METRICS, "m", [("metrics", APPEND, "b"), ("match", DELETE, None)])) == [0]
+    assert broker.port.configs[-1] == ConfigSet(resource, {"metrics": "a,b", "match": None})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("unknown", "1", ErrorCode.INVALID_REQUEST),
+        ("interval.ms", "99", ErrorCode.INVALID_REQUEST),
+        ("interval.ms", "3600001", ErrorCode.INVALID_REQUEST),
+        ("interval.ms", "soon", ErrorCode.INVALID_CONFIG),
+        ("match", "client_id", ErrorCode.INVALID_CONFIG),
+        ("match", "client_id=", ErrorCode.INVALID_CONFIG),
+        ("match", "client_id=a=b", ErrorCode.INVALID_CONFIG),
+        ("match", "client_height=1", ErrorCode.INVALID_CONFIG),
+        ("match", "client_id=a,client_id=(", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_client_metrics_that_are_refused(
+    broker: BrokerFixture, name: str, value: str, code: ErrorCode
+) -> None:
+    assert alter(broker, (METRICS, "m", [(name, SET, value)])) == [code]
+    assert not broker.port.configs
 
 
 def test_levels_of_loggers_are_set_at_once(broker: BrokerFixture) -> None:
