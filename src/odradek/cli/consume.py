@@ -17,6 +17,7 @@ from odradek.cli.connecting import (
 )
 from odradek.cli.messages import FORMATS, make_printer, parse_formatter
 from odradek.cli.output import print_error
+from odradek.cli.progress import Progress
 
 if TYPE_CHECKING:
     from odradek.client.consumer.consumer import Consumer
@@ -165,11 +166,15 @@ async def _consume(arguments: argparse.Namespace) -> int:
             await consumer.assign(partitions)
             for tp, offset in positions.items():
                 await consumer.seek(tp, offset)
-        await _print_messages(consumer, arguments)
+        # Who reads into a file or a pipe sees on the terminal how far it is.
+        with Progress(is_shown=sys.stderr.isatty() and not sys.stdout.isatty()) as progress:
+            await _print_messages(consumer, arguments, progress)
     return 0
 
 
-async def _print_messages(consumer: "Consumer", arguments: argparse.Namespace) -> None:
+async def _print_messages(
+    consumer: "Consumer", arguments: argparse.Namespace, progress: Progress
+) -> None:
     from odradek.client import Deadline
     from odradek.client.consumer import OffsetsOutOfRangeError
     from odradek.clock import SystemClock
@@ -179,6 +184,7 @@ async def _print_messages(consumer: "Consumer", arguments: argparse.Namespace) -
     ends = arguments.timeout is not None
     quiet_ms = int(arguments.timeout * 1000) if ends else 0
     silence = Deadline(SystemClock(), quiet_ms)
+    count = 0
     while left is None or left > 0:
         wait_ms = min(silence.left_ms(), _POLL_MS) if ends else _POLL_MS
         try:
@@ -195,6 +201,8 @@ async def _print_messages(consumer: "Consumer", arguments: argparse.Namespace) -
         printer.print(records)
         sys.stdout.buffer.flush()
         if records:
+            count += len(records)
+            progress.show(count)
             silence = Deadline(SystemClock(), quiet_ms)
         elif ends and not silence.left_ms():
             break

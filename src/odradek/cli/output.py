@@ -42,5 +42,8 @@ def print_json(value: object) -> None:
 
 def print_error(command: str, message: str) -> None:
     """Prints one line on standard error, behind what was printed before."""
+    from odradek.cli.progress import end_open_line
+
     sys.stdout.flush()
+    end_open_line()
     print(f"odradek {command}: {' '.join(message.split())}", file=sys.stderr)

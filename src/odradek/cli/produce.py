@@ -17,6 +17,7 @@ from odradek.cli.connecting import (
     run_command,
 )
 from odradek.cli.output import print_json
+from odradek.cli.progress import Progress
 
 if TYPE_CHECKING:
     from odradek.client.producer import Delivery, Producer
@@ -95,38 +96,41 @@ async def _produce(arguments: argparse.Namespace) -> int:
     from odradek.client.producer import Producer, RoundRobinPartitioner
 
     parser = _LineParser(arguments)
-    summary = _Summary(arguments)
+    # Progress is for whoever pipes a file into it; who types sees what was typed.
+    progress = Progress(is_shown=sys.stderr.isatty() and not sys.stdin.isatty())
+    summary = _Summary(arguments, progress)
     # What fails is told by the summary, which asks every delivery.
     producer = Producer(
         client_settings(arguments) | _producer_settings(arguments),
         partitioner=RoundRobinPartitioner(keeps_keys=True),
         on_error=lambda _failed: None,
     )
-    async with producer:
-        await reach(producer, arguments)
-        await is_there(arguments.topic, _look_up(producer, arguments.topic))
-        async for lines in read_lines(sys.stdin.fileno()):
-            for line in lines:
-                if not parser.parse(line):
-                    break
-                summary.add(
-                    await producer.send(
-                        arguments.topic,
-                        parser.value,
-                        parser.key,
-                        parser.headers,
-                        arguments.partition,
+    with progress:
+        async with producer:
+            await reach(producer, arguments)
+            await is_there(arguments.topic, _look_up(producer, arguments.topic))
+            async for lines in read_lines(sys.stdin.fileno()):
+                for line in lines:
+                    if not parser.parse(line):
+                        break
+                    summary.add(
+                        await producer.send(
+                            arguments.topic,
+                            parser.value,
+                            parser.key,
+                            parser.headers,
+                            arguments.partition,
+                        )
                     )
-                )
-            await summary.catch_up(_MAX_UNKNOWN)
-            # A line that could not be read ends the command, but those before it are sent.
-            if parser.failure is not None:
-                break
-        await producer.flush()
-        await summary.catch_up(0)
-    if parser.failure is not None:
-        raise CommandError(parser.failure)
-    summary.finish()
+                await summary.catch_up(_MAX_UNKNOWN)
+                # A line that could not be read ends the command, but those before it are sent.
+                if parser.failure is not None:
+                    break
+            await producer.flush()
+            await summary.catch_up(0)
+        if parser.failure is not None:
+            raise CommandError(parser.failure)
+        summary.finish()
     return 0
 
 
@@ -181,13 +185,12 @@ class _LineParser:
 class _Summary:
     """Counts what was sent; shows it while it grows if somebody is watching."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, progress: Progress) -> None:
         self._arguments = arguments
+        self._progress = progress
         self._counts: dict[int, int] = {}
         self._last_offsets: dict[int, int] = {}
         self._unknown: deque[Delivery] = deque()  # Sent, and not counted yet.
-        # Progress is for whoever pipes a file into it; who types sees what was typed.
-        self._shows_progress = sys.stderr.isatty() and not sys.stdin.isatty()
 
     def add(self, delivery: "Delivery") -> None:
         self._unknown.append(delivery)
@@ -204,12 +207,10 @@ class _Summary:
             self._counts[partition] = self._counts.get(partition, 0) + 1
             if arrived.offset >= 0:
                 self._last_offsets[partition] = arrived.offset
-        if self._shows_progress:
-            print(f"\r{sum(self._counts.values()):,} messages", end="", file=sys.stderr, flush=True)
+        self._progress.show(sum(self._counts.values()))
 
     def finish(self) -> None:
-        if self._shows_progress:
-            print(f"\r{sum(self._counts.values()):,} messages sent", file=sys.stderr)
+        self._progress.finish(sum(self._counts.values()), " sent")
         if self._arguments.json:
             print_json(
                 {
