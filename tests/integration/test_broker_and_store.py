@@ -12,14 +12,23 @@ import pytest
 from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
 from odradek.controller.results import NewTopic
-from odradek.coordination.paths import partition_state_path, topic_path
-from odradek.coordination.store import ANY_VERSION, Create, Delete
+from odradek.coordination.nodes import TopicNode, encode_config_change
+from odradek.coordination.paths import (
+    CONFIG_CHANGE_PREFIX,
+    ConfigType,
+    config_entity,
+    config_path,
+    delete_topic_path,
+    partition_state_path,
+    topic_path,
+)
+from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create, Delete
 from odradek.errors import ErrorCode
 from odradek.files import Disk
 from odradek.metadata.delta import HostedPartition, LocalDelta
 from odradek.metadata.image import Broker as BrokerImage
 from odradek.metadata.image import PartitionState
-from odradek.model import TopicPartition
+from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message
 from odradek.protocol.envelope import parse_response
@@ -225,6 +234,82 @@ def test_no_record_of_a_topic_is_in_the_one_made_anew(tmp_path: Path) -> None:
             assert first.base_offset == 0
             [topic] = (await fetch(client)).responses
             assert (topic.partitions[0].high_watermark, topic.partitions[0].error_code) == (1, 0)
+
+    asyncio.run(scenario())
+
+
+async def changed(store: CoordinationStore, path: str, data: bytes) -> bytes | None:
+    """What a node holds when it holds something else again."""
+    async with asyncio.timeout(60):
+        while True:
+            found, _ = await store.get(path)
+            if found != data:
+                return found
+            await asyncio.sleep(0.002)
+
+
+def test_an_id_that_was_lost_in_the_store_costs_no_record(tmp_path: Path) -> None:
+    """14:SM-10, second half: rewritten in place without its id, it is the same topic."""
+
+    async def scenario() -> None:
+        broker = make_broker(tmp_path)
+        async with running(broker) as client:
+            topic_id = await create(broker)
+            assert (await produce(client, bytes(batch(3)))).error_code == 0
+            log = tmp_path / "t-0"
+            inode, metadata = log.stat().st_ino, (log / "partition.metadata").read_text()
+            store = broker._port._store
+            before, _ = await store.get(topic_path("t"))
+            nameless = b'{"version":1,"partitions":{"0":[0]}}'
+            await store.set(topic_path("t"), nameless, ANY_VERSION)
+
+            after = await changed(store, topic_path("t"), nameless)
+            assert TopicNode.parse(after) == TopicNode.parse(before)
+            assert (await produce(client, bytes(batch(1)))).base_offset == 3
+            [topic] = (await fetch(client)).responses
+            assert (topic.partitions[0].high_watermark, topic.partitions[0].error_code) == (4, 0)
+            assert broker._cache.image.topics["t"].id == topic_id
+            assert log.stat().st_ino == inode
+            assert (log / "partition.metadata").read_text() == metadata
+
+    asyncio.run(scenario())
+
+
+def test_the_broker_follows_what_others_write_into_the_store(tmp_path: Path) -> None:
+    """08:F-3: the store is right. A topic, its partitions, its settings, and its end."""
+
+    async def scenario() -> None:
+        broker = make_broker(tmp_path)
+        async with running(broker) as client:
+            store = broker._port._store
+            await store.create(topic_path("t"), b'{"version":2,"partitions":{"0":[0]}}')
+            await eventually(lambda: broker._cache.contains(T0), "the topic's metadata")
+            assert (await produce(client, bytes(batch(3)))).base_offset == 0
+
+            data, _ = await store.get(topic_path("t"))
+            assignment = {p: ReplicaAssignment((0,)) for p in range(2)}
+            grown = TopicNode(topic_id=TopicNode.parse(data).topic_id, assignment=assignment)
+            await store.set(topic_path("t"), grown.encode(), ANY_VERSION)
+            second = TopicPartition("t", 1)
+            await eventually(lambda: broker._cache.contains(second), "the second partition")
+            ask_to_produce(client, bytes(batch(1)), partition=1)
+            assert (await produced(client)).base_offset == 0
+
+            entity = config_entity(ConfigType.TOPIC, "t")
+            compacted = b'{"version":1,"config":{"cleanup.policy":"compact"}}'
+            await store.create(config_path(ConfigType.TOPIC, "t"), compacted)
+            change = encode_config_change(entity)
+            await store.create(CONFIG_CHANGE_PREFIX, change, sequential=True)
+            async with asyncio.timeout(60):
+                while not (refused := await produce(client, bytes(batch(1, key=None)))).error_code:
+                    assert refused.base_offset > 0
+            assert refused.error_code == ErrorCode.INVALID_RECORD
+
+            await store.create(delete_topic_path("t"), None)
+            await eventually(lambda: not broker._cache.contains_topic("t"), "the end of the topic")
+            refused = await produce(client, bytes(batch(1)))
+            assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await eventually(lambda: not (tmp_path / "t-0").exists(), "the end of its log")
 
     asyncio.run(scenario())
 
