@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from odradek import Admin, Producer
 from odradek.client.admin import NewTopic
 from odradek.model import TopicPartition
+from odradek.spark.datasource.data_loss import parse_lost
 from tests.support.odradek_broker import OdradekBroker
 from tests.support.spark_python import patiently
 
@@ -88,6 +89,11 @@ class Run:
     def values(self) -> list[str]:
         assert self.error is None, self.error
         return [value for rows in self.batches.values() for value in rows]
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        """Gaps and offsets, as the last progress told."""
+        return parse_lost(self.offsets("latestOffset")[-1])
 
     def offsets(self, kind: str) -> list[dict[str, Any]]:
         """What each progress told of its source."""
@@ -278,7 +284,10 @@ def test_a_first_batch_that_failed_is_read_again_from_where_it_began(
 def test_a_stream_whose_data_is_lost(
     spark: SparkSession, broker: OdradekBroker, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """12:SP-37: retention overtakes; the topic is made again. It fails, or goes on."""
+    """12:SP-37: retention overtakes; the topic is made again. It fails, or goes on.
+
+    12:SP-16: what was lost is counted in the progress.
+    """
     name = topic(partitions=1, configs=KEPT)
     write(broker, name, {0: 10})
     options = {"subscribe": name}
@@ -291,6 +300,11 @@ def test_a_stream_whose_data_is_lost(
         assert f"{name}-0: expected offset 10, the log starts at 15" in str(strict.error)
         lenient = stream(spark, broker, **options, failOnDataLoss="false")
         assert set(Run(lenient, tmp_path / "a").values) == values(0, 15, 20)
+        write(broker, name, {0: 10}, first=20)
+        admin.delete_records({TopicPartition(name, 0): 24})
+        overtaken = Run(lenient, tmp_path / "a")
+        assert set(overtaken.values) == values(0, 24, 30)
+        assert overtaken.lost == (1, 4)
 
         admin.delete_topics([name])
         end = time.monotonic() + TIMEOUT_S
@@ -301,4 +315,6 @@ def test_a_stream_whose_data_is_lost(
     write(broker, name, {0: 3}, first=100)
     strict = Run(stream(spark, broker, **options), tmp_path / "a")
     assert f"topic '{name}': it was deleted and made again" in str(strict.error)
-    assert set(Run(lenient, tmp_path / "a").values) == values(0, 100, 103)
+    recreated = Run(lenient, tmp_path / "a")
+    assert set(recreated.values) == values(0, 100, 103)
+    assert recreated.lost == (1, 0)

@@ -10,6 +10,10 @@ what was found):
 With `false` each is logged as a warning and counted, and reading goes on: from the log's start;
 from the log's end; without the topic; from the new topic's offset 0. An open transaction before
 the position is no loss: the log does not end there.
+
+What is lost is counted where a stream is planned, once for each batch that would have read it, and
+told in Spark's progress (see `StreamReader.reportLatestOffset`). A task whose records are deleted
+while it reads says so in its log only.
 """
 
 import logging
@@ -20,9 +24,21 @@ from odradek.errors import OdradekError
 from odradek.model import TopicPartition
 from odradek.spark.datasource.offsets import NO_ID, Position
 
-__all__ = ["DataLossError", "DataLossPolicy", "Loss", "find_losses"]
+__all__ = [
+    "DataLossError",
+    "DataLossPolicy",
+    "Loss",
+    "find_deleted",
+    "find_losses",
+    "lost_json",
+    "parse_lost",
+]
 
 _log = logging.getLogger(__name__)
+
+_LOST = "lost"  # Beside `topics` in the report of the latest offset.
+
+Offsets = Mapping[TopicPartition, int]
 
 
 class DataLossError(OdradekError):
@@ -49,12 +65,15 @@ class Loss:
         return f"{self.what}: {self.why}"
 
     @classmethod
-    def below_log_start(cls, tp: TopicPartition, *, expected: int, found: int) -> "Loss":
-        """Retention, or somebody who deletes records, was faster."""
+    def below_log_start(
+        cls, tp: TopicPartition, *, expected: int, found: int, end: int | None = None
+    ) -> "Loss":
+        """Retention, or somebody who deletes records, was faster; `end` is as far as is read."""
+        missing_end = found if end is None else min(found, end)
         return cls(
             what=str(tp),
             why=f"expected offset {expected}, the log starts at {found}",
-            count=max(found - expected, 0),
+            count=max(missing_end - expected, 0),
         )
 
     @classmethod
@@ -104,9 +123,17 @@ class DataLossPolicy:
         found = list(losses)
         if self._last == found:
             return
-        self._last = found
+        self._last = [] if self.is_failing else found
+        self.note(found)
+
+    def note(self, losses: Iterable[Loss]) -> None:
+        """As `report`, of losses that are told of one batch, and so cannot come again.
+
+        Raises:
+            DataLossError: there are any, and the policy is to fail.
+        """
+        found = list(losses)
         if found and self.is_failing:
-            self._last = []
             raise DataLossError(found)
         for loss in found:
             self.gap_count += 1
@@ -117,6 +144,16 @@ class DataLossPolicy:
                 self.gap_count,
                 self.lost_offset_count,
             )
+
+
+def find_deleted(start: Offsets, end: Offsets, log_starts: Offsets) -> list[Loss]:
+    """What a batch would read and is deleted already: where its partitions begin and end, and
+    where their logs begin now."""
+    return [
+        Loss.below_log_start(tp, expected=start[tp], found=log_start, end=end[tp])
+        for tp, log_start in log_starts.items()
+        if start[tp] < log_start
+    ]
 
 
 def find_losses(
@@ -145,3 +182,18 @@ def find_losses(
                 elif end < offset:
                     losses.append(Loss.beyond_log_end(tp, expected=offset, found=end))
     return losses
+
+
+def lost_json(losses: DataLossPolicy) -> dict[str, object]:
+    """What a stream has lost, for the report of its latest offset; nothing if there is none."""
+    if not losses.gap_count:
+        return {}
+    return {_LOST: {"gaps": losses.gap_count, "offsets": losses.lost_offset_count}}
+
+
+def parse_lost(latest: object) -> tuple[int, int]:
+    """Gaps and offsets that a stream had lost when it reported its latest offset."""
+    told = latest.get(_LOST) if isinstance(latest, Mapping) else None
+    if not isinstance(told, Mapping):
+        return 0, 0
+    return int(told["gaps"]), int(told["offsets"])

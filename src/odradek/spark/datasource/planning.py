@@ -12,7 +12,7 @@ from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.spark.datasource.bounds import BoundKind
-from odradek.spark.datasource.data_loss import DataLossPolicy, Loss, find_losses
+from odradek.spark.datasource.data_loss import DataLossPolicy, Loss, find_deleted, find_losses
 from odradek.spark.datasource.limits import Limits, PartitionSize, decide_end, is_held_back
 from odradek.spark.datasource.lookup import Lookup, Selected, is_wanted, resolve
 from odradek.spark.datasource.offsets import NO_ID, Position
@@ -94,7 +94,8 @@ class StreamPlanner:
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._policy = DataLossPolicy(options.is_failing_on_data_loss)
+        # What was lost so far, if the policy is to go on.
+        self.losses = DataLossPolicy(options.is_failing_on_data_loss)
         # Under AvailableNow: what there was when the run began.
         self._frozen: tuple[Selected, dict[TopicPartition, int]] | None = None
         self._initial: Position | None = None
@@ -102,6 +103,8 @@ class StreamPlanner:
         self._is_start_to_note = False
         # The end of all partitions as it was last told, without limits.
         self.latest: Position | None = None
+        # Where the last batch ends that was planned here.
+        self._planned: Position | None = None
         # For maxTriggerDelay: when a batch was last let go.
         self._last_batch_ms = clock.monotonic_ms()
 
@@ -134,7 +137,7 @@ class StreamPlanner:
                 earliest = lookup.offsets(dict.fromkeys(partitions, EARLIEST))
                 log_ends = lookup.log_ends(partitions)
                 start, _, losses = _within_logs(start, log_ends, earliest, log_ends)
-                self._policy.report(losses)
+                self.losses.report(losses)
                 is_lasting = not losses and LATEST not in starting.numbers.values()
             self._is_start_to_note = not is_lasting
             self._initial = Position.of(start, selected.topic_ids, options.split)
@@ -161,7 +164,7 @@ class StreamPlanner:
         # committed, too: nothing is lost then.
         before = [tp for tp, at in latest.items() if at < (start.offset(tp) or 0)]
         log_ends = latest | lookup.log_ends(before)
-        self._policy.report(find_losses(start, topic_ids, log_ends))
+        self.losses.report(find_losses(start, topic_ids, log_ends))
         never_there = {str(one) for one in selected.missing} - _names_in(start)
         if never_there and self._options.is_failing_on_data_loss:
             # Otherwise it may be one that was lost a batch ago, and may come back.
@@ -184,7 +187,28 @@ class StreamPlanner:
         if end == start.offsets() and not _is_other(start.topic_ids(), topic_ids):
             return start
         self._last_batch_ms = now_ms
-        return Position.of(end, topic_ids, self._options.split)
+        self._note_deleted(lookup, begin, end)
+        self._planned = Position.of(end, topic_ids, self._options.split)
+        return self._planned
+
+    def has_planned(self, end: Position) -> bool:
+        """Whether the batch that ends there was planned here, and not before a restart."""
+        return end == self._planned
+
+    def note_replay(self, lookup: Lookup, start: Position, end: Position) -> None:
+        """Counts what a batch that was planned before a restart will not find."""
+        there = lookup.select(self._options.selection, list(start.offsets())).partitions
+        begin = {tp: at for tp, at in start.offsets().items() if tp in there}
+        ends = {tp: end.offset(tp) or 0 for tp in begin}
+        self._note_deleted(lookup, begin, ends)
+
+    def _note_deleted(self, lookup: Lookup, begin: Offsets, end: Offsets) -> None:
+        """Counts what the batch will not find. A policy that is to fail leaves that to the tasks:
+        they meet it anyway, and brokers are asked once less."""
+        read = [tp for tp, offset in begin.items() if offset < end[tp]]
+        if read and not self._options.is_failing_on_data_loss:
+            log_starts = lookup.offsets(dict.fromkeys(read, EARLIEST))
+            self.losses.note(find_deleted(begin, end, log_starts))
 
     def _ends(self, lookup: Lookup, selected: Selected) -> dict[TopicPartition, int]:
         return lookup.offsets(dict.fromkeys(selected.partitions, LATEST))

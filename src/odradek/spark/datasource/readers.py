@@ -24,7 +24,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from odradek.clock import SystemClock
+from odradek.errors import OdradekError
 from odradek.spark.datasource.connections import CONNECTIONS
+from odradek.spark.datasource.data_loss import lost_json
 from odradek.spark.datasource.limits import Limits
 from odradek.spark.datasource.lookup import ClusterLookup
 from odradek.spark.datasource.offsets import Position
@@ -138,15 +140,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is position else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The end of the topics as it was last told; Spark shows it in the progress."""
-        latest = self._plan().latest
-        return None if latest is None else latest.to_json()
+        """The end of the topics as it was last told; Spark shows it in the progress.
+
+        Sources in Python have no other place for numbers of their own there: what was lost so far
+        stands beside it, once there is any.
+        """
+        planner = self._plan()
+        if planner.latest is None:
+            return None
+        return planner.latest.to_json() | lost_json(planner.losses)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch; nobody is asked."""
+        """The tasks of a batch, made of its two ends alone."""
+        first, last = Position.parse(start), Position.parse(end)
         self._plan().on_batch()
-        splits = splits_between(Position.parse(start), Position.parse(end))
-        return [InputPartition(split) for split in splits]
+        if not (self._options.is_failing_on_data_loss or self._plan().has_planned(last)):
+            self._note_replay(first, last)
+        return [InputPartition(split) for split in splits_between(first, last)]
+
+    def _note_replay(self, start: Position, end: Position) -> None:
+        """Counting is no reason to fail: the tasks will say what is wrong."""
+        try:
+            with CONNECTIONS.lease(self._options.kafka) as connection:
+                self._plan().note_replay(ClusterLookup(connection), start, end)
+        except (OdradekError, OSError) as error:
+            _log.warning("what is lost of a batch that is run again is not counted: %s", error)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one task as Arrow batches."""

@@ -5,7 +5,7 @@ import pytest
 from odradek.client.offsets import LATEST
 from odradek.errors import ApiError
 from odradek.model import TopicPartition
-from odradek.spark.datasource.data_loss import DataLossError
+from odradek.spark.datasource.data_loss import DataLossError, lost_json, parse_lost
 from odradek.spark.datasource.limits import Limits
 from odradek.spark.datasource.offsets import Position
 from odradek.spark.datasource.options import SourceOptions, parse_options
@@ -279,6 +279,30 @@ def test_data_that_is_lost(lookup: FakeLookup, message: str, end: Position) -> N
     with pytest.raises(DataLossError, match=message):
         planner().end(lookup, start)
     assert planner(failOnDataLoss="false").end(lookup, start) == end
+
+
+def test_what_a_batch_will_not_find_is_counted() -> None:
+    """12:SP-37, 12:SP-16: where the stream is planned; a failing one leaves it to the tasks."""
+    lookup = cluster(FakeLog(100, start=30), FakeLog(50), FakeLog(9, start=9))
+    start = at({T0: 10, T1: 0})
+    stream = planner(failOnDataLoss="false")
+    first = stream.end(lookup, start, Limits(max_offsets=28))
+    assert first == at({T0: 28, T1: 10, T2: 9})
+    assert (stream.losses.gap_count, stream.losses.lost_offset_count) == (1, 18)
+    assert lost_json(stream.losses) == {"lost": {"gaps": 1, "offsets": 18}}
+    second = stream.end(lookup, first)
+    assert (stream.losses.gap_count, stream.losses.lost_offset_count) == (2, 20)
+    assert stream.end(lookup, second) is second
+    assert parse_lost(lost_json(stream.losses)) == (2, 20)
+    again = planner(failOnDataLoss="false")
+    assert stream.has_planned(second)
+    assert not again.has_planned(second)
+    again.note_replay(lookup, start, first)
+    assert parse_lost(lost_json(again.losses)) == (1, 18)
+    failing = planner()
+    failing.end(lookup, start)
+    assert lost_json(failing.losses) == {}
+    assert parse_lost({"topics": {}}) == (0, 0)
 
 
 def test_a_log_that_was_cut_off_is_read_on_from_its_end() -> None:

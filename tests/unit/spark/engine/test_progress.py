@@ -25,6 +25,10 @@ def progress(**more: Any) -> str:
     return json.dumps({"batchId": 7, "timestamp": "2026-01-01T00:00:00.000Z"} | more)
 
 
+def lost(gaps: int, offsets: int) -> dict[str, Any]:
+    return {"lost": {"gaps": gaps, "offsets": offsets}}
+
+
 def source(end: Any, latest: Any, rows: int | None = 10) -> dict[str, Any]:
     return {"numInputRows": rows, "startOffset": None, "endOffset": end, "latestOffset": latest}
 
@@ -38,7 +42,10 @@ def test_a_batch() -> None:
             processedRowsPerSecond=99.0,
             durationMs={"triggerExecution": 250, "addBatch": 100},
             sources=[
-                source(offset(a={"0": 5, "1": 6}), offset(a={"0": 9, "1": 6})),
+                source(
+                    offset(a={"0": 5, "1": 6}),
+                    json.dumps(json.loads(offset(a={"0": 9, "1": 6})) | lost(2, 30)),
+                ),
                 source(json.loads(offset(b={"0": 1})), None, 3),
                 source("5", "7", 2),
             ],
@@ -56,6 +63,7 @@ def test_a_batch() -> None:
     assert (row.sink_rows, row.state_rows) == (8, 7)
     assert row.lags == (SourceLag(("a",), 4), SourceLag(("b",), None))
     assert row.lag is None
+    assert (row.lost_gaps, row.lost_offsets) == (2, 30)
     assert row.rules == (
         RuleCount("b", "x", 0),
         RuleCount("raw", "positive", 2),
@@ -76,6 +84,8 @@ def test_a_batch() -> None:
         ],
         "sink_rows": 8,
         "state_rows": 7,
+        "lost_gaps": 2,
+        "lost_offsets": 30,
         "failed": [
             {"stage": "raw", "rule": "positive", "rows": 2},
             {"stage": "raw", "rule": "decode", "rows": 1},

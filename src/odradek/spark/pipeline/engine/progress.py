@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from odradek.spark.datasource.data_loss import parse_lost
 from odradek.spark.pipeline.graph.model import TopicInput
 from odradek.spark.pipeline.graph.topics import name_sources
-from odradek.spark.datasource.data_loss import parse_lost
 from odradek.values import dataclass
 
 __all__ = [
@@ -149,6 +149,8 @@ def parse_progress(sink: str, text: str) -> BatchRow:
         state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
         lags=tuple(lag for one in sources if (lag := _lag(one)) is not None),
         rules=_rules(observed),
+        lost_gaps=sum(gaps for gaps, _ in lost),
+        lost_offsets=sum(offsets for _, offsets in lost),
     )
 
 

@@ -7,6 +7,7 @@ query's id and the batch's number what it has already. In front of every sink th
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TextIO, assert_never
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # It ships no types.
@@ -91,6 +92,7 @@ class StartedQuery:
         # again and again.
         self._last: tuple[int, str] | None = None
         self._position = ""
+        self._lost = (0, 0)  # Gaps and offsets that were told so far.
 
     def new_batches(self) -> list[BatchRow]:
         last = self._query.lastProgress
@@ -103,8 +105,15 @@ class StartedQuery:
                 self._last = (row.batch, row.timestamp)
                 self._position = position_text(report.json)
                 if "addBatch" in report.durationMs:  # Else it only says that nothing came.
-                    rows.append(row)
+                    rows.append(self._since_last(row))
         return rows
+
+    def _since_last(self, row: BatchRow) -> BatchRow:
+        """With what was lost since the batch before; a source tells what was lost in all."""
+        gaps, offsets = self._lost
+        # One that is started again first runs the batch it was in, and does not tell.
+        self._lost = (max(row.lost_gaps, gaps), max(row.lost_offsets, offsets))
+        return replace(row, lost_gaps=self._lost[0] - gaps, lost_offsets=self._lost[1] - offsets)
 
     def is_active(self) -> bool:
         return bool(self._query.isActive)

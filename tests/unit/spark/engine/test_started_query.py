@@ -1,0 +1,45 @@
+"""What a query of Spark is seen to have done."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.spark.pipeline.engine.queries import StartedQuery
+
+
+def report(batch: int, lost: dict[str, int] | None, *, is_batch: bool = True) -> Any:
+    """Spark's report; `lost` is what the source had lost by then, None if it does not tell."""
+    latest = None if lost is None else {"v": 1, "topics": {}, "split": {}, "lost": lost}
+    told = {"batchId": batch, "timestamp": f"{batch}", "sources": [{"latestOffset": latest}]}
+    durations = {"addBatch": 1} if is_batch else {}
+    return SimpleNamespace(
+        batchId=batch, timestamp=f"{batch}", json=json.dumps(told), durationMs=durations
+    )
+
+
+class FakeQuery:
+    """Has reported so far."""
+
+    def __init__(self) -> None:
+        self.recentProgress: list[Any] = []
+
+    @property
+    def lastProgress(self) -> Any:
+        return self.recentProgress[-1] if self.recentProgress else None
+
+
+def test_what_was_lost_is_told_once() -> None:
+    """12:SP-37, 12:SP-16: a source tells what it lost in all, a batch what came since the last."""
+    query = FakeQuery()
+    given: Any = query
+    started = StartedQuery("lake", given)
+    query.recentProgress = [
+        report(0, None),
+        report(1, {"gaps": 1, "offsets": 5}),
+        report(2, None),
+        report(3, {"gaps": 2, "offsets": 5}, is_batch=False),
+    ]
+    told = [(row.batch, row.lost_gaps, row.lost_offsets) for row in started.new_batches()]
+    assert told == [(0, 0, 0), (1, 1, 5), (2, 0, 0)]
+    query.recentProgress.append(report(4, {"gaps": 3, "offsets": 9}))
+    assert [(row.lost_gaps, row.lost_offsets) for row in started.new_batches()] == [(2, 4)]
