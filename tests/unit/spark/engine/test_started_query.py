@@ -24,7 +24,7 @@ class FakeQuery:
         self.recentProgress: list[Any] = []
 
     @property
-    def lastProgress(self) -> Any:
+    def lastProgress(self) -> Any:  # noqa: N802 - Spark's name
         return self.recentProgress[-1] if self.recentProgress else None
 
 
