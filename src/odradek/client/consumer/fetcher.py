@@ -34,9 +34,9 @@ from odradek.client.consumer.fetch_session import FetchSession, SessionRequest, 
 from odradek.client.consumer.fetched import FetchedData
 from odradek.client.consumer.metrics import ConsumerMetrics
 from odradek.client.consumer.partition_state import Partitions, PartitionState
-from odradek.client.fetch_states import FetchStates
 from odradek.client.leaders import api_error, topic_name
 from odradek.errors import ApiError, DecodeError, DisconnectedError, ErrorCode
+from odradek.fetch_states import FetchStates
 from odradek.model import TopicPartition
 from odradek.network.outbound import OutboundConnection
 from odradek.protocol.api_keys import ApiKey
@@ -46,7 +46,7 @@ from odradek.protocol.messages.fetch import FetchRequest, FetchResponse, Partiti
 from odradek.protocol.versions import VersionRange
 from odradek.records.codec import ConsumerRecord
 
-__all__ = ["FETCH_LANE", "FIRST_FETCH_VERSION", "LAST_FETCH_BY_NAME", "Fetcher", "fetch_topics"]
+__all__ = ["Fetcher"]
 
 _log = logging.getLogger(__name__)
 

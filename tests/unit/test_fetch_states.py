@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.client.fetch_states import FetchStates, fetcher_id
+from odradek.fetch_states import FetchStates, fetcher_id
 from odradek.model import TopicPartition
 
 TP = TopicPartition("t", 0)
