@@ -162,7 +162,8 @@ def _backfill(arguments: argparse.Namespace) -> int:
         print_error(_COMMAND, str(error))
         return 2
     from odradek.errors import ConfigError
-    from odradek.spark.pipeline.engine.backfill import backfill
+    from odradek.spark.pipeline.engine.backfill import backfill, count_letters
+    from odradek.spark.pipeline.engine.libraries import task_libraries
     from odradek.spark.pipeline.engine.query_plans import refuse_without_packages
     from odradek.spark.pipeline.file.problems import mask
     from odradek.spark.session import build_session
@@ -176,15 +177,20 @@ def _backfill(arguments: argparse.Namespace) -> int:
             conf=pipeline.spark.conf,
             app_name=f"odradek-{pipeline.name}-backfill",
             ship=pipeline.spark.ship,
+            task_libraries=task_libraries(pipeline, names),
         )
         try:
             counts = backfill(session, pipeline, sinks, start=start, end=end)
+            print_table(["SINK", "ROWS"], list(counts.items()))
+            letters = count_letters(session, pipeline, sinks, start=start, end=end)
         finally:
             session.stop()
     except (PipelineError, ConfigError, VersionsDifferError) as error:
         print_error(_COMMAND, mask(str(error), pipeline.secrets))
         return 1
-    print_table(["SINK", "ROWS"], list(counts.items()))
+    if letters:
+        rows = [[*place, count] for place, count in letters.items()]
+        print_table(["STAGE", "REASON", "DEAD LETTERS, NOT WRITTEN"], rows)
     return 0
 
 

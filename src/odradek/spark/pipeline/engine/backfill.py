@@ -4,12 +4,13 @@ The transforms are the same, the checkpoints and groups of the live queries are 
 sink then has: a topic gets the rows again, and so does a Delta table without `merge_key`; with it,
 and in `jdbc`, they are upserts. Files go to a folder of their own, `<path>.backfill`: Spark reads a
 folder that a stream has written by the stream's list of files, and would never see others there.
-Dead letters are not written.
+Dead letters are counted, not written: the live query has written its own when it met the records.
 """
 
+import contextlib
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import assert_never
 
 from pyspark.errors import PySparkException
@@ -21,7 +22,9 @@ from odradek.spark.pipeline.engine.encoding import encode
 from odradek.spark.pipeline.engine.failures import parse_failure
 from odradek.spark.pipeline.engine.inputs import FORMAT, Records, Rows, static_rows
 from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.progress import DECODE, EXPECT_PREFIX
 from odradek.spark.pipeline.engine.queries import batch_sink, topic_options
+from odradek.spark.pipeline.engine.query_plans import dead_rules
 from odradek.spark.pipeline.engine.reading import (
     ending_options,
     reading_options,
@@ -41,9 +44,10 @@ from odradek.spark.pipeline.graph.model import (
     TopicInput,
     TopicTarget,
 )
+from odradek.spark.pipeline.graph.queries import letter_stages, stages_of
 from odradek.spark.pipeline.graph.topics import position_for
 
-__all__ = ["BatchInputs", "backfill"]
+__all__ = ["BatchInputs", "backfill", "count_letters"]
 
 
 class BatchInputs:
@@ -95,18 +99,60 @@ def backfill(
     counts = {}
     for sink in sinks:
         inputs = BatchInputs(session, pipeline, start, end)
-        try:
+        with _telling(f"the backfill of {sink.name!r} failed"):
             rows = Build(session, pipeline, inputs, schemas).frame(sink.input)
             counts[sink.name] = _write(rows, pipeline, sink, schemas)
-        except PipelineError:
-            raise
-        except PySparkException as error:
-            told: object = parse_failure(str(error))
-            raise PipelineError(f"the backfill of {sink.name!r} failed: {told}") from error
-        except Exception as error:  # Of the library behind a sink.
-            told = f"{type(error).__name__}: {error}"
-            raise PipelineError(f"the backfill of {sink.name!r} failed: {told}") from error
     return counts
+
+
+def count_letters(
+    session: SparkSession,
+    pipeline: Pipeline,
+    sinks: Sequence[Sink],
+    *,
+    start: Position,
+    end: Position,
+) -> dict[tuple[str, str], int]:
+    """Counts the records between two positions that are dead letters on their way to sinks.
+
+    They are read once more for it, but only if a stage before the sinks has letters at all: a sink
+    may run the frames it is given more than once, so that nothing can be counted there.
+
+    Returns:
+        Stage and reason (`decode`, `expect:<rule>`) -> letters, also where there are none.
+
+    Raises:
+        PipelineError: the query cannot be built, or fails.
+    """
+    used = {stage for sink in sinks for stage in stages_of(pipeline, sink.name)}
+    stages = [stage for stage in letter_stages(pipeline) if stage in used]
+    counts = {
+        (stage, rule if rule == DECODE else EXPECT_PREFIX + rule): 0
+        for stage, rule in sorted(dead_rules(pipeline))
+        if stage in stages
+    }
+    if not counts:
+        return {}
+    inputs = BatchInputs(session, pipeline, start, end)
+    with _telling("the dead letters cannot be counted"):
+        found = Build(session, pipeline, inputs, AvroSchemas(pipeline.registry)).letters(stages)
+        assert found is not None, "a stage has letters"
+        for row in found.groupBy("stage", "reason").count().collect():
+            counts[row["stage"], row["reason"]] = row["count"]
+    return counts
+
+
+@contextlib.contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Turns whatever fails into what is told to the user."""
+    try:
+        yield
+    except PipelineError:
+        raise
+    except PySparkException as error:
+        raise PipelineError(f"{what}: {parse_failure(str(error))}") from error
+    except Exception as error:  # Of the library behind a sink.
+        raise PipelineError(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def _write(rows: DataFrame, pipeline: Pipeline, sink: Sink, schemas: AvroSchemas) -> int:
