@@ -16,11 +16,13 @@ Logs are loaded and closed on threads, each by one of them, while the owner wait
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
+from odradek.clock import Clock
 from odradek.errors import ConfigError, StorageError
 from odradek.files import Disk
 from odradek.model import TopicPartition
@@ -40,6 +42,9 @@ logger = logging.getLogger(__name__)
 
 # The quorum's own log lives in a data directory but is opened by its owner.
 _FOREIGN_TOPICS = frozenset({"__cluster_metadata"})
+
+# Often enough to see that it goes on.
+_PROGRESS_INTERVAL_MS = 5_000
 
 # By directory: the partition directories in it, in order of their names.
 Contents = Mapping[LogDirectory, Sequence[PartitionDirectory]]
@@ -164,6 +169,29 @@ def _list(path: str) -> list[PartitionDirectory]:
     return partitions
 
 
+class _LoadProgress:
+    """Tells in the log how many logs are loaded, now and then: loading may take minutes."""
+
+    def __init__(self, total: int, clock: Clock) -> None:
+        self._total = total
+        self._clock = clock
+        self._done = 0
+        self._next_ms = clock.monotonic_ms() + _PROGRESS_INTERVAL_MS
+        self._lock = threading.Lock()  # Logs are loaded on many threads.
+
+    def add_one(self) -> None:
+        """Another log is loaded."""
+        with self._lock:
+            self._done += 1
+            if self._clock.monotonic_ms() < self._next_ms or self._done == self._total:
+                return
+            self._next_ms = self._clock.monotonic_ms() + _PROGRESS_INTERVAL_MS
+            logger.info(
+                "loaded %d of %d logs",
+                self._done, self._total, extra={"done": self._done, "total": self._total},
+            )  # fmt: skip
+
+
 class _Checkpoints(NamedTuple):
     recovery_points: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
@@ -188,16 +216,18 @@ def load_logs(
     for directory in contents:
         with _starting(directory):
             begun[directory] = _begin_load(directory)
+    total = sum(_is_opened(partition) for directory in begun for partition in contents[directory])
+    progress = _LoadProgress(total, services.clock)
     with ExitStack() as pools:
         loading: dict[LogDirectory, dict[str, Future[Log]]] = {}
         for directory, checkpoints in begun.items():
             pool = pools.enter_context(ThreadPoolExecutor(threads_per_directory, "log-loader"))
             loading[directory] = {
                 partition.name: pool.submit(
-                    _load, directory, partition, checkpoints, config_for, services
+                    _load, directory, partition, checkpoints, config_for, services, progress
                 )
                 for partition in contents[directory]
-                if partition.kind in (PartitionKind.LIVE, PartitionKind.FUTURE)
+                if _is_opened(partition)
             }
         errors = {directory: _collect(directory, futures) for directory, futures in loading.items()}
     for directory, error in errors.items():
@@ -213,6 +243,10 @@ def load_logs(
     _check_any_online(contents)
 
 
+def _is_opened(partition: PartitionDirectory) -> bool:
+    return partition.kind in (PartitionKind.LIVE, PartitionKind.FUTURE)
+
+
 def _begin_load(directory: LogDirectory) -> _Checkpoints:
     directory.take_clean_shutdown_marker()
     return _Checkpoints(directory.read_recovery_points(), directory.read_log_starts())
@@ -224,12 +258,13 @@ def _load(
     checkpoints: _Checkpoints,
     config_for: Callable[[str], LogConfig],
     services: LogServices,
+    progress: _LoadProgress,
 ) -> Log:
     topic_partition = partition.topic_partition
     # The checkpoints tell of live logs only. A copy under way does without: after an unclean stop
     # it is scanned from its start.
     is_live = partition.kind is PartitionKind.LIVE
-    return load_log(
+    log = load_log(
         os.path.join(directory.path, partition.name),
         topic_partition,
         config=config_for(topic_partition.topic),
@@ -239,6 +274,8 @@ def _load(
         log_start_offset=checkpoints.log_starts.get(topic_partition, 0) if is_live else 0,
         had_clean_shutdown=directory.had_clean_shutdown,
     )
+    progress.add_one()
+    return log
 
 
 def _collect(directory: LogDirectory, futures: Mapping[str, Future[Log]]) -> BaseException | None:

@@ -292,6 +292,24 @@ def test_running_out_of_descriptors_ends_the_start_but_fails_no_disk(
     assert found(broker.start().get_log(T0)).log_end_offset == 1
 
 
+def test_a_long_start_tells_how_far_it_is(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """Every five seconds; here a log takes two, and there are six."""
+    manager = broker.start()
+    for number in range(6):
+        manager.get_or_create_log(TopicPartition("t", number))
+    broker.stop()
+
+    def slow_config(_topic: str) -> None:
+        broker.clock.advance(2_000)
+
+    caplog.set_level(logging.INFO)
+    broker.start(LogManagerConfig(recovery_threads_per_data_dir=1), topic_config=slow_config)
+    told = [message for message in messages(caplog, logging.INFO) if " of " in message]
+    assert told == ["loaded 3 of 6 logs"]
+    [record] = [record for record in caplog.records if record.getMessage() == told[0]]
+    assert (vars(record)["done"], vars(record)["total"]) == (3, 6)
+
+
 def test_an_error_while_closing_costs_the_marker(broker: Broker) -> None:
     """15:KAFKA-15375, the other half: one of the logs was not closed without an error."""
     manager = broker.start()
