@@ -1,9 +1,11 @@
 """`odradek serve` and Ctrl-C, as processes."""
 
 import contextlib
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,6 +88,36 @@ def test_settings_come_from_file_environment_and_command_line(tmp_path: Path) ->
     assert ["log.retention.ms", "12345", "static broker"] in rows
     assert '"level": "warning"' in err
     assert "no.such.key" in err
+
+
+def test_lines_for_programs_have_fields(tmp_path: Path) -> None:
+    """What a line is about need not be read out of its text."""
+    with process(*serve(tmp_path / "data", "--log-format", "json")) as broker:
+        address = wait_until_ready(broker)
+        odradek = Commands(address)
+        odradek.ok("topics", "create", "t", "--partitions", 2)
+        odradek.ok("topics", "delete", "t")
+        while odradek("topics", "create", "t", "--partitions", 2).code:
+            pass  # Deletion goes on behind the answer; the name is free when it is done.
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""
+        _, _, err = end(broker, signal.SIGTERM)
+
+    lines = [json.loads(line) for line in err.splitlines()]
+
+    def fields_of(beginning: str) -> list[dict[str, object]]:
+        found = [line for line in lines if line["message"].startswith(beginning)]
+        everywhere = {"time", "level", "logger", "message"}
+        return [{key: line[key] for key in line.keys() - everywhere} for line in found]
+
+    assert fields_of("broker 0 is controller") == [{"broker": 0, "epoch": 1}]
+    assert fields_of("topic t is created") == [{"topic": "t", "partitions": 2}] * 2
+    assert fields_of("topic t is deleted") == [{"topic": "t"}]
+    closed = {"client_address": host, "listener": "PLAINTEXT", "reason": "invalid"}
+    assert fields_of("Closed connection") == [closed]
 
 
 def test_the_reader_of_consume_presses_ctrl_c(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ class TopicDeletionManager:
         deleted = self._context.replicas_in_state(topic, ReplicaStatus.DELETION_SUCCESSFUL)
         await self._changes.move_replicas(deleted, ReplicaStatus.NON_EXISTENT)
         self._context.remove_topic(topic)
-        _logger.info("topic %s is deleted", topic)
+        _logger.info("topic %s is deleted", topic, extra={"topic": topic})
 
     def _halt(self, topics: Iterable[str], reason: str) -> None:
         halted = topic_deletion.mark_ineligible(self._context, topics)

@@ -492,7 +492,12 @@ class Controller:
         self.context.epoch = event.controller_epoch
         self.context.fence = event.fence
         self._active_controller_id = self.broker_id
-        _logger.info("broker %d is controller, epoch %d", self.broker_id, event.controller_epoch)
+        _logger.info(
+            "broker %d is controller, epoch %d",
+            self.broker_id,
+            event.controller_epoch,
+            extra={"broker": self.broker_id, "epoch": event.controller_epoch},
+        )
         try:
             await self._on_failover()
         except ControllerMoved:
@@ -532,7 +537,7 @@ class Controller:
         was_active = self.is_active
         self._active_controller_id = NO_CONTROLLER
         if was_active:
-            _logger.info("broker %d resigns", self.broker_id)
+            _logger.info("broker %d resigns", self.broker_id, extra={"broker": self.broker_id})
         await self._on_resignation()
 
     async def _give_up(self) -> int:

@@ -115,6 +115,12 @@ class TopicHandlers:
                     incarnation=_UNREAD,
                 )
                 self._context.put_topic(change.topic, record)
+                _logger.info(
+                    "topic %s is created with %d partitions",
+                    change.topic,
+                    len(change.assignment),
+                    extra={"topic": change.topic, "partitions": len(change.assignment)},
+                )
                 return _created(change, change.topic_id)
             case Conflict():
                 return TopicResult(

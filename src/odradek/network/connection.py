@@ -574,12 +574,25 @@ class Connection:
                 cause.words,
                 f": {detail}" if detail else "",
                 exc_info=error,
+                extra=self._log_fields(cause, request),
             )
         if request is not None and request.on_abandoned is not None:
             try:
                 request.on_abandoned()
             except Exception:  # noqa: BLE001 - the end of one request must not keep others
                 _log.exception("%s could not be let go", request)
+
+    def _log_fields(self, cause: CloseCause, request: Request | None) -> dict[str, object]:
+        """What a line about the end is about, for programs that read it."""
+        fields: dict[str, object] = {
+            "client_address": self.context.client_address,
+            "listener": self.context.listener,
+            "reason": cause.name.lower(),
+        }
+        if request is not None:
+            header = request.header
+            fields |= {"api": header.api_key.name, "client_id": header.client_id}
+        return fields
 
     # Watching the socket.
 

@@ -183,7 +183,12 @@ class Listener:
             self._quotas.increment(self.name, address)
             self._configure(sock, address)
         except TooManyConnectionsError as error:
-            _log.info("Listener %s refused a connection: %s", self.name, error)
+            _log.info(
+                "Listener %s refused a connection: %s",
+                self.name,
+                error,
+                extra={"listener": self.name, "client_address": address, "reason": str(error)},
+            )
             self._close_counted(sock, address)
             return True
         except OSError as error:

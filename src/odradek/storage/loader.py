@@ -494,6 +494,10 @@ class _Loader:
                     " valid offset is %d",
                     segment.path, result.damage.reason, result.damage.position,
                     result.truncated_bytes, len(later), result.next_offset - 1,
+                    extra=self._fields(
+                        reason=result.damage.reason, cut_bytes=result.truncated_bytes,
+                        dropped_segments=len(later), last_offset=result.next_offset - 1,
+                    ),
                 )  # fmt: skip
                 break
             if later and self._has_lost_its_end(result, later[0]):
@@ -502,11 +506,20 @@ class _Loader:
                     " segments, the log would have a hole",
                     segment.path, result.next_offset, later[0].base_offset,
                     self._witnesses.end_before(later[0].base_offset), len(later),
+                    extra=self._fields(
+                        reason="hole", dropped_segments=len(later),
+                        last_offset=result.next_offset - 1,
+                    ),
                 )  # fmt: skip
                 self._drop(later)
                 break
         assert result is not None
         return result.next_offset, result.is_tail_damaged
+
+    def _fields(self, **others: object) -> dict[str, object]:
+        """What a line of the log is about, for programs that read it."""
+        topic, partition = self._topic_partition
+        return {"topic": topic, "partition": partition, **others}
 
     def _has_lost_its_end(self, recovered: RecoveredSegment, following: LogSegment) -> bool:
         """Whether a crash cut a segment between two batches: it must reach what the roll saw.

@@ -217,7 +217,10 @@ class LogDirectory:
             self.offline_reason = reason
             for log in self.logs.values():
                 log.mark_offline(reason)
-            logger.error("log directory %s is offline: %s", self.path, reason)
+            logger.error(
+                "log directory %s is offline: %s",
+                self.path, reason, extra={"directory": self.path, "reason": reason},
+            )  # fmt: skip
             if self.on_failure is not None:
                 self.on_failure(self)
         return StorageError(self.path, reason)
