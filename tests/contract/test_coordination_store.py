@@ -480,7 +480,7 @@ def test_the_creation_id_of_a_broker_node_grows(run: Run) -> None:
 
 @pytest.mark.parametrize("applied", [True, False])
 def test_a_cut_link_leaves_the_outcome_to_a_read(run: Run, applied: bool) -> None:
-    """03b:ST-8."""
+    """03b:ST-8. The link is a wrapper's; an engine in this process has none of its own to cut."""
 
     async def scenario(harness: Harness) -> None:
         store = FaultyStore(await harness.connect())

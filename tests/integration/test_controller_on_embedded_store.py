@@ -1015,7 +1015,10 @@ def test_a_broker_that_dies_while_it_deletes_does_not_block_for_ever(tmp_path: P
 
 
 def test_deletion_waits_for_the_end_of_a_reassignment(tmp_path: Path) -> None:
-    """03b:T5.6: queued, but not begun while replicas are being moved."""
+    """03b:T5.6: queued, but not begun while replicas are being moved.
+
+    No broker here can move replicas, so the end of the move is set by hand.
+    """
 
     async def scenario(cluster: Cluster) -> None:
         member = await cluster.add(0)
