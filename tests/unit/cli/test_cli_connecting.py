@@ -11,7 +11,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.support.commands import Commands
 from tests.support.produced import Log, script
-from tests.support.scripted_broker import ScriptedBroker, client_of, scripted, told_topic
+from tests.support.scripted_broker import ScriptedBroker, scripted, told_topic
 from tests.support.scripted_groups import batch, ends, fetched, script_topic
 
 
@@ -49,7 +49,10 @@ def test_consume_is_one_client() -> None:
 
 def test_a_topic_that_was_just_created_is_waited_for() -> None:
     async def look() -> str:
-        async with scripted() as broker, client_of(broker) as client:
+        async with (
+            scripted() as broker,
+            Admin(bootstrap_servers=f"127.0.0.1:{broker.port}") as admin,
+        ):
             asked = []
 
             def tell(request: MetadataRequest) -> MetadataResponse:
@@ -59,6 +62,6 @@ def test_a_topic_that_was_just_created_is_waited_for() -> None:
                 return broker.metadata(request)
 
             broker.will_answer(ApiKey.METADATA, tell)
-            return (await find_topic(Admin.over(client), "t")).name
+            return (await find_topic(admin, "t")).name
 
     assert asyncio.run(look()) == "t"

@@ -59,7 +59,7 @@ def test_there_is_a_call_for_everything_that_the_broker_serves() -> None:
     assert set(HANDLERS) == ADMIN_CALLS.keys() | OF_OTHER_CLIENTS
     named = set().union(*ADMIN_CALLS.values())
     public = {name for name in vars(aio.Admin) if not name.startswith("_")}
-    assert public - {"start", "close", "over"} == named
+    assert public - {"start", "connect", "close"} == named
     assert all(callable(getattr(odradek.Admin, name)) for name in named)
 
 

@@ -4,7 +4,7 @@
 
 import ssl
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, Self
+from typing import Final
 
 from odradek.client.admin import (
     api_versions,
@@ -78,13 +78,6 @@ class Admin(Opened):
         settings = read_settings(_DEFINITION, config, keywords)
         options = client_options(settings.build(ClientConfig), ssl_context=ssl_context)
         self._client = Client(options)
-
-    @classmethod
-    def over(cls, client: Client) -> Self:
-        """One that asks through a client that somebody else opens and closes."""
-        admin = cls.__new__(cls)
-        admin._client = client  # noqa: SLF001 - its own
-        return admin
 
     async def start(self) -> None:
         """Begin on the running loop. Nothing is connected before the first call."""
