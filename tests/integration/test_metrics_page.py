@@ -128,6 +128,13 @@ def test_the_figures_are_those_of_what_was_done(page: str) -> None:
     assert int(asked[1]) >= 1
 
 
+@pytest.mark.parametrize("name", ["Produce", "Fetch", "DeleteRecords", "ElectLeader", "topic"])
+def test_every_purgatory_has_its_size(page: str, name: str) -> None:
+    """04b section 1, 05 section 6: one for each kind of request that waits."""
+    family = "kafka_server_delayedoperationpurgatory_purgatorysize"
+    assert f'{family}{{delayedOperation="{name}"}} ' in page
+
+
 def test_every_family_that_the_document_names_is_there(page: str) -> None:
     """A name that begins with … goes on like the last whole one in its line."""
     families = set(re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE))

@@ -308,6 +308,7 @@ class Broker:
             lambda broker_id: self._cache.get_alive_broker(broker_id) is not None,
         )
         self._waiter = MetadataWaiter(purgatory("topic", 1000), clock)
+        self._election_waiter = MetadataWaiter(purgatory("ElectLeader", 1000), clock)
         self._first_publish = asyncio.Event()
         self._publisher = Publisher(
             self._cache,
@@ -440,6 +441,7 @@ class Broker:
             controller=self._controller,
             controller_port=self._port,
             metadata_waiter=self._waiter,
+            election_waiter=self._election_waiter,
             topic_configs=self._topic_configs,
             groups=self._groups,
             broker_settings=lambda: self._settings,
@@ -532,6 +534,7 @@ class Broker:
 
     def _on_published(self) -> None:
         self._waiter.notify()
+        self._election_waiter.notify()
         if self._cache.is_published:
             self._first_publish.set()
 

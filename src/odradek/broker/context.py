@@ -107,8 +107,9 @@ class BrokerContext:
     controller: ControllerApi
     # What any broker may change in the cluster: configs and quotas.
     controller_port: ControllerPort
-    # Wakes requests that wait for a publish.
+    # Wake requests that wait for a publish: for topics, and for leaders.
     metadata_waiter: MetadataWaiter
+    election_waiter: MetadataWaiter
     topic_configs: TopicConfigs
     # Consumer groups, as far as this broker coordinates them.
     groups: GroupCoordinator

@@ -1,8 +1,8 @@
 """Requests that wait for something to show in this broker's metadata.
 
 The publisher calls `notify` after each publish; what waits is checked then and at no other time.
-The purgatory is Kafka's "topic" one, with a single key: administrators' requests are few, and each
-may be about many topics.
+The purgatories are Kafka's "topic" and "ElectLeader", each with a single key: administrators'
+requests are few, and each may be about many topics.
 """
 
 from collections.abc import Callable, Iterable

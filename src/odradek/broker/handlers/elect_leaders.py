@@ -58,7 +58,7 @@ async def handle_elect_leaders(request: Request, context: BrokerContext) -> Resp
 
     if not elected:
         return answer(frozenset())
-    context.metadata_waiter.park(
+    context.election_waiter.park(
         elected,
         is_seen,
         lambda unseen: context.send(answer(unseen)),

@@ -262,6 +262,8 @@ class BrokerFixture:
         )
         self.replicas.use_metadata(self.cache.contains)
         self.waiter = MetadataWaiter(DelayedOperationPurgatory("topic", self.timer), self.clock)
+        self.elections = DelayedOperationPurgatory[Any]("ElectLeader", self.timer)
+        self.election_waiter = MetadataWaiter(self.elections, self.clock)
         self.loggers = logging.Manager(logging.RootLogger(logging.WARNING))
         self.coordination = Coordination(self.settings.groups, clock=self.clock, metrics=registry)
         self.sent: list[Response] = []
@@ -284,6 +286,7 @@ class BrokerFixture:
             controller=self.controller,
             controller_port=self.port,
             metadata_waiter=self.waiter,
+            election_waiter=self.election_waiter,
             topic_configs=TopicConfigs(self.settings),
             groups=self.coordination.groups,
             broker_settings=lambda: self.settings,
@@ -300,6 +303,7 @@ class BrokerFixture:
     def publish(self, delta: ClusterDelta) -> None:
         self.cache.update_metadata(0, delta)
         self.waiter.notify()
+        self.election_waiter.notify()
 
     def publish_brokers(self, *broker_ids: int) -> None:
         brokers = tuple(

@@ -57,6 +57,7 @@ def test_answered_once_the_leaders_show() -> None:
     }
     request = broker.request(ApiKey.ELECT_LEADERS, elect(0, 1, election_type=1), 2)
     assert broker.call(handle_elect_leaders, request) is None
+    assert broker.elections.watched == 1  # 04b section 1: in a purgatory of its own.
     broker.publish_topic("a", 2, leader=0)
     answer = broker.last_sent(ElectLeadersResponse)
     assert codes(answer) == [("a", 0, 0), ("a", 1, ErrorCode.ELECTION_NOT_NEEDED)]
