@@ -29,12 +29,14 @@ from odradek.client.client import Client
 from odradek.client.cluster import NO_TOPIC_ID
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.leaders import api_error, topic_name
-from odradek.client.producer.accumulator import Accumulator, TopicQueues
+from odradek.client.producer.accumulator import Accumulator
 from odradek.client.producer.availability import Availability
 from odradek.client.producer.batch import MAX_UNANSWERED, NO_SEQUENCE, Batch, PartitionQueue
 from odradek.client.producer.config import ACKS_NONE, ProducerOptions
 from odradek.client.producer.delivery import OutcomeOwner
+from odradek.client.producer.identity import Identity
 from odradek.client.producer.metrics import ProducerMetrics
+from odradek.client.producer.topics import KnownTopics
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode, OdradekError
 from odradek.model import NO_LEADER, TopicPartition
@@ -42,10 +44,6 @@ from odradek.network.outbound import OutboundConnection
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.envelope import parse_response
-from odradek.protocol.messages.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -65,7 +63,6 @@ _FIRST_VERSION: Final = 3
 _FIRST_ZSTD_VERSION: Final = 7
 _LAST_VERSION_BY_NAME: Final = 12
 
-_MAX_EPOCH: Final = 32767
 _JITTER: Final = 0.2
 # How soon to look again at a broker that has not read yet what needs no answer.
 _UNREAD_PAUSE_S: Final = 0.002
@@ -116,19 +113,37 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        # Every topic that has been sent to of late; the accumulator's are those open to `send`.
-        self._topics: dict[str, TopicQueues] = {}
         self._in_flight: dict[int, int] = {}  # Requests, by broker.
         self._connecting: set[int] = set()
         # By broker, in the loop's time: until when it asked to be left alone.
         self._throttled_until_s: dict[int, float] = {}
         self._availability = Availability(options.availability_timeout_ms)
-        self._producer_id = -1
-        self._producer_epoch = -1
-        self._is_asking_id = False
-        self._is_refreshing = False
-        self._metadata_due_s = self._loop.time() + options.metadata_max_age_ms / 1000
+        self._identity = Identity(
+            client,
+            options.delivery_timeout_ms,
+            start=self._start,
+            on_answer=self.look_soon,
+            on_refusal=self.fail_all,
+        )
+        self._topics = KnownTopics(
+            client,
+            options,
+            accumulator,
+            self._availability,
+            lock=owner.lock,
+            start=self._start,
+            look_soon=self.look_soon,
+            on_numbers_lost=self._identity.raise_epoch,
+        )
         self._is_closing = False
+
+    async def know_topic(self, name: str, deadline: Deadline) -> None:
+        """Open a topic to `send`.
+
+        Raises:
+            ApiError: the cluster does not tell, or has no such topic.
+        """
+        await self._topics.know(name, deadline)
 
     # Looking.
 
@@ -141,8 +156,12 @@ class Sender:
         try:
             now_s = self._loop.time()
             self._expire(now_s)
-            next_s = min(self._mark_due(now_s), self._send_all(now_s), self._look_at_age(now_s))
-            next_s = min(next_s, self._look_at_availability(now_s))
+            next_s = min(
+                self._mark_due(now_s),
+                self._send_all(now_s),
+                self._topics.look_at_age(now_s),
+                self._look_at_availability(now_s),
+            )
         except Exception as error:  # noqa: BLE001 - nobody else would ever end the deliveries
             _log.exception("the producer cannot go on")
             self.fail_all(OdradekError(f"a bug in the producer: {error!r}"))
@@ -223,9 +242,9 @@ class Sender:
             else:
                 by_leader.setdefault(queue.leader, []).append(queue)
         if is_leader_missing:
-            self._refresh_soon()
-        if by_leader and self._options.is_idempotent and self._producer_id < 0:
-            self._ask_id()
+            self._topics.refresh_soon()
+        if by_leader and self._options.is_idempotent and not self._identity.has_id:
+            self._identity.ask()
             return next_s
         for leader, queues in by_leader.items():
             next_s = min(next_s, self._send_to(leader, queues, now_s))
@@ -272,11 +291,7 @@ class Sender:
                 if self._in_flight.get(leader, 0) < self._options.max_in_flight:
                     availability.unblock(leader)
         if availability.update(now_s):
-            with self._lock:
-                for topic in self._topics.values():
-                    topic.available = availability.among(topic.queues)
-                    if topic.sticky is not None and topic.sticky.leader in availability.avoided:
-                        topic.sticky = None  # It does not get the rest of its share.
+            self._topics.spread_anew()
         return availability.next_s
 
     # Requests.
@@ -317,38 +332,9 @@ class Sender:
         options = self._options
         if not options.is_idempotent:
             return options.max_in_flight > 1 or not queue.in_flight_count
-        if self._producer_id < 0:
-            return False  # Another queue of this request has used up the last epoch.
-        if queue.needs_new_epoch() and not self._renew(queue):
-            return False
-        if queue.producer_id < 0:
-            queue.begin_anew(self._producer_id, self._producer_epoch)
-        return queue.may_leave(batch, max_unanswered=MAX_UNANSWERED)
-
-    def _renew(self, queue: PartitionQueue) -> bool:
-        """Give a queue whose numbers are broken another epoch, or ask for another id."""
-        if (queue.producer_id, queue.producer_epoch) == (self._producer_id, self._producer_epoch):
-            self._raise_epoch()
-            if self._producer_id < 0:
-                self._ask_id()
-                return False
-        # Later, because the lock is held, and a log may be what the producer is for.
-        self._loop.call_soon(
-            _log.info,
-            "%s-%d: begins anew with producer epoch %d",
-            queue.topic,
-            queue.partition,
-            self._producer_epoch,
+        return self._identity.try_lend(queue) and queue.may_leave(
+            batch, max_unanswered=MAX_UNANSWERED
         )
-        queue.begin_anew(self._producer_id, self._producer_epoch)
-        return True
-
-    def _raise_epoch(self) -> None:
-        """Have who begins to count from now on do so under numbers that nobody had."""
-        if self._producer_epoch < _MAX_EPOCH:
-            self._producer_epoch += 1
-        else:
-            self._producer_id = -1
 
     def _send(
         self, connection: OutboundConnection, leader: int, taken: list[Batch], now_s: float
@@ -416,7 +402,7 @@ class Sender:
             timeout_ms=options.request_timeout_ms,
             topic_data=[
                 TopicProduceData(
-                    name=name, topic_id=self._topics[name].topic_id, partition_data=partitions
+                    name=name, topic_id=self._topics.topic_id(name), partition_data=partitions
                 )
                 for name, partitions in by_topic.items()
             ],
@@ -425,7 +411,7 @@ class Sender:
 
     def _versions(self, batches: Iterable[Batch]) -> VersionRange:
         first = _FIRST_ZSTD_VERSION if self._options.codec is Codec.ZSTD else _FIRST_VERSION
-        has_ids = all(self._topics[batch.topic].topic_id != NO_TOPIC_ID for batch in batches)
+        has_ids = all(self._topics.topic_id(batch.topic) != NO_TOPIC_ID for batch in batches)
         return VersionRange(first, 32767 if has_ids else _LAST_VERSION_BY_NAME)
 
     # Answers.
@@ -511,9 +497,7 @@ class Sender:
             if queue.unanswered[0] is batch:
                 queue.is_broken = True
         if code.refresh_metadata:
-            self._client.forget_leader(TopicPartition(queue.topic, queue.partition), leader)
-            queue.leader = NO_LEADER
-            self._refresh_soon()
+            self._topics.forget_leader(queue, leader)
         if not (code.retriable or is_out_of_sequence) or batch.attempts > self._options.retries:
             if batch.sequence != NO_SEQUENCE:
                 queue.is_broken = True
@@ -595,156 +579,18 @@ class Sender:
             self._start(self._open_connection(leader))
 
     async def _open_connection(self, leader: int) -> None:
+        deadline = self._client.deadline(self._options.request_timeout_ms)
         try:
-            await self._client.connection_to(leader, self._request_deadline())
+            await self._client.connection_to(leader, deadline)
         except ApiError as error:
             _log.info("broker %d cannot be reached: %s", leader, error)
             # It may have moved, or another leads now.
-            await self._refresh_once()
+            await self._topics.refresh()
             if self._client.opened_connection(leader) is None:
                 await asyncio.sleep(self._pause_s(1))
         finally:
             self._connecting.discard(leader)
             self.look_soon()
-
-    def _ask_id(self) -> None:
-        if not self._is_asking_id:
-            self._is_asking_id = True
-            self._start(self._get_id())
-
-    async def _get_id(self) -> None:
-        async def attempt() -> InitProducerIdResponse:
-            response = await self._client.ask_any(
-                ApiKey.INIT_PRODUCER_ID,
-                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
-                InitProducerIdResponse,
-                deadline,
-            )
-            if response.error_code != ErrorCode.NONE:
-                raise api_error(response.error_code, None, "no producer id")
-            return response
-
-        deadline = self._client.deadline(self._options.delivery_timeout_ms)
-        try:
-            response = await self._client.retry("a producer id", attempt, deadline)
-        except ApiError as error:
-            if not error.code.retriable:
-                self.fail_all(error)
-        else:
-            self._producer_id = response.producer_id
-            self._producer_epoch = response.producer_epoch
-        finally:
-            self._is_asking_id = False
-            self.look_soon()
-
-    # Metadata.
-
-    async def know_topic(self, name: str, deadline: Deadline) -> None:
-        """Open a topic to `send`.
-
-        Raises:
-            ApiError: the cluster does not tell, or has no such topic.
-        """
-        await self._client.topic(name, create=True, deadline=deadline)
-        if name not in self._topics:
-            self._topics[name] = TopicQueues(name, self._client.cluster.topic_id(name))
-        self._topics[name].used_s = self._loop.time()
-        self._learn()
-
-    def _refresh_soon(self) -> None:
-        if not self._is_refreshing:
-            self._is_refreshing = True
-            self._start(self._refresh())
-
-    async def _refresh(self) -> None:
-        """Ask until every partition that has something to send has a leader."""
-        try:
-            for pause_ms in self._client.pauses_ms():
-                await self._refresh_once()
-                self.look_soon()
-                queues = list(self._accumulator.active)  # Who sends meanwhile adds to it.
-                if not any(queue.next_batch and queue.leader == NO_LEADER for queue in queues):
-                    return
-                await asyncio.sleep(pause_ms / 1000)
-        finally:
-            self._is_refreshing = False
-
-    async def _refresh_once(self) -> None:
-        try:
-            await self._client.refresh(sorted(self._topics), self._request_deadline())
-        except ApiError as error:
-            _log.warning("no metadata: %s", error)
-        self._metadata_due_s = self._loop.time() + self._options.metadata_max_age_ms / 1000
-        self._learn()
-
-    def _look_at_age(self, now_s: float) -> float:
-        """Forget topics that nobody uses, and ask about the others in time."""
-        if now_s < self._metadata_due_s:
-            return self._metadata_due_s if self._topics else _FOREVER_S
-        self._metadata_due_s = now_s + self._options.metadata_max_age_ms / 1000
-        idle_s = self._options.metadata_max_idle_ms / 1000
-        has_forgotten_numbers = False
-        with self._lock:
-            busy = {queue.topic for queue in self._accumulator.active}
-            for name, topic in list(self._topics.items()):
-                if name not in busy and now_s - topic.used_s >= idle_s:
-                    self._accumulator.topics.pop(name, None)
-                    del self._topics[name]
-                    has_forgotten_numbers |= any(one.producer_id >= 0 for one in topic.every)
-        if has_forgotten_numbers:
-            self._raise_epoch()
-        if self._topics:
-            self._refresh_soon()
-        return self._metadata_due_s
-
-    def _learn(self) -> None:
-        """Take over what the cluster has told."""
-        cluster = self._client.cluster
-        nodes = cluster.nodes
-        has_moved = False
-        for name, topic in self._topics.items():
-            told = cluster.topics.get(name)
-            if told is None:
-                continue
-            with self._lock:
-                count = max(len(told.partitions), len(topic.queues))
-                if topic.topic_id != told.topic_id:
-                    self._begin_topic_anew(topic)
-                    topic.topic_id = told.topic_id
-                    count = len(told.partitions)
-                self._set_partition_count(topic, count)
-                queues = topic.queues
-                for queue, view in zip(queues, told.partitions, strict=False):
-                    leader = view.leader if view.leader in nodes else NO_LEADER
-                    has_moved = has_moved or leader != queue.leader
-                    queue.leader = leader
-                topic.available = self._availability.among(queues)
-                if not self._is_closing:
-                    self._accumulator.topics[name] = topic
-        if has_moved:
-            self.look_soon()  # What the old leader had no time for, the new one may have.
-
-    def _begin_topic_anew(self, topic: TopicQueues) -> None:
-        """Another topic has the name now: nothing that left can be in it."""
-        for queue in topic.every:
-            queue.is_broken = True
-            for batch in queue.unanswered:
-                batch.is_maybe_stored = False
-
-    def _set_partition_count(self, topic: TopicQueues, count: int) -> None:
-        every = topic.every
-        for partition in range(len(every), count):
-            queue = PartitionQueue(topic.topic, partition, self._options.max_batch_bytes)
-            every.append(queue)
-        if count != len(topic.queues):
-            topic.queues = every[:count]
-            if topic.sticky is not None and topic.sticky.partition >= count:
-                topic.sticky = None
-        for queue in every[count:]:  # What they still have is given up when its time is over.
-            queue.leader = NO_LEADER
-
-    def _request_deadline(self) -> Deadline:
-        return self._client.deadline(self._options.request_timeout_ms)
 
     # The end.
 
@@ -826,11 +672,4 @@ class Sender:
 
     def leaders(self) -> list[int]:
         """Brokers that lead partitions of the topics in use."""
-        return sorted(
-            {
-                queue.leader
-                for topic in self._topics.values()
-                for queue in topic.queues
-                if queue.leader != NO_LEADER
-            }
-        )
+        return self._topics.leaders()

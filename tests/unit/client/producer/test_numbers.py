@@ -23,9 +23,9 @@ def forget_topics(producer: Producer) -> None:
     """As if nothing had been sent for `metadata.max.idle.ms`."""
     sender = producer._sender
     assert sender is not None
-    for topic in sender._topics.values():
+    for topic in producer.accumulator.topics.values():
         topic.used_s = float("-inf")
-    sender._metadata_due_s = 0.0
+    sender._topics._due_s = 0.0
     sender.look()
     assert not producer.accumulator.topics
 
@@ -142,11 +142,11 @@ async def test_a_topic_that_was_made_anew_with_fewer_partitions() -> None:
             for number in range(3):
                 await (await producer.send("t", b"a%d" % number, partition=number))
             broker.topics["t"] = replace(told_topic("t"), topic_id=b"another one.    ")
-            await sender._refresh_once()
+            await sender._topics.refresh()
             places = [await (await producer.send("t", b"b", b"%d" % key)) for key in range(10)]
             assert {place.partition for place in places} == {0}
             broker.topics["t"] = told_topic("t", partitions=3)
-            await sender._refresh_once()
+            await sender._topics.refresh()
             await (await producer.send("t", b"c", partition=2))
 
         assert log.values[2] == [b"a2", b"c"]

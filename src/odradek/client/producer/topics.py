@@ -1,0 +1,213 @@
+"""What a producer knows of its topics: how many partitions they have, and who leads them.
+
+A topic is known from the first record for it until nobody has used it for `metadata.max.idle.ms`.
+Meanwhile the cluster is asked about it when its metadata is old, when a leader is missing, and when
+a broker says that it is not the leader. Partitions that are told for the first time get a queue;
+one that is gone keeps its queue, which gets nothing more and has no leader.
+
+A topic that is forgotten takes the numbers of its partitions with it. Should it come back, it has
+to count under an epoch that it never had: whoever owns the epoch is told (`on_numbers_lost`).
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from odradek.client.client import Client
+from odradek.client.producer.accumulator import Accumulator, TopicQueues
+from odradek.client.producer.availability import Availability
+from odradek.client.producer.batch import PartitionQueue
+from odradek.client.producer.config import ProducerOptions
+from odradek.client.retry import Deadline
+from odradek.errors import ApiError
+from odradek.model import NO_LEADER, TopicPartition
+
+__all__ = ["KnownTopics"]
+
+_log = logging.getLogger(__name__)
+
+_FOREVER_S: Final = float("inf")
+
+
+class KnownTopics:
+    """See the module's docstring. All methods are called on the loop.
+
+    Args:
+        lock: The producer's, which guards what `send` sees.
+        start: Runs what takes longer than a turn of the loop.
+        look_soon: Called when something may leave that could not before.
+        on_numbers_lost: Called when partitions that had numbers are forgotten.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: ProducerOptions,
+        accumulator: Accumulator,
+        availability: Availability,
+        *,
+        lock: threading.Lock,
+        start: Callable[[Coroutine[Any, Any, None]], None],
+        look_soon: Callable[[], None],
+        on_numbers_lost: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._accumulator = accumulator
+        self._availability = availability
+        self._lock = lock
+        self._start = start
+        self._look_soon = look_soon
+        self._on_numbers_lost = on_numbers_lost
+        self._loop = asyncio.get_running_loop()
+        # Every topic that has been sent to of late; the accumulator's are those open to `send`.
+        self._topics: dict[str, TopicQueues] = {}
+        self._is_refreshing = False
+        self._due_s = self._loop.time() + options.metadata_max_age_ms / 1000
+
+    # What is known.
+
+    def topic_id(self, name: str) -> bytes:
+        """The id of a known topic; `NO_TOPIC_ID` if the brokers have none."""
+        return self._topics[name].topic_id
+
+    def leaders(self) -> list[int]:
+        """Brokers that lead partitions of the topics in use."""
+        return sorted(
+            {
+                queue.leader
+                for topic in self._topics.values()
+                for queue in topic.queues
+                if queue.leader != NO_LEADER
+            }
+        )
+
+    def spread_anew(self) -> None:
+        """Have records without a key go where `availability` lets them now."""
+        availability = self._availability
+        with self._lock:
+            for topic in self._topics.values():
+                topic.available = availability.among(topic.queues)
+                if topic.sticky is not None and topic.sticky.leader in availability.avoided:
+                    topic.sticky = None  # It does not get the rest of its share.
+
+    # Asking.
+
+    async def know(self, name: str, deadline: Deadline) -> None:
+        """Open a topic to `send`.
+
+        Raises:
+            ApiError: the cluster does not tell, or has no such topic.
+        """
+        await self._client.topic(name, create=True, deadline=deadline)
+        if name not in self._topics:
+            self._topics[name] = TopicQueues(name, self._client.cluster.topic_id(name))
+        self._topics[name].used_s = self._loop.time()
+        self._learn()
+
+    def look_at_age(self, now_s: float) -> float:
+        """Forget topics that nobody uses, and ask about the others in time; when next."""
+        if now_s < self._due_s:
+            return self._due_s if self._topics else _FOREVER_S
+        self._due_s = now_s + self._options.metadata_max_age_ms / 1000
+        self._forget_idle(now_s)
+        if self._topics:
+            self.refresh_soon()
+        return self._due_s
+
+    def _forget_idle(self, now_s: float) -> None:
+        idle_s = self._options.metadata_max_idle_ms / 1000
+        has_lost_numbers = False
+        with self._lock:
+            busy = {queue.topic for queue in self._accumulator.active}
+            for name, topic in list(self._topics.items()):
+                if name not in busy and now_s - topic.used_s >= idle_s:
+                    self._accumulator.topics.pop(name, None)
+                    del self._topics[name]
+                    has_lost_numbers |= any(one.producer_id >= 0 for one in topic.every)
+        if has_lost_numbers:
+            self._on_numbers_lost()
+
+    def forget_leader(self, queue: PartitionQueue, leader: int) -> None:
+        """The broker does not lead the partition any more, or never did: ask who does."""
+        self._client.forget_leader(TopicPartition(queue.topic, queue.partition), leader)
+        queue.leader = NO_LEADER
+        self.refresh_soon()
+
+    def refresh_soon(self) -> None:
+        """Ask until every partition that has something to send has a leader."""
+        if not self._is_refreshing:
+            self._is_refreshing = True
+            self._start(self._refresh_until_led())
+
+    async def _refresh_until_led(self) -> None:
+        try:
+            for pause_ms in self._client.pauses_ms():
+                await self.refresh()
+                self._look_soon()
+                queues = list(self._accumulator.active)  # Who sends meanwhile adds to it.
+                if not any(queue.next_batch and queue.leader == NO_LEADER for queue in queues):
+                    return
+                await asyncio.sleep(pause_ms / 1000)
+        finally:
+            self._is_refreshing = False
+
+    async def refresh(self) -> None:
+        """Ask about every known topic once; that nobody answers is logged."""
+        deadline = self._client.deadline(self._options.request_timeout_ms)
+        try:
+            await self._client.refresh(sorted(self._topics), deadline)
+        except ApiError as error:
+            _log.warning("no metadata: %s", error)
+        self._due_s = self._loop.time() + self._options.metadata_max_age_ms / 1000
+        self._learn()
+
+    # Taking over what was told.
+
+    def _learn(self) -> None:
+        cluster = self._client.cluster
+        nodes = cluster.nodes
+        has_moved = False
+        for name, topic in self._topics.items():
+            told = cluster.topics.get(name)
+            if told is None:
+                continue
+            with self._lock:
+                count = max(len(told.partitions), len(topic.queues))
+                if topic.topic_id != told.topic_id:
+                    _begin_anew(topic)
+                    topic.topic_id = told.topic_id
+                    count = len(told.partitions)
+                self._set_partition_count(topic, count)
+                queues = topic.queues
+                for queue, view in zip(queues, told.partitions, strict=False):
+                    leader = view.leader if view.leader in nodes else NO_LEADER
+                    has_moved = has_moved or leader != queue.leader
+                    queue.leader = leader
+                topic.available = self._availability.among(queues)
+                if not self._accumulator.is_closed:
+                    self._accumulator.topics[name] = topic
+        if has_moved:
+            self._look_soon()  # What the old leader had no time for, the new one may have.
+
+    def _set_partition_count(self, topic: TopicQueues, count: int) -> None:
+        every = topic.every
+        for partition in range(len(every), count):
+            queue = PartitionQueue(topic.topic, partition, self._options.max_batch_bytes)
+            every.append(queue)
+        if count != len(topic.queues):
+            topic.queues = every[:count]
+            if topic.sticky is not None and topic.sticky.partition >= count:
+                topic.sticky = None
+        for queue in every[count:]:  # What they still have is given up when its time is over.
+            queue.leader = NO_LEADER
+
+
+def _begin_anew(topic: TopicQueues) -> None:
+    """Another topic has the name now: nothing that left can be in it."""
+    for queue in topic.every:
+        queue.is_broken = True
+        for batch in queue.unanswered:
+            batch.is_maybe_stored = False
