@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "run"]
 
+_EXAMPLES = """\
+examples:
+  odradek configs describe topic orders              # what somebody has set; --all: every key
+  odradek configs alter topic orders --set retention.ms=3600000 --delete max.message.bytes
+  odradek configs alter broker default --set message.max.bytes=2000000
+  odradek configs alter broker-logger 0 --set odradek.network=DEBUG
+"""
+
 _NAME_HELP = (
     "topic name, broker id, or name of a subscription to client metrics; `default` stands for all"
     " brokers"
@@ -28,6 +36,8 @@ _KINDS = ("topic", "broker", "broker-logger", "client-metrics")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     describe = actions.add_parser(
         "describe",

@@ -23,10 +23,18 @@ Deletes the messages before an offset for good. Their space is freed once a whol
 deleted. Prints the first offset that is left in each partition.
 """
 
+_EXAMPLES = """\
+examples:
+  odradek delete-records orders --before 1000 --partition 0
+  odradek delete-records orders --before latest        # everything that is there
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.description = _DESCRIPTION
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
         "--before",

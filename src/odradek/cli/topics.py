@@ -21,9 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "run"]
 
+_EXAMPLES = """\
+examples:
+  odradek topics create orders --partitions 6 --config retention.ms=86400000
+  odradek topics describe orders
+  odradek topics alter orders --partitions 12 --delete-config retention.ms
+  odradek topics delete orders --if-exists
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     create = actions.add_parser("create", help="create topics")

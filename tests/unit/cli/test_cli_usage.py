@@ -1,11 +1,12 @@
 """Help and wrong usage of every command: nothing is contacted."""
 
+import shlex
 import subprocess
 import sys
 
 import pytest
 
-from odradek.cli.main import COMMANDS
+from odradek.cli.main import COMMANDS, _parse
 from tests.support.commands import run_command
 
 ACTIONS = [
@@ -32,6 +33,25 @@ def test_every_command_has_help(command: str) -> None:
 
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith(f"usage: odradek {command} ")
+
+
+def examples_of(command: str) -> list[str]:
+    shown = run_command(*command.split(), "--help").out.partition("examples:\n")[2]
+    return [line.strip() for line in shown.splitlines()]
+
+
+@pytest.mark.parametrize("command", ["topics", "configs", "delete-records", "produce", "consume"])
+def test_what_people_do_first_is_shown(command: str) -> None:
+    assert len(examples_of(command)) >= 2
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *ACTIONS, "controller re-elect"])
+def test_examples_can_be_typed(command: str) -> None:
+    """Every one is understood; what a shell makes of it is left out."""
+    for line in examples_of(command):
+        words = shlex.split(line.rpartition("| ")[2].partition(" < ")[0], comments=True)
+        assert words[0] == "odradek"
+        assert _parse(words[1:]).command == command.split()[0], line
 
 
 @pytest.mark.parametrize("command", [*(c for c in COMMANDS if c not in OTHERS), *ACTIONS])
