@@ -84,6 +84,8 @@ sources:
      BASE + "  two: {assign: {a: [0, 1]}, start: §{a: {0: 5}}}\n" + SINK),
     ("P03", "has topic 'b1', which it does not read",
      BASE + "  two: {topic_pattern: 'a.', start: {a1: {0: 5}, §b1: {0: 5}}}\n" + SINK),
+    ("P03", "'topic_pattern' of source 'two' is no regular expression",
+     BASE + "  two: {topic_pattern: §'a(', start: {a1: {0: 5}}}\n" + SINK),
     ("P03", "'version' of the pipeline has to be 1, came 2",
      HEAD + "version: §2\n" + SOURCE + SINK),
     ("P03", "'bootstrap' of the pipeline has to be host:port",

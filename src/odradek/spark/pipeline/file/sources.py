@@ -172,6 +172,7 @@ def _pattern(section: Section) -> str | None:
         except re.error as error:
             message = f"'topic_pattern' of {section.what} is no regular expression: {error}"
             section.context.error(section.place_of("topic_pattern"), "P03", message)
+            return None
     return pattern
 
 
