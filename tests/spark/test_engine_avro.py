@@ -2,20 +2,24 @@
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import fastavro
 import pytest
 from pyspark.sql import SparkSession
 
+from odradek import Producer
 from odradek.spark.pipeline.engine.build import Build
 from odradek.spark.pipeline.engine.encoding import encode
 from odradek.spark.pipeline.engine.fixtures import FixtureInputs, run_fixture
 from odradek.spark.pipeline.engine.registry import frame_prefix
+from odradek.spark.pipeline.engine.run import run_pipeline
 from odradek.spark.pipeline.engine.schemas import AvroSchemas
 from odradek.spark.pipeline.graph.model import (
     AvroCodec,
+    ConsoleTarget,
     Fixture,
     JsonCodec,
     OnError,
@@ -24,8 +28,10 @@ from odradek.spark.pipeline.graph.model import (
     StringCodec,
     TopicTarget,
 )
-from tests.support.pipelines import ORDERS, fixture, pipeline, topic_source
+from tests.support.odradek_broker import OdradekBroker
+from tests.support.pipelines import ORDERS, fixture, pipeline, sink, topic_source
 from tests.support.schema_registry import SchemaRegistry, running_registry
+from tests.support.topic_records import records_of
 
 OLD = {
     "type": "record",
@@ -168,3 +174,48 @@ def test_columns_that_cannot_be_written(spark: SparkSession) -> None:
     ):
         with pytest.raises(Exception, match=words):
             encode(rows, target, "out", schemas.writer)
+
+
+def test_garbage_on_a_topic_becomes_dead_letters(
+    spark: SparkSession,
+    registry: SchemaRegistry,
+    broker: OdradekBroker,
+    topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    """12:SP-9, 12:SP-57, 12:SP-58: records as they came, with where they lay and why."""
+    orders, dead = topic(partitions=1), topic(partitions=1)
+    registry.add(f"{orders}-value", 2, NEW)
+    good = avro(NEW, 2, id=1, at=NOON_MS, tags=[], user="u")
+    bad = {b"short": good[:3], b"unknown": frame_prefix(99) + good[5:], b"cut": good[:-2]}
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        producer.send(orders, good, key=b"good", timestamp=NOON_MS)
+        for key, value in bad.items():
+            producer.send(orders, value, key=key, headers=[("h", b"1")], timestamp=NOON_MS)
+    tested = pipeline(
+        topic_source("raw", AvroCodec(), topics=[orders], on_error=OnError.DLQ),
+        sinks=[sink("seen", "raw", ConsoleTarget(20))],
+        registry=Registry(registry.url, None, None),
+        bootstrap=broker.bootstrap,
+        checkpoint=str(tmp_path / "checkpoints"),
+        dead_letters=dead,
+    )
+    assert run_pipeline(tested, is_once=True, sinks=["dlq"], session=spark, out=io.StringIO())
+    letters = {one.key: one for one in records_of(broker.bootstrap, dead, [0])}
+    assert {key: one.value for key, one in letters.items()} == bad
+    errors = {}
+    for place, key in enumerate(bad, start=1):
+        told = dict(letters[key].headers)
+        errors[key] = told.pop("odradek.dlq.error")
+        assert told == {
+            "h": b"1",
+            "odradek.dlq.pipeline": b"orders",
+            "odradek.dlq.stage": b"raw",
+            "odradek.dlq.reason": b"decode",
+            "odradek.dlq.topic": orders.encode(),
+            "odradek.dlq.partition": b"0",
+            "odradek.dlq.offset": b"%d" % place,
+            "odradek.dlq.timestamp": b"%d" % NOON_MS,
+        }
+    assert b"99" in (errors[b"unknown"] or b"")
+    assert all(errors.values())
