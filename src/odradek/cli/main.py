@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _prepare_streams()
     words = list(sys.argv[1:] if argv is None else argv)
-    arguments = _parse(words)
     try:
+        arguments = _parse(words)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # The reader has seen enough.

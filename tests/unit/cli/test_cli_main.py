@@ -1,12 +1,13 @@
 """The `odradek` command in this process: usage, help, exit codes."""
 
+import importlib.abc
 import sys
 from pathlib import Path
 
 import pytest
 
 from odradek import __version__
-from odradek.cli.main import main
+from odradek.cli.main import COMMANDS, main
 from tests.support.logs import batch
 
 BASE = "00000000000000000000"
@@ -83,3 +84,20 @@ def test_interrupt_exits_with_130(
     monkeypatch.setattr("odradek.cli.log.dump_file", interrupted)
     assert main(["log", "dump", "x"]) == 130
     assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_before_the_command_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The import of a command takes long enough to be interrupted."""
+
+    class Interrupted(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "interrupted_command":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    monkeypatch.setitem(COMMANDS, "log", ("interrupted_command", "never mind"))
+
+    assert main(["log", "dump", "x"]) == 130
+    assert capsys.readouterr() == ("", "")
