@@ -8,14 +8,19 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.testing import EmbeddedBroker
+from tests.conformance.clients.raw import RawConnection
 from tests.support.commands import Commands
 from tests.support.network import make_certificate
+from tests.support.run_held_broker import HELD
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +29,11 @@ READY = re.compile(r"odradek: broker (\d+) ready on (127\.0\.0\.1:\d+)\n")
 
 
 @contextlib.contextmanager
-def process(*words: object, **options: object) -> Iterator[subprocess.Popen[str]]:
+def process(
+    *words: object, module: str = "odradek.cli.main", **options: object
+) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [*COMMAND, *map(str, words)],
+        [sys.executable, "-m", module, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -69,6 +76,78 @@ def test_serve_until_told_to_stop(tmp_path: Path, number: signal.Signals, code: 
     assert (got, out) == (code, "")
     assert "Traceback" not in err
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    # Nothing of ours runs after the second SIGTERM.
+    [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)],
+    ids=["SIGTERM", "Ctrl-C"],
+)
+def test_a_second_signal_ends_a_stop_at_once(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    with process(*serve(tmp_path / "data")) as broker:
+        address = wait_until_ready(broker)
+        Commands(address).ok("topics", "create", "t")
+        port = int(address.rpartition(":")[2])
+        with RawConnection(port) as reader:
+            # The stop waits for an answer that is under way.
+            reader.send_request(ApiKey.FETCH, 11, 1, patient_fetch("t"))
+            Commands(address).ok("topics", "list")  # Who came before was taken up before.
+            broker.send_signal(number)
+            wait_until_refused(port)
+            got, out, err = end(broker, number)
+
+    assert (got, out) == (code, "")
+    assert "Traceback" not in err
+    with process(*serve(tmp_path / "data")) as again:
+        assert Commands(wait_until_ready(again)).ok("topics", "list").rows[0][0] == "t"
+        assert end(again, signal.SIGTERM)[0] == 0
+
+
+def patient_fetch(topic: str) -> FetchRequest:
+    row = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    wanted = FetchTopic(topic=topic, partitions=[row])
+    return FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=[wanted])
+
+
+def wait_until_refused(port: int) -> None:
+    """Until nobody is let in any more: the broker has begun to stop."""
+    deadline = time.monotonic() + 120
+    with contextlib.suppress(ConnectionRefusedError):
+        while time.monotonic() < deadline:
+            socket.create_connection(("127.0.0.1", port), timeout=60).close()
+            time.sleep(0.01)
+        raise AssertionError("the broker did not begin to stop")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"]
+)
+def test_a_signal_during_the_start(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """It waits for the logs that are being loaded, and for nothing else."""
+    module = "tests.support.run_held_broker"
+    with process(*serve(tmp_path / "data"), module=module, stdin=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline() == HELD
+        broker.send_signal(number)
+        out, err = broker.communicate("\n", timeout=120)
+
+    assert broker.returncode == code
+    assert "Traceback" not in err
+    # On a slow machine the signal may be seen when the logs are loaded.
+    assert out == "" or READY.fullmatch(out)
+    with process(*serve(tmp_path / "data")) as again:
+        wait_until_ready(again)
+        assert end(again, signal.SIGTERM)[0] == 0
+
+
+def test_ctrl_c_while_settings_are_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "server.properties"
+    os.mkfifo(pipe)
+    with process(*serve(tmp_path / "data", "--config", pipe)) as broker, pipe.open("w"):
+        assert end(broker, signal.SIGINT) == (130, "", "")
 
 
 def test_settings_come_from_file_environment_and_command_line(tmp_path: Path) -> None:
