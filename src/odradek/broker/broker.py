@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,8 +32,16 @@ from odradek.broker.control_socket import ControlSocket
 from odradek.broker.dispatch import StartGate, dispatch
 from odradek.broker.edge import MetadataEdge
 from odradek.broker.identity import check_directories
-from odradek.broker.internal_partitions import InternalPartitions, led_high_watermark
-from odradek.broker.live_settings import apply_network_settings, listener_security
+from odradek.broker.internal_partitions import (
+    InternalPartitions,
+    follow_leadership,
+    led_high_watermark,
+)
+from odradek.broker.live_settings import (
+    apply_network_settings,
+    listener_security,
+    published_by,
+)
 from odradek.broker.log_metrics import flush_timer, register_log_gauges
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.observability import ObservabilityServer
@@ -56,13 +63,12 @@ from odradek.coordinator.stall_clock import StallClock
 from odradek.errors import ConfigError, StorageError
 from odradek.files import Disk
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.delta import ClusterDelta, ImageDelta, LocalDelta
+from odradek.metadata.delta import ClusterDelta, ImageDelta
 from odradek.metadata.image import Broker as BrokerImage
 from odradek.metadata.image import ClusterImage, ConfigResourceType
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint, TopicPartition, uuid_text
-from odradek.network.config import NetworkConfig
-from odradek.network.endpoint import EndPoint, published_endpoints
+from odradek.network.endpoint import EndPoint
 from odradek.network.request import Request, Response
 from odradek.network.request_channel import RequestChannel
 from odradek.network.socket_server import SocketServer
@@ -314,7 +320,9 @@ class Broker:
             self._cache,
             self._replicas,
             on_settings=self._apply_settings,
-            on_roles=self._apply_roles,
+            on_roles=lambda delta: follow_leadership(
+                self._groups.runtime, delta, OFFSETS_TOPIC, self.broker_id
+            ),
             on_published=self._on_published,
             on_deleted=lambda topics: self._groups.upkeep.forget_topics(topics),
         )
@@ -412,7 +420,7 @@ class Broker:
         self._server = server
         self._groups.service.commit_lane.wake_ups = server.poller
         server.bind()
-        self.endpoints = _published(server, network)
+        self.endpoints = published_by(server, network)
         server.start_processing()
         self._stack.push_async_callback(server.shut_down, _STOP_GRACE_MS)
         return server
@@ -538,25 +546,6 @@ class Broker:
         if self._cache.is_published:
             self._first_publish.set()
 
-    def _apply_roles(self, delta: LocalDelta) -> None:
-        """Coordinators follow the leadership of their partitions."""
-        runtime = self._groups.runtime
-        for hosted in delta.hosted:
-            state = hosted.state
-            if state.tp.topic != OFFSETS_TOPIC:
-                continue
-            if hosted.is_new:
-                runtime.resign(state.tp.partition, None)
-            if state.leader == self.broker_id:
-                runtime.lead(state.tp.partition, state.leader_epoch)
-            else:
-                runtime.resign(state.tp.partition, state.leader_epoch)
-        for stopped in delta.stopped:
-            if stopped.tp.topic == OFFSETS_TOPIC:
-                is_gone = stopped.deletes_log or stopped.leader_epoch < 0
-                epoch = None if is_gone else stopped.leader_epoch
-                runtime.resign(stopped.tp.partition, epoch)
-
     def _apply_settings(self, delta: ClusterDelta, image: ClusterImage) -> None:
         for resource in delta.configs:
             overrides = image.configs.get(resource, {})
@@ -594,7 +583,7 @@ class Broker:
         self, server: SocketServer, before: BrokerSettings, after: BrokerSettings
     ) -> None:
         apply_network_settings(server, before, after)
-        endpoints = _published(server, after.network)
+        endpoints = published_by(server, after.network)
         if endpoints != self.endpoints:
             self.endpoints = endpoints
             self._spawn(self._port.update_registration(self._registration()))
@@ -634,15 +623,6 @@ class Broker:
         with contextlib.suppress(StorageError):
             self._replicas.checkpoint_high_watermarks()
         self._log_manager.shutdown(self._port.broker_epoch)
-
-
-def _published(server: SocketServer, network: NetworkConfig) -> tuple[EndPoint, ...]:
-    """What clients are told to connect to; the controller's own listener comes last."""
-    ports = {name: listener.bound_port for name, listener in server.listeners.items()}
-    open_ones = [each for each in network.advertised_endpoints if each.listener in ports]
-    control = network.planes.control
-    open_ones.sort(key=lambda each: control is not None and each.listener == control.listener)
-    return published_endpoints(open_ones, ports, socket.getfqdn())
 
 
 async def _to_its_end(work: asyncio.Future[None]) -> None:

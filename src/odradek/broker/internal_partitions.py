@@ -1,13 +1,44 @@
 """Partitions as coordinators see them: those of their internal topic, and where others end."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.delta import LocalDelta
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.replication import ProduceResult, ReplicaManager
 from odradek.storage.log import FetchIsolation, Log
 
-__all__ = ["InternalPartitions", "led_high_watermark"]
+__all__ = ["InternalPartitions", "LeadingAndResigning", "follow_leadership", "led_high_watermark"]
+
+
+class LeadingAndResigning(Protocol):
+    """A coordinator of an internal topic."""
+
+    def lead(self, partition: int, leader_epoch: int) -> object: ...
+
+    def resign(self, partition: int, leader_epoch: int | None) -> object: ...
+
+
+def follow_leadership(
+    coordinator: LeadingAndResigning, delta: LocalDelta, topic: str, broker_id: int
+) -> None:
+    """Makes a coordinator lead what this broker leads of its topic, and resign from the rest."""
+    for hosted in delta.hosted:
+        state = hosted.state
+        if state.tp.topic != topic:
+            continue
+        if hosted.is_new:
+            coordinator.resign(state.tp.partition, None)
+        if state.leader == broker_id:
+            coordinator.lead(state.tp.partition, state.leader_epoch)
+        else:
+            coordinator.resign(state.tp.partition, state.leader_epoch)
+    for stopped in delta.stopped:
+        if stopped.tp.topic == topic:
+            is_gone = stopped.deletes_log or stopped.leader_epoch < 0
+            epoch = None if is_gone else stopped.leader_epoch
+            coordinator.resign(stopped.tp.partition, epoch)
 
 
 def led_high_watermark(replicas: ReplicaManager, topic: str, partition: int) -> int | None:

@@ -12,17 +12,18 @@ A listener that stays keeps its address: whoever wants another one gives the lis
 """
 
 import logging
+import socket
 from collections.abc import Callable, Iterator
 
 from odradek.broker.config import BrokerSettings
 from odradek.broker.tls import server_context
 from odradek.errors import ConfigError
 from odradek.network.authentication import ListenerSecurity
-from odradek.network.config import parse_ip_overrides
-from odradek.network.endpoint import EndPoint
+from odradek.network.config import NetworkConfig, parse_ip_overrides
+from odradek.network.endpoint import EndPoint, published_endpoints
 from odradek.network.socket_server import SocketServer
 
-__all__ = ["apply_network_settings", "check_certificates", "listener_security"]
+__all__ = ["apply_network_settings", "check_certificates", "listener_security", "published_by"]
 
 _logger = logging.getLogger(__name__)
 
@@ -36,6 +37,15 @@ def listener_security(settings: BrokerSettings, endpoint: EndPoint) -> ListenerS
     if not endpoint.protocol.uses_tls:
         return ListenerSecurity()
     return ListenerSecurity(tls=server_context(settings.tls(endpoint.listener)))
+
+
+def published_by(server: SocketServer, network: NetworkConfig) -> tuple[EndPoint, ...]:
+    """What clients are told to connect to; the controller's own listener comes last."""
+    ports = {name: listener.bound_port for name, listener in server.listeners.items()}
+    open_ones = [each for each in network.advertised_endpoints if each.listener in ports]
+    control = network.planes.control
+    open_ones.sort(key=lambda each: control is not None and each.listener == control.listener)
+    return published_endpoints(open_ones, ports, socket.getfqdn())
 
 
 def check_certificates(before: BrokerSettings, after: BrokerSettings) -> None:
