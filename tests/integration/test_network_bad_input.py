@@ -65,7 +65,9 @@ def test_a_malformed_body_closes_that_connection_only(caplog: pytest.LogCaptureF
             assert await other.receive() == (2, body)
 
     asyncio.run(scenario())
-    assert len(caplog.records) == 1
+    [fields] = map(vars, caplog.records)
+    assert (fields["api"], fields["reason"]) == ("HEARTBEAT", "request")
+    assert (fields["client_address"], fields["listener"]) == ("127.0.0.1", "PLAINTEXT")
     assert "HEARTBEAT v0" in caplog.text
     assert "127.0.0.1" in caplog.text
 

@@ -401,7 +401,7 @@ class Connection:
             self._channel.metrics.request_done(response.request, self._host.now_ns())
             if isinstance(response, CloseConnectionResponse):
                 self._flush()
-                self.close(CloseCause.REQUEST, response.reason)
+                self.close(CloseCause.REQUEST, response.reason, asked=response.request)
                 return
         self._response_sent()
 
@@ -543,8 +543,22 @@ class Connection:
             self._transport.flush(self._send_queue)
         self.close(cause, detail)
 
-    def close(self, cause: CloseCause, detail: str = "", error: Exception | None = None) -> None:
-        """Close, once; a second call does nothing."""
+    def close(
+        self,
+        cause: CloseCause,
+        detail: str = "",
+        error: Exception | None = None,
+        *,
+        asked: Request | None = None,
+    ) -> None:
+        """Close, once; a second call does nothing.
+
+        Args:
+            cause: Why.
+            detail: What else there is to say.
+            error: What went wrong, if that is a surprise.
+            asked: The request that is to blame, unless it is the one under way.
+        """
         if self.is_closed:
             return
         self.is_closed = True
@@ -574,7 +588,7 @@ class Connection:
                 cause.words,
                 f": {detail}" if detail else "",
                 exc_info=error,
-                extra=self._log_fields(cause, request),
+                extra=self._log_fields(cause, asked or request),
             )
         if request is not None and request.on_abandoned is not None:
             try:

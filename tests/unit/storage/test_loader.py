@@ -353,6 +353,10 @@ def test_damage_above_the_recovery_point_ends_the_log(
         assert name(100, ".log") in warning
         assert "position 10000: cut 80 bytes and dropped 1 later segments" in warning
         assert "last valid offset is 199" in warning
+        [fields] = [vars(r) for r in caplog.records if r.getMessage() == warning]
+        assert (fields["topic"], fields["partition"]) == log.topic_partition
+        assert (fields["cut_bytes"], fields["dropped_segments"]) == (80, 1)
+        assert fields["last_offset"] == 199
 
 
 def test_a_torn_batch_is_cut(tmp_path: Path) -> None:

@@ -309,7 +309,8 @@ def test_failure_is_said_once_and_for_all(
     assert calls == [directory]
     assert directory.offline_reason is not None
     assert "broken" in directory.offline_reason
-    assert len([r for r in caplog.records if r.levelno == logging.ERROR]) == 1
+    [line] = [vars(record) for record in caplog.records if record.levelno == logging.ERROR]
+    assert (line["directory"], line["reason"]) == (directory.path, directory.offline_reason)
     with pytest.raises(StorageError, match="offline because"), directory.guard("anything"):
         raise AssertionError("not entered")
 
