@@ -1,6 +1,9 @@
 """What `/healthz` tells while a whole broker starts, serves and stops."""
 
 import asyncio
+import errno
+import gc
+import os
 import socket
 from pathlib import Path
 
@@ -150,3 +153,43 @@ def test_a_taken_port_of_metrics_fails_the_start_first(tmp_path: Path) -> None:
         taken.listen()
         asyncio.run(scenario(taken.getsockname()[1]))
     assert not data.exists()
+
+
+class FailingFiles(HeldFiles):
+    """Fails when it lets go."""
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        fd = super().open(path, flags, mode)
+        if self.is_asked.is_set():
+            self.close(fd)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return fd
+
+
+def test_a_start_that_is_given_up_may_fail_as_well(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the load met is told in one line; nobody is left to catch it."""
+    unheard: list[dict[str, object]] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, about: unheard.append(about))
+        first = make_broker(tmp_path)
+        await first.start()
+        await first.stop()
+
+        disk = FailingFiles("checkpoint")
+        broker = make_broker(tmp_path, disk)
+        starting = asyncio.create_task(broker.start())
+        await eventually(disk.is_asked.is_set, "a checkpoint is being read")
+        starting.cancel()
+        await asyncio.sleep(0)
+        disk.is_free.set()
+        await asyncio.wait([starting])
+        assert starting.cancelled()
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert unheard == []
+    assert "would have failed" in caplog.text

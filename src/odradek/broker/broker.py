@@ -631,6 +631,8 @@ async def _to_its_end(work: asyncio.Future[None]) -> None:
         await asyncio.shield(work)
     except asyncio.CancelledError:
         await asyncio.wait([work])
+        if (error := work.exception()) is not None:
+            logger.warning("the start was given up, and would have failed: %s", error)
         raise
 
 
