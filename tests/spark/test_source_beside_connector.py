@@ -9,6 +9,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
@@ -326,15 +327,46 @@ def test_the_same_rows_beside_an_open_transaction(
     assert sorted(first + second) == sorted(row[1] or b"" for row in ours["all"])
 
 
-def stream_values(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str) -> list[bytes]:
-    """What a run of our source brings up to where the topic can be read at its start."""
+def test_a_stream_goes_on_from_the_connectors_checkpoint(
+    spark: SparkSession, bootstrap: str
+) -> None:
+    """12:SP-32: also with a batch that the connector had planned and not finished."""
+    topic = "beside-checkpoint"
+    create(bootstrap, topic)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    with tempfile.TemporaryDirectory(prefix="checkpoint-") as checkpoint:
+        produce(producer, topic, 0, 30)
+        read = functools.partial(stream_values, spark, bootstrap, topic, checkpoint)
+        theirs = patiently(lambda: read(source=THEIRS))
+        assert len(theirs) == 30
+        produce(producer, topic, 30, 15)
+        with pytest.raises(StreamingQueryException, match="as it was told to"):
+            patiently(lambda: read(source=THEIRS, fails=True))
+        produce(producer, topic, 45, 15)
+        ours = patiently(read)
+    expected = [b"" if number % 7 == 0 else b"v%d" % number for number in range(30, 60)]
+    assert sorted(ours) == sorted(expected)
+
+
+def stream_values(
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    checkpoint: str,
+    *,
+    source: str = OURS,
+    fails: bool = False,
+) -> list[bytes]:
+    """What a run of a source brings up to where the topic can be read at its start."""
     found: list[bytes] = []
 
     def take(batch: DataFrame, _: int) -> None:
+        if fails:
+            raise RuntimeError("as it was told to")
         found.extend(bytes(row["value"] or b"") for row in batch.select("value").collect())
 
     query = (
-        spark.readStream.format(OURS)
+        spark.readStream.format(source)
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
