@@ -5,17 +5,8 @@ lingered enough, a pause that is over, a batch whose time is up). Each time it l
 that have something to do, gathers what may leave for each broker into requests, at most one batch
 per partition and request, and says when it wants to look again.
 
-What happens to the answer of a batch:
-
-================================================  ===============================================
-written, or DUPLICATE_SEQUENCE_NUMBER             done; the offset of a duplicate is not known
-MESSAGE_TOO_LARGE with several records            two halves take its place
-retriable, or no answer                           back to the front after a pause, if in time;
-                                                  new metadata first, where the error says so
-OUT_OF_ORDER_SEQUENCE_NUMBER and such             back to the front; if it was the first without
-                                                  an answer, the partition begins anew (`batch`)
-anything else                                     failed
-================================================  ===============================================
+Others know what it needs for that: `topics` who leads a partition, `identity` what to number
+batches with, `answers` what becomes of a batch once it has left.
 """
 
 import asyncio
@@ -28,8 +19,9 @@ from typing import Any, Final
 from odradek.client.client import Client
 from odradek.client.cluster import NO_TOPIC_ID
 from odradek.client.errors import CallTimeoutError, ClosedError
-from odradek.client.leaders import api_error, topic_name
+from odradek.client.leaders import topic_name
 from odradek.client.producer.accumulator import Accumulator
+from odradek.client.producer.answers import Answers
 from odradek.client.producer.availability import Availability
 from odradek.client.producer.batch import MAX_UNANSWERED, NO_SEQUENCE, Batch, PartitionQueue
 from odradek.client.producer.config import ACKS_NONE, ProducerOptions
@@ -39,14 +31,13 @@ from odradek.client.producer.metrics import ProducerMetrics
 from odradek.client.producer.topics import KnownTopics
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode, OdradekError
-from odradek.model import NO_LEADER, TopicPartition
+from odradek.model import NO_LEADER
 from odradek.network.outbound import OutboundConnection
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.envelope import parse_response
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -63,30 +54,9 @@ _FIRST_VERSION: Final = 3
 _FIRST_ZSTD_VERSION: Final = 7
 _LAST_VERSION_BY_NAME: Final = 12
 
-_JITTER: Final = 0.2
 # How soon to look again at a broker that has not read yet what needs no answer.
 _UNREAD_PAUSE_S: Final = 0.002
 _FOREVER_S: Final = float("inf")
-
-# The numbers of a batch do not follow those the broker has.
-_OUT_OF_SEQUENCE: Final = frozenset(
-    {
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-    }
-)
-# Answers after which the batch may be in the log all the same.
-_MAYBE_STORED: Final = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-
-OnFinish = Callable[[Batch], None]
 
 
 class Sender:
@@ -101,15 +71,13 @@ class Sender:
         *,
         metrics: ProducerMetrics,
         rng: Random,
-        on_finish: OnFinish,
+        on_finish: Callable[[Batch], None],
     ) -> None:
         self._client = client
         self._options = options
         self._accumulator = accumulator
         self._lock = owner.lock
         self._metrics = metrics
-        self._rng = rng
-        self._on_finish = on_finish
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -134,6 +102,16 @@ class Sender:
             start=self._start,
             look_soon=self.look_soon,
             on_numbers_lost=self._identity.raise_epoch,
+        )
+        self._answers = Answers(
+            options,
+            accumulator,
+            metrics,
+            lock=owner.lock,
+            now_s=self._loop.time,
+            rng=rng,
+            forget_leader=self._topics.forget_leader,
+            on_finish=on_finish,
         )
         self._is_closing = False
 
@@ -218,14 +196,12 @@ class Sender:
                     self._accumulator.close_batch(queue)
                 if batch in queue.closed:
                     queue.closed.remove(batch)
-            if batch.sequence != NO_SEQUENCE:
-                queue.is_broken = True
             error = CallTimeoutError(
                 f"{batch.record_count} records for {queue.topic}-{queue.partition} were not "
                 f"delivered within {self._options.delivery_timeout_ms} ms "
                 f"(delivery.timeout.ms), after {batch.attempts} attempts"
             )
-            self._finish(batch, error=error, is_given_up=True)
+            self._answers.give_up(batch, error)
 
     def _send_all(self, now_s: float) -> float:
         """Send what may leave to every broker; when something that waits may."""
@@ -355,7 +331,7 @@ class Sender:
                 )
         except ApiError as error:
             for batch in reversed(batches):
-                self._return(batch, error, leader, was_sent=False)
+                self._answers.take_back(batch, error, leader, was_sent=False)
             self.look_soon()
             return
         metrics = self._metrics
@@ -363,7 +339,7 @@ class Sender:
         metrics.records_per_request.add(sum(batch.record_count for batch in batches), now_s)
         if options.acks == ACKS_NONE:
             for batch in batches:
-                self._finish(batch)
+                self._answers.finish(batch)
             return
         self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
         answer.add_done_callback(partial(self._on_answer, leader, version, batches, now_s))
@@ -381,9 +357,7 @@ class Sender:
                 encoded = batch.encode(options.codec, options.level)
             except Exception as error:  # noqa: BLE001 - its neighbours are not to suffer
                 _log.exception("a batch for %s-%d", batch.topic, batch.partition)
-                if batch.sequence != NO_SEQUENCE:
-                    batch.queue.is_broken = True
-                self._finish(batch, error=OdradekError(f"it cannot be encoded: {error}"))
+                self._answers.fail(batch, OdradekError(f"it cannot be encoded: {error}"))
                 continue
             by_topic.setdefault(batch.topic, []).append(
                 PartitionProduceData(index=batch.partition, records=encoded)
@@ -446,7 +420,7 @@ class Sender:
         if error is not None:
             assert isinstance(error, ApiError)
             for batch in reversed(batches):
-                self._return(batch, error, leader)
+                self._answers.take_back(batch, error, leader)
             return
         assert isinstance(response, ProduceResponse), "the registry gave another class"
         if response.throttle_time_ms > 0:
@@ -458,113 +432,7 @@ class Sender:
             for one in topic.partition_responses
         }
         for batch in batches:
-            self._judge(batch, told.get((batch.topic, batch.partition)), leader)
-
-    def _judge(self, batch: Batch, told: PartitionProduceResponse | None, leader: int) -> None:
-        if told is None:
-            what = f"broker {leader} left {batch.topic}-{batch.partition} out of its answer"
-            self._return(batch, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, what), leader)
-        elif told.error_code == ErrorCode.NONE:
-            batch.queue.is_known = True
-            self._finish(
-                batch, base_offset=told.base_offset, append_time_ms=told.log_append_time_ms
-            )
-        elif told.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            batch.queue.is_known = True
-            self._finish(batch)
-        else:
-            faults = [one.batch_index_error_message for one in told.record_errors]
-            message = told.error_message or next(filter(None, faults), None)
-            tp = TopicPartition(batch.topic, batch.partition)
-            self._return(batch, api_error(told.error_code, message, tp), leader)
-
-    def _return(self, batch: Batch, error: ApiError, leader: int, *, was_sent: bool = True) -> None:
-        """A batch comes back without having been acknowledged."""
-        queue = batch.queue
-        self._land(batch)
-        if batch.is_done:
-            queue.forget(batch)
-            return
-        code = error.code
-        if was_sent and code in _MAYBE_STORED:
-            batch.is_maybe_stored = True
-        if code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
-            self._split(batch)
-            return
-        is_out_of_sequence = code in _OUT_OF_SEQUENCE and batch.sequence != NO_SEQUENCE
-        if is_out_of_sequence:
-            batch.is_maybe_stored = False
-            if queue.unanswered[0] is batch:
-                queue.is_broken = True
-        if code.refresh_metadata:
-            self._topics.forget_leader(queue, leader)
-        if not (code.retriable or is_out_of_sequence) or batch.attempts > self._options.retries:
-            if batch.sequence != NO_SEQUENCE:
-                queue.is_broken = True
-            self._finish(batch, error=error)
-            return
-        self._metrics.records_retried.value += batch.record_count
-        queue.retry_at_s = self._loop.time() + self._pause_s(batch.attempts)
-        with self._lock:
-            queue.come_back(batch)
-            self._accumulator.active[queue] = None
-
-    def _split(self, batch: Batch) -> None:
-        """Two halves take the place of a batch that is too large."""
-        queue = batch.queue
-        halves = batch.halves()
-        queue.max_batch_bytes = 0  # It takes no larger ones than it was asked to.
-        self._metrics.batch_splits.value += 1
-        accumulator = self._accumulator
-        with self._lock:
-            queue.replace(batch, halves)
-            accumulator.active[queue] = None
-            accumulator.incomplete.pop(batch, None)
-            # Batches are given up in this order; the halves are as old as the whole.
-            rest = [*halves, *accumulator.incomplete]
-            rest.sort(key=lambda one: one.deadline_s)
-            accumulator.incomplete.clear()
-            accumulator.incomplete.update(dict.fromkeys(rest))
-        batch.forget_records()
-
-    def _finish(
-        self,
-        batch: Batch,
-        *,
-        base_offset: int = -1,
-        append_time_ms: int = -1,
-        error: OdradekError | None = None,
-        is_given_up: bool = False,
-    ) -> None:
-        """A batch has its outcome; one that is given up in flight stays so until its answer."""
-        if not is_given_up:
-            self._land(batch)
-        if not batch.is_in_flight:
-            batch.queue.forget(batch)
-        if batch.finish(base_offset=base_offset, append_time_ms=append_time_ms, error=error):
-            if error is None:
-                self._metrics.records_sent.value += batch.record_count
-            else:
-                self._metrics.records_failed.value += batch.record_count
-            try:
-                self._on_finish(batch)
-            except Exception:  # noqa: BLE001 - whatever is wrong, its memory is given back
-                _log.exception("the outcome of a batch for %s-%d", batch.topic, batch.partition)
-            batch.forget_records()
-            with self._lock:
-                self._accumulator.free(batch)
-
-    def _land(self, batch: Batch) -> None:
-        if batch.is_in_flight:
-            batch.is_in_flight = False
-            batch.queue.in_flight_count -= 1
-
-    def _pause_s(self, attempts: int) -> float:
-        options = self._options
-        pause_ms = min(
-            options.retry_backoff_ms << min(attempts - 1, 20), options.retry_backoff_max_ms
-        )
-        return pause_ms * self._rng.uniform(1 - _JITTER, 1 + _JITTER) / 1000
+            self._answers.judge(batch, told.get((batch.topic, batch.partition)), leader)
 
     # What takes longer than a turn of the loop.
 
@@ -587,7 +455,7 @@ class Sender:
             # It may have moved, or another leads now.
             await self._topics.refresh()
             if self._client.opened_connection(leader) is None:
-                await asyncio.sleep(self._pause_s(1))
+                await asyncio.sleep(self._answers.pause_s(1))
         finally:
             self._connecting.discard(leader)
             self.look_soon()
@@ -646,9 +514,7 @@ class Sender:
                     accumulator.close_batch(queue)
                 queue.closed.clear()
         for batch in batches:
-            if batch.sequence != NO_SEQUENCE:
-                batch.queue.is_broken = True
-            self._finish(batch, error=error, is_given_up=True)
+            self._answers.give_up(batch, error)
         accumulator.tell_waiting()
 
     async def stop(self) -> None:
