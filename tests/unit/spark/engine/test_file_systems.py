@@ -1,5 +1,6 @@
 """Checkpoints behind URIs, and what is said where one cannot be reached."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from odradek.cli.main import main
 from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, Notes
 from odradek.spark.pipeline.engine.file_systems import FileSystemError, open_folder
+from tests.support.s3_store import s3_store
 
 NOTES = Notes(pipeline="shop", sink="lake", fingerprint={})
 
@@ -44,6 +46,48 @@ def test_the_names_that_hadoop_has_for_s3_are_one_store(scheme: str) -> None:
     )
 
     assert done.stdout == "s3 bucket/orders/lake\n"
+
+
+_LIFE = """
+from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, CheckpointHeldError, Notes
+
+notes = Notes(pipeline="shop", sink="lake", fingerprint={})
+first, second = (CheckpointFolder("s3a://bucket/shop/lake") for _ in range(2))
+assert (first.read(), first.newest("offsets"), first.query_id()) == (None, None, None)
+first.take(notes)
+first.beat()
+try:
+    second.take(notes)
+except CheckpointHeldError:
+    first.release()
+second.take(notes)
+second.release()
+second.forget()
+assert second.read() is None
+second.take(notes)
+"""
+
+
+@pytest.mark.slow
+def test_a_checkpoint_lives_in_an_object_store() -> None:
+    """12:SP-62: it is taken, kept, refused to others, given back and forgotten."""
+    with s3_store() as (address, objects):
+        environment = {
+            "AWS_ENDPOINT_URL": address,
+            "AWS_ACCESS_KEY_ID": "me",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", _LIFE],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(objects["shop/lake/odradek.json"])["lock"]["pid"]
 
 
 @pytest.mark.parametrize(
