@@ -104,3 +104,17 @@ def test_consume_into_a_file_shows_how_far_it_is(address: str, tmp_path: Path) -
         )
         assert consume.finish() == (0, "1,000 messages\n")
     assert (tmp_path / "out").read_bytes() == b"line\n" * 1000
+
+
+def test_consume_into_a_pipe_leaves_the_terminal_to_who_is_behind_it(address: str) -> None:
+    Commands(address).ok("produce", "piped", stdin=b"line\n")
+    consume = Watched(
+        *("consume", "piped", "--from-beginning", "--max-messages", "1"),
+        *("--bootstrap-server", address),
+        stdout=subprocess.PIPE,
+    )
+    stdout = consume.process.stdout
+    assert stdout is not None
+    with stdout:
+        assert stdout.read() == b"line\n"
+    assert consume.finish() == (0, "")

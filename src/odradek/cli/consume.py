@@ -2,7 +2,9 @@
 
 import argparse
 import logging
+import os
 import re
+import stat
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -166,10 +168,14 @@ async def _consume(arguments: argparse.Namespace) -> int:
             await consumer.assign(partitions)
             for tp, offset in positions.items():
                 await consumer.seek(tp, offset)
-        # Who reads into a file or a pipe sees on the terminal how far it is.
-        with Progress(is_shown=sys.stderr.isatty() and not sys.stdout.isatty()) as progress:
+        with Progress(is_shown=sys.stderr.isatty() and _goes_to_a_file()) as progress:
             await _print_messages(consumer, arguments, progress)
     return 0
+
+
+def _goes_to_a_file() -> bool:
+    """Whether the terminal shows nothing of the messages; behind a pipe somebody may."""
+    return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
 
 
 async def _print_messages(
