@@ -2,6 +2,7 @@
 
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
@@ -20,9 +21,9 @@ def row(sink: str, lag: int | None = 7) -> BatchRow:
 
 
 def test_every_metric_with_its_labels() -> None:
-    """12:SP-63, 12:SP-12."""
+    """12:SP-63, 12:SP-12, 12:SP-16."""
     metrics = RunMetrics("orders", "dlq")
-    metrics.on_batch(row("totals"))
+    metrics.on_batch(replace(row("totals"), lost_gaps=1, lost_offsets=500))
     metrics.on_batch(row("totals", None))
     metrics.on_batch(row("dlq"))
     metrics.on_failure("totals", Failure("X", "y"), 1_000)
@@ -41,6 +42,10 @@ def test_every_metric_with_its_labels() -> None:
         f"odradek_pipeline_dead_letters_total{{{dlq}}} 8",
         f'odradek_pipeline_expect_failed_total{{{dlq},source="raw",rule="a\\"b"}} 2',
         f'odradek_pipeline_expect_failed_total{{{totals},source="raw",rule="a\\"b"}} 4',
+        f"odradek_pipeline_lost_gaps_total{{{dlq}}} 0",
+        f"odradek_pipeline_lost_gaps_total{{{totals}}} 1",
+        f"odradek_pipeline_lost_offsets_total{{{dlq}}} 0",
+        f"odradek_pipeline_lost_offsets_total{{{totals}}} 500",
         f"odradek_pipeline_restarts_total{{{totals}}} 1",
         f'odradek_pipeline_lag_records{{{dlq},source="raw"}} 7',
         f'odradek_pipeline_lag_records{{{totals},source="raw"}} 7',

@@ -3,6 +3,7 @@
 | Metric | Labels beside `pipeline` and `sink` |
 |---|---|
 | odradek_pipeline_batches_total, input_rows_total, sink_rows_total, restarts_total | |
+| odradek_pipeline_lost_gaps_total, lost_offsets_total | under `on_data_loss: continue` |
 | odradek_pipeline_dead_letters_total | counted where they are written: `sink="dlq"` |
 | odradek_pipeline_expect_failed_total | source, rule; rows that could not be decoded: `decode` |
 | odradek_pipeline_lag_records | source |
@@ -28,6 +29,8 @@ _COUNTERS: Final = {
     "sink_rows": "Rows that were handed to the sink.",
     "dead_letters": "Records and rows that were written to the dead-letter topic.",
     "expect_failed": "Rows that broke a rule, or could not be decoded.",
+    "lost_gaps": "How often a batch found records deleted that it was to read.",
+    "lost_offsets": "Offsets in these gaps, as far as can be told.",
     "restarts": "Failures after which the query was started again.",
 }
 _GAUGES: Final = {
@@ -60,6 +63,8 @@ class RunMetrics:
             self._add("batches", 1, sink)
             self._add("input_rows", row.input_rows, sink)
             self._add("sink_rows", row.sink_rows, sink)
+            self._add("lost_gaps", row.lost_gaps, sink)
+            self._add("lost_offsets", row.lost_offsets, sink)
             if row.sink == self._dead_letter_sink:
                 self._add("dead_letters", row.sink_rows, sink)
             for one in row.rules:
