@@ -214,23 +214,7 @@ def _counted(rows: DataFrame) -> DataFrame:
 def batch_sink(
     name: str, target: DeltaTarget | JdbcTarget | ConsoleTarget, out: TextIO
 ) -> BatchSink:
-    """The sink of a target; each has a package of its own behind it, which only its users need.
-
-    Raises:
-        PipelineError: the package is not installed.
-    """
-    try:
-        return _made_sink(name, target, out)
-    except ModuleNotFoundError as error:
-        extra = "jdbc" if isinstance(target, JdbcTarget) else "spark"
-        raise PipelineError(
-            f"the sink {name!r} needs {error.name}: pip install 'odradek[{extra}]'"
-        ) from error
-
-
-def _made_sink(
-    name: str, target: DeltaTarget | JdbcTarget | ConsoleTarget, out: TextIO
-) -> BatchSink:
+    """The sink of a target; each has a package of its own behind it, which only its users need."""
     match target:
         case DeltaTarget():
             from odradek.spark.pipeline.engine.sinks.delta import DeltaSink
