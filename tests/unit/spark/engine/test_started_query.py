@@ -4,7 +4,14 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.spark.pipeline.engine.queries import StartedQuery
+import pytest
+
+from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.queries import StartedQuery, _writer
+from odradek.spark.pipeline.engine.query_plans import plan_queries
+from odradek.spark.pipeline.engine.schemas import AvroSchemas
+from odradek.spark.pipeline.graph.model import ConsoleTarget
+from tests.support.pipelines import pipeline, sink, topic_source
 
 
 def report(batch: int, lost: dict[str, int] | None, *, is_batch: bool = True) -> Any:
@@ -43,3 +50,15 @@ def test_what_was_lost_is_told_once() -> None:
     assert told == [(0, 0, 0), (1, 1, 5), (2, 0, 0)]
     query.recentProgress.append(report(4, {"gaps": 3, "offsets": 9}))
     assert [(row.lost_gaps, row.lost_offsets) for row in started.new_batches()] == [(2, 4)]
+
+
+def test_a_console_behind_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """12:SP-14: it would print on the server, where nobody looks."""
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # As Spark tells it.
+    tested = pipeline(
+        topic_source("raw"), sinks=[sink("seen", "raw", ConsoleTarget(20))], dead_letters=None
+    )
+    (plan,) = plan_queries(tested, sinks=None, is_once=True)
+    build: Any = SimpleNamespace(frame=lambda name: SimpleNamespace(isStreaming=True))
+    with pytest.raises(PipelineError, match="'seen' would print on the Spark Connect server"):
+        _writer(tested, plan, build, AvroSchemas(None))
