@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 
-__all__ = ["Disk", "read_whole", "write_atomically"]
+__all__ = ["Disk", "make_directories", "read_whole", "write_atomically"]
 
 # Checkpoints and snapshots mostly fit into one read of this size.
 _READ_BYTES = 1 << 18
@@ -105,6 +105,25 @@ class Disk:
     def rmdir(self, path: str) -> None:
         """Removes an empty directory."""
         os.rmdir(path)
+
+
+def make_directories(disk: Disk, path: str) -> None:
+    """Makes a directory and those above it, as far as they are missing; durable afterwards.
+
+    Raises:
+        OSError: something that is no directory is in the way, or the disk refuses.
+    """
+    path = os.path.abspath(path)
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    make_directories(disk, parent)
+    try:
+        disk.mkdir(path)
+    except FileExistsError:
+        if not os.path.isdir(path):  # Otherwise somebody else has made it since.
+            raise
+    disk.fsync_dir(parent)
 
 
 def read_whole(disk: Disk, path: str) -> bytes:

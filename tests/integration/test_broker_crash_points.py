@@ -171,13 +171,13 @@ def test_a_power_cut_undoes_nothing_that_was_acknowledged(tmp_path: Path) -> Non
     root = tmp_path / "disk"
     root.mkdir()
     disk = WatchedDisk(root)
-    asyncio.run(_life(disk, root))
+    asyncio.run(_life(disk, root / "new" / "data"))
     assert {remains.told for remains in disk.remains} == set(Told)
 
     for number, remains in enumerate(disk.remains):
         _write(remains.tree, tmp_path / str(number))
         try:
-            asyncio.run(_check(tmp_path / str(number), remains.told))
+            asyncio.run(_check(tmp_path / str(number) / "new" / "data", remains.told))
         except BaseException as failure:
             failure.add_note(f"{remains.told}, before {remains.next_operation}")
             raise

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.files import Disk, read_whole, write_atomically
+from odradek.files import Disk, make_directories, read_whole, write_atomically
 from odradek.testing import SimDisk
 from tests.support.descriptors import open_below
 
@@ -171,3 +171,30 @@ def test_reserved_room_is_not_length_and_a_cut_gives_it_back(tmp_path: Path) -> 
 
 def test_reserving_is_only_a_hint() -> None:
     assert not Disk().reserve(-1, 0, 1 << 20)
+
+
+def test_directories_are_made_with_those_above_them(disk: Disk, tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    for _ in range(2):  # What is there is left alone.
+        make_directories(disk, str(path))
+        assert path.is_dir()
+    (path / "file").touch()
+    with pytest.raises(FileExistsError):
+        make_directories(disk, str(path / "file"))
+
+
+def test_made_directories_outlast_a_crash(tmp_path: Path) -> None:
+    disk = SimDisk(tmp_path)
+    make_directories(disk, str(tmp_path / "a" / "b"))
+    disk.crash()
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_somebody_else_makes_a_directory_at_the_same_time(tmp_path: Path) -> None:
+    class Hurried(Disk):
+        def mkdir(self, path: str) -> None:
+            super().mkdir(path)
+            super().mkdir(path)
+
+    make_directories(Hurried(), str(tmp_path / "a" / "b"))
+    assert (tmp_path / "a" / "b").is_dir()

@@ -17,7 +17,6 @@ clean, the store, and last the page that tells of health.
 import asyncio
 import contextlib
 import logging
-import os
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +60,7 @@ from odradek.coordination.embedded import EmbeddedEngine
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from odradek.coordinator.stall_clock import StallClock
 from odradek.errors import ConfigError, StorageError
-from odradek.files import Disk
+from odradek.files import Disk, make_directories
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.delta import ClusterDelta, ImageDelta
 from odradek.metadata.image import Broker as BrokerImage
@@ -167,7 +166,7 @@ class Broker:
         executor = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="storage")
         self._stack.callback(executor.shutdown)
         directories = settings.log.log_dirs
-        await loop.run_in_executor(executor, _make_directory, directories[0])
+        await loop.run_in_executor(executor, make_directories, self._disk, directories[0])
         engine = await self._stack.enter_async_context(
             EmbeddedEngine(directories[0], disk=self._disk, executor=executor)
         )
@@ -634,10 +633,6 @@ async def _to_its_end(work: asyncio.Future[None]) -> None:
         if (error := work.exception()) is not None:
             logger.warning("the start was given up, and would have failed: %s", error)
         raise
-
-
-def _make_directory(path: str) -> None:
-    os.makedirs(path, exist_ok=True)
 
 
 def _random_uuid(random: Random) -> uuid.UUID:

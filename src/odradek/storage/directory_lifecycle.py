@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from odradek.clock import Clock
 from odradek.errors import ConfigError, StorageError
-from odradek.files import Disk
+from odradek.files import Disk, make_directories
 from odradek.model import TopicPartition
 from odradek.storage.config import LogConfig
 from odradek.storage.loader import load_log
@@ -71,19 +71,11 @@ def take_directories(paths: Sequence[str], *, disk: Disk) -> list[LogDirectory]:
         for directory in directories:
             on_error.callback(directory.unlock)
             with _starting(directory):
-                _create(disk, directory.path)
+                make_directories(disk, directory.path)
                 directory.lock()
         _check_any_online(directories)
         on_error.pop_all()
     return directories
-
-
-def _create(disk: Disk, path: str) -> None:
-    if not os.path.isdir(path):
-        parent = os.path.dirname(path)
-        _create(disk, parent)
-        disk.mkdir(path)
-        disk.fsync_dir(parent)
 
 
 @contextmanager
