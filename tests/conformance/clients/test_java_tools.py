@@ -15,6 +15,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from odradek import Admin
+from odradek.client.admin import QuotaEntity
 from tests.conformance.clients.adaptors import Librdkafka, Message
 from tests.support.apache_kafka import KafkaInstall
 from tests.support.odradek_broker import OdradekBroker
@@ -173,9 +175,14 @@ def test_client_quotas_and_client_metrics(tools: Tools) -> None:
         *("--alter", *entity, "--add-config", "producer_byte_rate=1000000,request_percentage=50"),
         sends={("DescribeClientQuotas", 1), ("AlterClientQuotas", 1)},
     )
-    told = tools.configs(
-        *("--describe", "--entity-type", "clients"), sends={("DescribeClientQuotas", 1)}
-    )
+    ours = QuotaEntity.of({"client-id": "set by our client"})
+    with Admin({"bootstrap.servers": tools.broker.bootstrap}) as admin:
+        assert admin.alter_client_quotas({ours: {"consumer_byte_rate": 123456}}) == {ours: None}
+        told = tools.configs(
+            *("--describe", "--entity-type", "clients"), sends={("DescribeClientQuotas", 1)}
+        )
+        admin.alter_client_quotas({ours: {"consumer_byte_rate": None}})
+    assert re.search("client-id 'set by our client'.*consumer_byte_rate=123456.0", told)
     assert "client-id 'slow client'" in told
     assert "producer_byte_rate=1000000.0" in told
     assert "request_percentage=50.0" in told
