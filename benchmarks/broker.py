@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from benchmarks import load_clients
 from benchmarks.load_clients import Figures
-from benchmarks.servers import KAFKA, ODRADEK, Run, Server
+from benchmarks.servers import KAFKA, ODRADEK, Run, Server, touch_free_memory
 from benchmarks.table import Row, at_most, server_benchmark
 
 _PARTITIONS = 4
@@ -66,6 +66,8 @@ _REQUESTS = (
 
 def _bulk(case: _Bulk, run: Run) -> Iterator[Row]:
     """Many messages in and out with the client's default batching, acks=all."""
+    if not run.is_quick:
+        touch_free_memory()
     samples = _take_turns(run, lambda server: _measure_bulk(server, case, run.scaled(case.total)))
     yield _compare(f"produce {case.label}", samples, "produce_mb_s", "MB/s", case.produce_bar)
     yield _compare(
