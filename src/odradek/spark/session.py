@@ -6,12 +6,15 @@
     spark.read.format("odradek").option("kafka.bootstrap.servers", "localhost:9092")…
 
 Beyond Spark's own builder it finds a Java, makes the next start faster, has failed tasks tried
-again on one machine, makes the workers use this interpreter, registers the data source, and brings
-the package to the executors of a cluster.
+again on one machine, makes the workers use this interpreter, registers the data source, brings the
+package to the executors of a cluster, and lets no Java outlive this process.
 """
 
+import atexit
+import contextlib
 import importlib
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -26,6 +29,7 @@ from odradek.spark.shipping import check_executors, needs_shipping, shipping_con
 
 try:
     import pyspark
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 except ImportError as error:
     raise ImportError(
@@ -36,6 +40,8 @@ __all__ = ["build_session"]
 
 # Compiles less and collects on one thread: ready sooner, slower in the long run.
 _QUICK: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# Its first end takes some seconds, in which it writes the class-data archive.
+_JAVA_END_S: Final = 60
 
 
 def build_session(
@@ -96,6 +102,8 @@ def build_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.appName(app_name).getOrCreate()
+    atexit.unregister(_await_java)
+    atexit.register(_await_java)
     if needs_shipping(master):
         _check(session, is_shipped=ship, libraries=task_libraries)
     _register(session)
@@ -114,6 +122,20 @@ def _check(session: SparkSession, *, is_shipped: bool, libraries: Sequence[str])
 def _register(session: SparkSession) -> None:
     """Make ``format("odradek")`` known, whatever Spark's own search for it says."""
     session.dataSource.register(importlib.import_module("pyspark_odradek").DefaultSource)
+
+
+def _await_java() -> None:
+    """Have this process's Java end, and wait for it, so that nothing runs on when we are gone.
+
+    It ends when its standard input does, which would otherwise be with this process.
+    """
+    gateway = SparkContext._gateway  # noqa: SLF001 - Spark names its Java nowhere else
+    java = getattr(gateway, "proc", None)
+    if isinstance(java, subprocess.Popen) and java.stdin is not None:
+        # Who interrupts the wait does not want to wait.
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired, KeyboardInterrupt):
+            java.stdin.close()
+            java.wait(_JAVA_END_S)
 
 
 def _refuse_other_master(master: str) -> None:
