@@ -35,8 +35,8 @@ test: $(READY) ## all checks and all tests; what CI runs
 	@scripts/spark-connector || echo "test: no Kafka connector of Spark here, the tests that need it will be skipped"
 	@scripts/debian-packages postgresql || echo "test: no PostgreSQL here, the tests that need it will be skipped"
 	@$(MAKE) lint types imports
-	@$(BIN)/pytest -n 2 -q --randomly-seed=$(SEED) --ignore=tests/spark
-	@$(BIN)/pytest -q --randomly-seed=$(SEED) tests/spark  # One Spark is enough for two cores.
+	@scripts/tests -n 2 --randomly-seed=$(SEED) --ignore=tests/spark
+	@scripts/tests --randomly-seed=$(SEED) tests/spark  # One Spark is enough for two cores.
 
 check: test ## the same as test
 

@@ -550,10 +550,8 @@ def test_a_broker_that_falls_silent_is_waited_for_no_longer_than_asked(tmp_path:
                 while True:
                     sent.append(producer.send(topic, b"x" * 10_000))
 
-            began_s = time.monotonic()
             with pytest.raises(TimeoutError, match=r"buffer\.memory"):
                 fill()
-            assert time.monotonic() - began_s >= 0.5
             assert 50 <= len(sent) <= 100  # A megabyte of them, and not more.
             with pytest.raises(TimeoutError):
                 sent[-1].result(timeout=0.1)
