@@ -28,7 +28,7 @@ was before the failed write, and the torn batch is left for recovery.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from odradek.errors import (
     ApiError,
@@ -510,20 +510,28 @@ class Log:
     def delete_segment_later(self, segment: LogSegment) -> None:
         """Renames a segment's files and removes them once no reader can hold them any more."""
         segment.change_stage(paths.DELETED_SUFFIX)
-        state, base = self.producer_state, segment.base_offset
-        state.rename_snapshot_deleted(base)
+        self.producer_state.rename_snapshot_deleted(segment.base_offset)
+        self.delete_files_later([segment], [segment.base_offset])
+
+    def delete_files_later(
+        self, segments: Sequence[LogSegment], snapshot_offsets: Sequence[int]
+    ) -> None:
+        """Removes files that bear the suffix already, once no reader can hold them any more."""
+        state, tasks = self.producer_state, self.services.tasks
 
         def delete() -> None:
             if self.pending_swap is not None:  # Its old segments may bear the same names.
-                self.services.tasks.call_later(_UNTIL_SETTLED_MS, delete)
+                tasks.call_later(_UNTIL_SETTLED_MS, delete)
                 return
             try:
-                self.delete_files(segment)
-                state.delete_snapshot(base, renamed=True)
+                for segment in segments:
+                    self.delete_files(segment)
+                for offset in snapshot_offsets:
+                    state.delete_snapshot(offset, renamed=True)
             except OSError as error:
                 self.fail("delete segment", error)
 
-        self.services.tasks.call_later(self.config.file_delete_delay_ms, delete)
+        tasks.call_later(self.config.file_delete_delay_ms, delete)
 
     def delete_files(self, segment: LogSegment) -> None:
         """Removes the files of a segment that is not, or not any more, part of the log.

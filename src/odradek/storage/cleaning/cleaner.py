@@ -56,9 +56,6 @@ __all__ = ["LogCleaner"]
 
 logger = logging.getLogger(__name__)
 
-# Files that wait for the end of a swap are not urgent.
-_UNTIL_SETTLED_MS = 1_000
-
 
 @dataclass(slots=True)
 class _Running:
@@ -416,20 +413,7 @@ class LogCleaner:
         gone = [s.base_offset for s in replaced if log.segments.get(s.base_offset) is None]
         for base_offset in gone:
             state.rename_snapshot_deleted(base_offset)
-
-        def remove() -> None:
-            if log.pending_swap is not None:  # Its old segments may bear the same names.
-                self._services.tasks.call_later(_UNTIL_SETTLED_MS, remove)
-                return
-            try:
-                for segment in replaced:
-                    log.delete_files(segment)
-                for base_offset in gone:
-                    state.delete_snapshot(base_offset, renamed=True)
-            except OSError as error:
-                log.fail("delete segment", error)
-
-        self._services.tasks.call_later(log.config.file_delete_delay_ms, remove)
+        log.delete_files_later(replaced, gone)
 
     def _end(self, running: _Running, error: BaseException | None) -> None:
         log, cleaning = running.log, running.cleaning
