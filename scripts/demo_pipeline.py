@@ -1,10 +1,9 @@
 """The second half of `make demo`: orders come in, `examples/shop/shop.yaml` makes tables of them.
 
-1. The tests in the file run, without a broker.
-2. A broker starts. Orders of a shop are written to a topic, some of them broken, some of nothing.
-3. `odradek pipeline run` cleans them, joins them with who ordered and sums them up by country: into
+1. A broker starts. Orders of a shop are written to a topic, some of them broken, some of nothing.
+2. `odradek pipeline run` cleans them, joins them with who ordered and sums them up by country: into
    a Delta table, a topic, and a topic for what could not be used. Its live table shows how it goes.
-4. When all orders are through, it is stopped as by Ctrl-C, and the results are asked for.
+3. When all orders are through, it is stopped as by Ctrl-C, and the results are asked for.
 """
 
 import itertools
