@@ -6,10 +6,16 @@ A handler is a plain function of a `Request`. It returns
 * None: the request is parked, and somebody will call `send_response` later, or has done so already;
 * a coroutine that ends in one of the two: it runs as a task and takes a slot while it waits.
 
-If a handler is free, it is called straight from the connection's read callback: no queue, no task.
-Slots (`num.io.threads`; one on the control plane) bound how many handlers are suspended at a time.
-When all are taken, requests wait in a queue of `queued.max.requests`; when that is full,
-connections keep theirs in their own buffers and stop reading. Nothing is lost, and nobody blocks.
+Every handler is called straight from the connection's read callback: no queue, no task. Slots
+(`num.io.threads`; one on the control plane) bound how many coroutines run at a time. A coroutine
+that finds all slots taken waits, unstarted, in a queue. A request that is answered without waiting
+therefore never stands behind one that waits: administrators who write to the store delay other
+administrators, and no producer, consumer or group member. The queue is as long as there are
+connections at most, since a connection is not read while its request is in process; those above
+`queued.max.requests` count as still with their connections.
+
+A peer that hangs up takes its queued request out of the queue. A coroutine that runs is not
+cancelled: it may be between a write to the store and the change that follows in memory.
 
 A handler that raises `DecodeError` has met bytes that are no request: the connection closes with
 one line in the log. Any other exception is our bug: it is logged, and the connection closes too.
@@ -18,7 +24,6 @@ Control plane and data plane differ in their sizes and their metrics' prefix, no
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -51,13 +56,11 @@ CONTROL_PLANE_PREFIX: Final = "ControlPlane"
 CONTROL_PLANE_QUEUE_SIZE: Final = 20
 CONTROL_PLANE_SLOTS: Final = 1
 
-# Queued requests served in one turn of the loop, so that sockets and the other plane get theirs.
-_REQUESTS_PER_TURN: Final = 32
-
 # Times of requests show up in their histograms that late.
 _FOLD_AFTER_MS: Final = 1_000
 
-Handler: TypeAlias = Callable[[Request], "Response | Coroutine[Any, Any, Response | None] | None"]
+Handling: TypeAlias = Coroutine[Any, Any, Response | None]
+Handler: TypeAlias = Callable[[Request], "Response | Handling | None"]
 
 
 class ResponseSink(Protocol):
@@ -79,7 +82,7 @@ class RequestChannel:
 
     Args:
         handler: Runs requests.
-        queue_size: Requests that may wait for a slot.
+        queue_size: Requests that count as queued when they wait for a slot.
         slots: Handlers that may be suspended at a time.
         spawn: Runs a coroutine as a task of a group that somebody owns.
         request_turn: Asks for `run_queued` in the next turn of the loop.
@@ -105,10 +108,9 @@ class RequestChannel:
         self._now_ns = clock.monotonic_ns
         self._spawn = spawn
         self._request_turn = request_turn
-        # Received and waiting for a slot. Invariant: at most _queue_size.
-        self._queue: deque[Request] = deque()
-        # Received while the queue was full; each in the buffer of a connection that is not read.
-        self._stalled: deque[Request] = deque()
+        # Handlers that wait for a slot, not begun, in order. Invariant: their peers are there, and
+        # each is the one request of a connection that is not read.
+        self._queue: dict[Request, Handling] = {}
         self._suspended = 0  # Handlers that wait inside. Invariant: at most _slots when it rose.
         self._processors: dict[int, ResponseSink] = {}
         # The request whose handler is on the stack, and its response if that came by send_response.
@@ -128,7 +130,7 @@ class RequestChannel:
     @property
     def queue_length(self) -> int:
         """Requests that wait in the queue; those still with their connections do not count."""
-        return len(self._queue)
+        return min(len(self._queue), self._queue_size)
 
     @property
     def slot_count(self) -> int:
@@ -141,7 +143,7 @@ class RequestChannel:
 
     @property
     def is_idle(self) -> bool:
-        return not self._suspended and not self._queue and not self._stalled
+        return not self._suspended and not self._queue
 
     def add_processor(self, processor: ResponseSink) -> None:
         """Route responses to a processor, by its id."""
@@ -165,30 +167,18 @@ class RequestChannel:
 
     def submit(self, request: Request) -> Response | None:
         """Take a request from a connection; return its answer, or None if that comes later."""
-        if self._suspended >= self._slots or self._queue:
-            if len(self._queue) < self._queue_size:
-                self._queue.append(request)
-            else:
-                self._stalled.append(request)
-            return None
         request.dequeue_ns = request.start_ns
         return self._run(request)
 
     def run_queued(self) -> None:
-        """Serve the queue as far as slots and the turn allow."""
+        """Begin the handlers that wait, as far as there are slots."""
         queue = self._queue
-        for _ in range(_REQUESTS_PER_TURN):
-            if not queue or self._suspended >= self._slots:
-                return
-            request = queue.popleft()
-            if self._stalled:
-                queue.append(self._stalled.popleft())
+        while queue and self._suspended < self._slots:
+            request = next(iter(queue))
+            handling = queue.pop(request)
+            request.on_abandoned = None
             request.dequeue_ns = self._now_ns()
-            response = self._run(request)
-            if response is not None:
-                self._route(response)
-        if queue:
-            self._request_turn()
+            self._begin(request, handling)
 
     def send_response(self, response: Response) -> None:
         """Answer a request that was parked."""
@@ -216,8 +206,8 @@ class RequestChannel:
 
     def clear(self) -> None:
         """Drop what waits in the queue, as the broker stops."""
-        self._queue.clear()
-        self._stalled.clear()
+        for request in tuple(self._queue):
+            self._drop(request)
 
     def _run(self, request: Request) -> Response | None:
         self._running = request
@@ -238,15 +228,27 @@ class RequestChannel:
             if result is None:
                 return None
         elif not isinstance(result, Response):
-            self._suspended += 1
-            self._spawn(self._finish(request, result))
+            if self._suspended < self._slots and not self._queue:
+                self._begin(request, result)
+            else:
+                self._queue[request] = result
+                request.on_abandoned = lambda: self._drop(request)
             return None
         request.complete(end_ns)
         return result
 
-    async def _finish(
-        self, request: Request, handling: Coroutine[Any, Any, Response | None]
-    ) -> None:
+    def _begin(self, request: Request, handling: Handling) -> None:
+        self._suspended += 1
+        self._spawn(self._finish(request, handling))
+
+    def _drop(self, request: Request) -> None:
+        """Take a request out of the queue that no peer waits for."""
+        handling = self._queue.pop(request, None)
+        if handling is not None:
+            handling.close()
+            self.metrics.request_done(request, self._now_ns())
+
+    async def _finish(self, request: Request, handling: Handling) -> None:
         response: Response | None
         try:
             response = await handling

@@ -66,6 +66,7 @@ class Bench:
         self.metrics = MetricRegistry(self.clock, random.Random(1))
         self.timer = ManualTimer("channel")
         self.tasks: list[Coroutine[Any, Any, None]] = []
+        self.begun_count = 0  # Handlers that got a slot.
         self.turns = 0
         self.processor = FakeProcessor()
         self.channel = RequestChannel(
@@ -75,11 +76,15 @@ class Bench:
             clock=self.clock,
             timer=self.timer,
             metrics=self.metrics,
-            spawn=self.tasks.append,
+            spawn=self.spawn,
             request_turn=self.request_turn,
             metric_prefix=prefix,
         )
         self.channel.add_processor(self.processor)
+
+    def spawn(self, task: Coroutine[Any, Any, None]) -> None:
+        self.begun_count += 1
+        self.tasks.append(task)
 
     def request_turn(self) -> None:
         self.turns += 1

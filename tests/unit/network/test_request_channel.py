@@ -16,6 +16,7 @@ from odradek.network.request import (
     Response,
     SendResponse,
 )
+from odradek.protocol.api_keys import ApiKey
 from tests.unit.network.network_fakes import Bench, FakeConnection, FakeProcessor, make_request
 
 
@@ -30,10 +31,10 @@ class WaitingHandler:
         self.begun: list[int] = []
 
     def __call__(self, request: Request) -> Coroutine[Any, Any, Response]:
-        self.begun.append(request.header.correlation_id)
         return self._finish(request)
 
     async def _finish(self, request: Request) -> Response:
+        self.begun.append(request.header.correlation_id)
         return NoOpResponse(request)
 
 
@@ -97,39 +98,40 @@ def test_a_full_queue_keeps_requests_with_their_connections() -> None:
     for correlation_id in range(4):
         assert bench.channel.submit(make_request(correlation_id=correlation_id)) is None
 
-    assert handler.begun == [0]
+    assert bench.begun_count == 1
     assert bench.channel.queue_length == 1
-    for expected in ([0, 1], [0, 1, 2], [0, 1, 2, 3]):
+    for expected in (2, 3, 4):
         bench.finish_task()
         assert bench.turns
         bench.channel.run_queued()
-        assert handler.begun == expected
+        assert bench.begun_count == expected
     bench.finish_task()
+    assert handler.begun == [0, 1, 2, 3]
     assert bench.channel.is_idle
     assert len(bench.processor.responses) == 4
 
 
 def test_slots_grow_and_shrink_without_hurting_anybody() -> None:
     """02:N-13: 8, then 10, then 5; those that are suspended finish first."""
-    handler = WaitingHandler()
-    bench = Bench(handler, slots=8)
+    bench = Bench(WaitingHandler(), slots=8)
     for correlation_id in range(20):
         bench.channel.submit(make_request(correlation_id=correlation_id))
-    assert len(handler.begun) == 8
+    assert bench.begun_count == 8
 
     bench.channel.resize(10)
     bench.channel.run_queued()
-    assert bench.channel.suspended_count == len(handler.begun) == 10
+    assert bench.channel.suspended_count == bench.begun_count == 10
     bench.channel.resize(5)
     for _ in range(5):
         bench.finish_task()
         bench.channel.run_queued()
-    assert (bench.channel.suspended_count, len(handler.begun)) == (5, 10)
+    assert (bench.channel.suspended_count, bench.begun_count) == (5, 10)
     bench.finish_task()
     bench.channel.run_queued()
 
-    assert (bench.channel.suspended_count, len(handler.begun)) == (5, 11)
+    assert (bench.channel.suspended_count, bench.begun_count) == (5, 11)
     finish_tasks(bench)
+    bench.channel.clear()
 
 
 def test_every_suspended_handler_frees_its_slot_at_the_end() -> None:
@@ -145,28 +147,59 @@ def test_every_suspended_handler_frees_its_slot_at_the_end() -> None:
     assert bench.channel.is_idle
 
 
-def test_a_queue_is_served_in_portions() -> None:
-    served: list[int] = []
+def test_a_handler_that_does_not_wait_needs_no_slot() -> None:
+    """02:N-14: a slot is for an `await`; Produce, Fetch and Heartbeat have none."""
 
     def handler(request: Request) -> Coroutine[Any, Any, Response] | Response:
-        if request.header.correlation_id == 0:
-            return WaitingHandler()(request)
-        served.append(request.header.correlation_id)
+        if request.header.api_key is ApiKey.ALTER_CLIENT_QUOTAS:
+            return waiting(request)
         return NoOpResponse(request)
 
-    bench = Bench(handler, slots=1)
-    for correlation_id in range(101):
-        bench.channel.submit(make_request(correlation_id=correlation_id))
-    bench.finish_task()
-    portions = []
-    while bench.turns:
-        bench.turns = 0
-        before = len(served)
-        bench.channel.run_queued()
-        portions.append(len(served) - before)
+    waiting = WaitingHandler()
+    bench = Bench(handler, queue_size=1, slots=1)
+    for _ in range(3):
+        assert bench.channel.submit(make_request(api_key=ApiKey.ALTER_CLIENT_QUOTAS)) is None
 
-    assert served == list(range(1, 101))
-    assert portions == [32, 32, 32, 4]
+    assert isinstance(bench.channel.submit(make_request()), NoOpResponse)
+    finish_tasks(bench)
+    bench.channel.clear()
+
+
+def test_a_queued_request_whose_peer_hung_up_is_dropped() -> None:
+    """The handler never begins, and what it held is released at once."""
+    handler = WaitingHandler()
+    bench = Bench(handler, slots=1)
+    requests = [make_request(correlation_id=number) for number in range(3)]
+    for request in requests:
+        bench.channel.submit(request)
+    gone = requests[1]
+    assert gone.on_abandoned is not None
+    gone.on_abandoned()
+    assert bench.channel.queue_length == 1
+
+    for _ in range(2):
+        bench.finish_task()
+        bench.channel.run_queued()
+
+    assert handler.begun == [0, 2]
+    assert [response.request for response in bench.processor.responses] == [
+        requests[0],
+        requests[2],
+    ]
+    assert bench.channel.is_idle
+
+
+def test_a_running_handler_is_not_stopped_when_its_peer_hangs_up() -> None:
+    """It may be inside a write; its answer finds the connection closed."""
+    bench = Bench(WaitingHandler(), slots=1)
+    requests = [make_request(correlation_id=number) for number in range(2)]
+    for request in requests:
+        bench.channel.submit(request)
+    bench.finish_task()
+    bench.channel.run_queued()
+
+    assert [request.on_abandoned for request in requests] == [None, None]
+    finish_tasks(bench)
 
 
 def test_a_response_for_a_removed_processor_is_dropped() -> None:
@@ -292,6 +325,7 @@ def test_queue_sizes_are_gauges(prefix: str) -> None:
     )
     assert bench.metrics.get(name) is None
     finish_tasks(bench)
+    bench.channel.clear()
 
 
 def test_time_in_handlers_lowers_the_idle_share() -> None:
