@@ -13,16 +13,11 @@ import pytest
 from odradek.coordinator.group.partitioning import partition_for
 from odradek.coordinator.group.records import encode_offset_key
 from odradek.errors import ErrorCode
+from odradek.model import AppendOrigin, TopicPartition
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.envelope import encode_request, parse_response
-from odradek.protocol.headers import RequestHeader
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from odradek.records.builder import build_batch
+from odradek.storage.log_manager import LogManager
 from tests.conformance.clients.raw import RawConnection
 from tests.support.group_members import (
     GroupMember,
@@ -35,6 +30,7 @@ from tests.support.group_members import (
     wait_for_coordinator,
     wait_until,
 )
+from tests.support.logs import make_services
 from tests.support.odradek_broker import OdradekBroker, running_odradek
 
 pytestmark = pytest.mark.slow
@@ -161,20 +157,15 @@ def test_a_stopped_process_expires_nobody_who_is_there(tmp_path: Path) -> None:
             assert [row.member_id for row in there.join().members] == [there.member_id]
 
 
-def produce_as_administrator(port: int, partition: int, batch: bytes) -> None:
-    """Writes to the offsets topic, which only this client id may."""
-    data = PartitionProduceData(index=partition, records=batch)
-    request = ProduceRequest(
-        acks=-1,
-        timeout_ms=60_000,
-        topic_data=[TopicProduceData(name="__consumer_offsets", partition_data=[data])],
-    )
-    header = RequestHeader(ApiKey.PRODUCE, 8, 1, "__admin_client")
-    with RawConnection(port) as connection:
-        connection.send_frame(encode_request(header, request))
-        answer: Any = parse_response(connection.receive_frame(), ApiKey.PRODUCE, 8)[1]
-    [row] = answer.responses[0].partition_responses
-    assert row.error_code == 0, ErrorCode(row.error_code)
+def append_while_stopped(log_dir: Path, partition: int, *batches: bytes) -> None:
+    """Writes into the offsets topic of a broker that does not run; no client of one may."""
+    manager = LogManager([str(log_dir)], services=make_services())
+    manager.startup()
+    log = manager.get_log(TopicPartition("__consumer_offsets", partition))
+    assert log is not None
+    for batch in batches:
+        log.append_as_leader(bytearray(batch), leader_epoch=0, origin=AppendOrigin.COORDINATOR)
+    manager.shutdown()
 
 
 def fetch_errors(port: int, *group_ids: str) -> dict[str, int]:
@@ -203,13 +194,11 @@ def test_a_partition_that_cannot_be_read_is_not_served_as_empty(tmp_path: Path) 
         wait_for_coordinator(broker.port, *names)
         for name in names:
             assert commit(broker.port, name, {("t", 0): 5}) == {("t", 0): 0}
-        unknown_keys = [
-            (0, struct.pack(">h", version) + b"x", b"y", ()) for version in range(3, 16)
-        ]
-        produce_as_administrator(broker.port, 1, bytes(build_batch(unknown_keys)))
-        unknown_value = struct.pack(">h", 9) + bytes(40)
-        key = encode_offset_key(names[2], "t", 1)
-        produce_as_administrator(broker.port, 2, bytes(build_batch([(0, key, unknown_value, ())])))
+    unknown_keys = [(0, struct.pack(">h", version) + b"x", b"y", ()) for version in range(3, 16)]
+    append_while_stopped(broker.log_dir, 1, bytes(build_batch(unknown_keys)))
+    unknown_value = struct.pack(">h", 9) + bytes(40)
+    key = encode_offset_key(names[2], "t", 1)
+    append_while_stopped(broker.log_dir, 2, bytes(build_batch([(0, key, unknown_value, ())])))
     with running_odradek(tmp_path, _SETTINGS) as broker:
         line = "__consumer_offsets-2: loading in epoch"
         wait_until(lambda: line in broker.log(), "the failure")
@@ -232,12 +221,11 @@ def test_groups_of_a_partition_that_loads_do_not_spoil_others(tmp_path: Path) ->
         wait_for_coordinator(broker.port, slow, quick, quicker)
         for name in (slow, quick, quicker):
             assert commit(broker.port, name, {("t", 0): 5}) == {("t", 0): 0}
-        # Records that take their time to be read: 10,000 in each of 20 batches.
-        key = encode_offset_key(slow, "t", 1)
-        value = struct.pack(">hqihq", 3, 1, -1, 0, 0)
-        batch = bytes(build_batch([(0, key, value, ())] * 10_000))
-        for _ in range(20):
-            produce_as_administrator(broker.port, 0, batch)
+    # Records that take their time to be read: 10,000 in each of 20 batches.
+    key = encode_offset_key(slow, "t", 1)
+    value = struct.pack(">hqihq", 3, 1, -1, 0, 0)
+    batch = bytes(build_batch([(0, key, value, ())] * 10_000))
+    append_while_stopped(broker.log_dir, 0, *[batch] * 20)
     loading = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     wanted = {slow: loading, quick: 0, quicker: 0}
     for _ in range(5):  # A busy machine may let the load end before anybody can ask.

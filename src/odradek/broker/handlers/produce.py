@@ -40,6 +40,7 @@ from odradek.records.batch import (
     CURRENT_MAGIC,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    TRANSACTIONAL_MASK,
     parse_header,
 )
 from odradek.replication import ProduceResult
@@ -51,10 +52,9 @@ logger = logging.getLogger(__name__)
 _FIRST_SERVED_VERSION = 3  # Older ones cannot carry the only format that is stored.
 _FIRST_ZSTD_VERSION = 7
 _ZSTD = 4  # The codec, as the attributes of a batch name it.
-_ADMIN_CLIENT_ID = "__admin_client"  # May write to internal topics.
 
-# Of a batch: the length at 8, the magic at 16.
-_LENGTH_AND_MAGIC = Struct(">8xi4xB").unpack_from
+# Of a batch: the length at 8, the magic at 16, the attributes at 21.
+_LENGTH_MAGIC_ATTRIBUTES = Struct(">8xi4xB4xh").unpack_from
 
 _NONE = ErrorCode.NONE
 _NO_ERROR = [_NONE]  # Of a request for one partition, as most are.
@@ -67,7 +67,7 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     version = request.header.api_version
     lone = parse_lone_produce(request.payload, request.body_offset, version)
     if lone is not None:
-        tp = _lone_partition(request, lone, context)
+        tp = _lone_partition(lone, context)
         if tp is not None:
             _append_lone(request, tp, lone, context)
             return None
@@ -87,7 +87,8 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     context.replicas.append_records(
         timeout_ms=view.timeout_ms,
         required_acks=view.acks,
-        internal_topics_allowed=request.header.client_id == _ADMIN_CLIENT_ID,
+        # Of no client, whatever it calls itself (10 section 6.1): a name is no right.
+        internal_topics_allowed=False,
         origin=AppendOrigin.CLIENT,
         entries=entries,
         respond=respond,
@@ -95,20 +96,20 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     return None
 
 
-def _lone_partition(
-    request: Request, lone: LoneProduce, context: BrokerContext
-) -> TopicPartition | None:
+def _lone_partition(lone: LoneProduce, context: BrokerContext) -> TopicPartition | None:
     """Where the records of a request for one partition go; None if they need a closer look."""
     acks, _, topic, index, records = lone
     if (acks != -1 and acks != 1) or len(records) < HEADER_SIZE:
         return None
     name = topic if isinstance(topic, str) else _name_of(topic, context)
-    if name is None or (
-        name in context.internal_topics and request.header.client_id != _ADMIN_CLIENT_ID
-    ):
+    if name is None or name in context.internal_topics:
         return None
-    length, magic = _LENGTH_AND_MAGIC(records)
-    if magic != CURRENT_MAGIC or length + LOG_OVERHEAD != len(records):
+    length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES(records)
+    if (
+        magic != CURRENT_MAGIC
+        or length + LOG_OVERHEAD != len(records)
+        or attributes & TRANSACTIONAL_MASK
+    ):
         return None
     tp = TopicPartition(name, index)
     return tp if context.cache.contains(tp) else None
@@ -221,8 +222,12 @@ def _problem_with(records: memoryview | None, version: int) -> ProduceResult | N
     """Why a client's records cannot be taken, by the version it speaks; None if they can."""
     if records is not None and len(records) >= HEADER_SIZE and version >= _FIRST_ZSTD_VERSION:
         # The usual case: one batch of the current format, as long as it says.
-        length, magic = _LENGTH_AND_MAGIC(records)
-        if magic == CURRENT_MAGIC and length + LOG_OVERHEAD == len(records):
+        length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES(records)
+        if (
+            magic == CURRENT_MAGIC
+            and length + LOG_OVERHEAD == len(records)
+            and not attributes & TRANSACTIONAL_MASK
+        ):
             return None
     if version < _FIRST_SERVED_VERSION:
         return ProduceResult(
@@ -242,6 +247,14 @@ def _problem_with(records: memoryview | None, version: int) -> ProduceResult | N
         return ProduceResult(
             error=ErrorCode.INVALID_RECORD,
             error_message="expected exactly one record batch of format v2",
+        )
+    if header.attributes & TRANSACTIONAL_MASK:
+        # Nobody could ever end the transaction that the batch would open, and readers of committed
+        # records would wait for its end behind the batch for ever.
+        return ProduceResult(
+            error=ErrorCode.INVALID_TXN_STATE,
+            error_message="the batch is transactional, and this broker serves no transactions;"
+            " expected a producer without transactional.id",
         )
     if header.attributes & CODEC_MASK == _ZSTD and version < _FIRST_ZSTD_VERSION:
         return ProduceResult(

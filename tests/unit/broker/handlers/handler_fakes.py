@@ -357,9 +357,15 @@ class BrokerFixture:
     # Requests
 
     def request(
-        self, key: ApiKey, message: Message, version: int, *, listener: str = LISTENER
+        self,
+        key: ApiKey,
+        message: Message,
+        version: int,
+        *,
+        listener: str = LISTENER,
+        client_id: str = "c1",
     ) -> Request:
-        header = RequestHeader(key, version, 7, "c1")
+        header = RequestHeader(key, version, 7, client_id)
         payload = memoryview(encode_message(message, version))
         request = Request(FakeConnection(listener=listener), header, payload, 0, 0)
         request.dequeue_ns = self.clock.monotonic_ns()

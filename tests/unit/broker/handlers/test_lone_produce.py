@@ -57,8 +57,8 @@ class Lanes:
             )
         )
 
-    def send(self, message: ProduceRequest, version: int) -> Request:
-        request = self.broker.request(ApiKey.PRODUCE, message, version)
+    def send(self, message: ProduceRequest, version: int, *, client_id: str = "c1") -> Request:
+        request = self.broker.request(ApiKey.PRODUCE, message, version, client_id=client_id)
         # As it comes from a connection: a buffer that may be patched.
         request.payload = memoryview(bytearray(request.payload))
         assert self.broker.call(handle_produce, request) is None
@@ -109,6 +109,20 @@ def corrupted() -> bytes:
     return bytes(data)
 
 
+def transactional(producer_id: int) -> bytes:
+    """A batch of a transaction that nobody can end: this broker has no coordinator for it."""
+    epoch, sequence = (0, 0) if producer_id >= 0 else (-1, -1)
+    return bytes(
+        batch(
+            1,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+    )
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     ("records", "error"),
@@ -119,6 +133,8 @@ def corrupted() -> bytes:
         pytest.param(bytes(30), ErrorCode.INVALID_RECORD, id="no-batch"),
         pytest.param(b"", ErrorCode.INVALID_RECORD, id="empty"),
         pytest.param(None, ErrorCode.INVALID_RECORD, id="null"),
+        pytest.param(transactional(7), ErrorCode.INVALID_TXN_STATE, id="transactional"),
+        pytest.param(transactional(-1), ErrorCode.INVALID_TXN_STATE, id="of-no-producer"),
     ],
 )
 def test_both_lanes_say_the_same(
@@ -175,14 +191,28 @@ def test_a_client_over_its_quota_is_told_and_not_read_from(lanes: Lanes) -> None
     assert answer.throttle_time_ms > 0
 
 
-def test_internal_topics_are_not_for_clients(lanes: Lanes) -> None:
-    lanes.broker.publish_topic("__consumer_offsets", number=2)
-    topic = TopicProduceData(
-        name="__consumer_offsets",
-        partition_data=[PartitionProduceData(index=0, records=bytes(batch(1)))],
-    )
-    lanes.send(
-        ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=[topic]), 9
-    )
+@pytest.mark.parametrize("version", [3, 9])
+def test_no_transaction_is_opened_that_would_stop_readers_for_ever(
+    lanes: Lanes, version: int
+) -> None:
+    """10 section 10: a read_committed consumer reads up to the first open transaction."""
+    lanes.send(message_of(version, -1, (0, transactional(7))), version)
+    log = lanes.broker.replicas.partitions()[0].log
+    assert log is not None
+    assert log.log_end_offset == log.last_stable_offset == 0
+
+
+@pytest.mark.parametrize("client_id", ["c1", "__admin_client", ""])
+@pytest.mark.parametrize("partitions", [(0,), (0, 1)], ids=["lone", "general"])
+def test_internal_topics_are_not_for_clients(
+    lanes: Lanes, client_id: str, partitions: tuple[int, ...]
+) -> None:
+    """10 section 6.1: whatever client id it claims."""
+    lanes.broker.publish_topic("__consumer_offsets", 2, number=2)
+    rows = [PartitionProduceData(index=index, records=bytes(batch(1))) for index in partitions]
+    topic = TopicProduceData(name="__consumer_offsets", partition_data=rows)
+    message = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=[topic])
+    lanes.send(message, 9, client_id=client_id)
     [answered] = parsed(lanes.broker.sent.pop(), ProduceResponse).responses
-    assert answered.partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    refused = ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert [row.error_code for row in answered.partition_responses] == [refused] * len(partitions)
