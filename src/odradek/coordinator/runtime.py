@@ -13,8 +13,12 @@ Rules, each against a way in which acknowledged state was lost:
 1. Leadership changes carry the partition's leader epoch. One that is not newer than the last one
    of its partition is dropped; a newer one ends a load that is under way, whatever it has read.
 2. A load is installed in one step, as a whole, and only while its epoch is the current one.
-3. A load that fails leaves the partition *failed*: nobody is served from a half-read partition, or
-   consumers would be told that nothing was committed. It is tried again while this broker leads.
+3. A load that fails, because the log cannot be read, leaves the partition *failed*: no client is
+   served from a half-read partition, or consumers would be told that nothing was committed. It is
+   tried again while this broker leads.
+4. A record or batch that was read and makes no sense will make none at the next attempt either. It
+   is skipped, logged with its offset and counted: one such record must not keep all groups of its
+   partition from being served for ever.
 
 Duties towards the state that is loaded (`Replay`), in order: `replay` and `replay_marker` for every
 batch from the log's start to its end, in the order of the log; the steps of `prepare`, with the
@@ -23,12 +27,12 @@ installed is given to `unload` once, when the partition goes.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from enum import Enum
 from typing import Any, Final, Protocol
 
 from odradek.clock import PreciseClock
-from odradek.errors import ApiError, CorruptRecordError, ErrorCode
+from odradek.errors import ApiError, CorruptRecordError, DecodeError, ErrorCode, LogDataError
 from odradek.records.batch import BatchHeader, is_crc_valid, parse_header
 from odradek.records.control import parse_end_transaction_marker
 from odradek.records.record import read_records
@@ -39,8 +43,13 @@ _log = logging.getLogger(__name__)
 
 _FIRST_RETRY_MS: Final = 1_000
 _LAST_RETRY_MS: Final = 60_000
-_SLICE_NS: Final = 5_000_000  # How long a load keeps the loop to itself.
+_SLICE_NS: Final = 1_000_000  # How long a load keeps the loop to itself.
 _MAX_READ_BYTES: Final = 1 << 20  # What the page cache gives within a fraction of a slice.
+_RECORDS_PER_STEP: Final = 64  # Between two looks at the clock.
+# Unreadable records that a load logs one by one; of the others it logs the number.
+_MAX_SKIPS_LOGGED: Final = 10
+# What bytes that make no sense raise; errors of the disk are none of these.
+_UNREADABLE: Final = (ValueError, ApiError, DecodeError, LogDataError)
 
 
 class PartitionWriter(Protocol):
@@ -95,7 +104,7 @@ class Replay(Protocol):
         """Folds a record in.
 
         Raises:
-            ValueError: it cannot be understood, and skipping it would lose state.
+            ValueError: it cannot be understood; the runtime skips it and says so.
         """
         ...
 
@@ -127,6 +136,10 @@ class LoadStats(Protocol):
 
     def on_load_failed(self, partition: int) -> None: ...
 
+    def on_skipped(self, partition: int, count: int) -> None:
+        """A load left out records or batches that cannot be read."""
+        ...
+
 
 class Phase(Enum):
     """How far the state of a led partition is."""
@@ -145,6 +158,31 @@ class _Led:
         self.epoch = epoch
         self.phase = Phase.LOADING
         self.state: Replay | None = None  # Installed.
+
+
+class _Skips:
+    """What a load leaves out because it cannot be understood."""
+
+    __slots__ = ("_name", "count")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._name = f"{topic}-{partition}"
+        self.count = 0
+
+    def add(self, what: str, offset: int, error: Exception) -> None:
+        self.count += 1
+        if self.count <= _MAX_SKIPS_LOGGED:
+            _log.error(
+                "%s: the %s at offset %d cannot be read and is skipped: %s",
+                self._name, what, offset, error,
+            )  # fmt: skip
+
+    def conclude(self) -> None:
+        if self.count > _MAX_SKIPS_LOGGED:
+            _log.error(
+                "%s: %d records or batches cannot be read and were skipped, the first %d of them"
+                " are logged above", self._name, self.count, _MAX_SKIPS_LOGGED,
+            )  # fmt: skip
 
 
 class CoordinatorRuntime:
@@ -287,6 +325,7 @@ class CoordinatorRuntime:
         source = self._source
         state = self._begin(partition)
         offset = source.start_offset(partition)
+        skips = _Skips(self._topic, partition)
         slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
         while offset < (end := source.end_offset(partition, led.epoch)):
             data = source.read(partition, offset, self._read_bytes)
@@ -299,14 +338,14 @@ class CoordinatorRuntime:
             while (header := parse_header(data, position)) is not None:
                 if position + header.size > len(data):
                     break
-                _replay_batch(state, data, position, header, offset)
+                for _ in _replay_batch(state, data, position, header, offset, skips):
+                    if self._clock.monotonic_ns() >= slice_end_ns:
+                        await self._sleep(0)
+                        if self._led.get(partition) is not led:
+                            return None
+                        slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
                 position += header.size
                 offset = header.next_offset
-                if self._clock.monotonic_ns() >= slice_end_ns:
-                    await self._sleep(0)
-                    if self._led.get(partition) is not led:
-                        return None
-                    slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
             if not data:
                 break  # The tail was compacted away: the log's end lies behind its last batch.
             if position == 0:
@@ -315,6 +354,9 @@ class CoordinatorRuntime:
                 )
         if end < 0 or not await self._run_steps(state.prepare(), partition, led):
             return None
+        skips.conclude()
+        if skips.count and self._stats is not None:
+            self._stats.on_skipped(partition, skips.count)
         return state
 
     async def _run_steps(self, steps: Iterable[object], partition: int, led: _Led) -> bool:
@@ -330,25 +372,34 @@ class CoordinatorRuntime:
 
 
 def _replay_batch(
-    state: Replay, data: bytes, position: int, header: BatchHeader, first_offset: int
-) -> None:
-    """Folds a batch in; what of it lies before `first_offset` was deleted.
-
-    Raises:
-        CorruptRecordError: Its checksum is wrong.
-        ValueError: A record of it cannot be understood.
-    """
+    state: Replay,
+    data: bytes,
+    position: int,
+    header: BatchHeader,
+    first_offset: int,
+    skips: _Skips,
+) -> Iterator[None]:
+    """Folds a batch in, in steps; what of it lies before `first_offset` was deleted."""
     if header.magic >= 2 and not is_crc_valid(data, position, header.size):
-        raise CorruptRecordError(f"the batch at offset {header.base_offset} has a wrong checksum")
-    if header.is_control:
-        marker = parse_end_transaction_marker(data, position=position, header=header)
-        if marker is not None:
-            state.replay_marker(header.producer_id, is_commit=marker.is_commit)
+        skips.add("batch", header.base_offset, CorruptRecordError("its checksum is wrong"))
+        yield
         return
-    for record in read_records(data, position=position, header=header):
-        if record.offset < first_offset:
-            continue
-        try:
-            state.replay(record.key, record.value, record.offset, header)
-        except (ValueError, ApiError) as error:
-            raise ValueError(f"the record at offset {record.offset}: {error}") from error
+    try:
+        if header.is_control:
+            marker = parse_end_transaction_marker(data, position=position, header=header)
+            if marker is not None:
+                state.replay_marker(header.producer_id, is_commit=marker.is_commit)
+            yield
+            return
+        for count, record in enumerate(read_records(data, position=position, header=header)):
+            if count % _RECORDS_PER_STEP == 0:
+                yield
+            if record.offset < first_offset:
+                continue
+            try:
+                state.replay(record.key, record.value, record.offset, header)
+            except _UNREADABLE as error:
+                skips.add("record", record.offset, error)
+    except _UNREADABLE as error:
+        skips.add("batch", header.base_offset, error)
+    yield

@@ -73,6 +73,7 @@ class Runtime:
         self.installed: list[Loaded] = []
         self.failed_loads: list[int] = []
         self.loads: list[int] = []
+        self.skipped: list[tuple[int, int]] = []
         self.runtime = CoordinatorRuntime(
             "__topic",
             self.topic,
@@ -88,6 +89,9 @@ class Runtime:
 
     def on_load_failed(self, partition: int) -> None:
         self.failed_loads.append(partition)
+
+    def on_skipped(self, partition: int, count: int) -> None:
+        self.skipped.append((partition, count))
 
     def write(self, *values: bytes, key: bytes = b"k", codec: Codec = Codec.NONE) -> None:
         self.topic.store(P, build_batch([(0, key, value, ()) for value in values], codec=codec))
@@ -196,16 +200,14 @@ def test_a_failed_load_serves_nothing_and_is_tried_again(
     """07:G-9."""
     made = Runtime()
     made.write(b"1")
-    made.topic.store(P, build_batch([(0, b"bad", b"2", ())]))
+    made.topic.read_error = OSError("no disk")
     answers: list[ErrorCode] = []
 
     def mend(seconds: float) -> None:
         if seconds:
             answers.append(made.runtime.check_active(P))
         if len(answers) == 9:
-            made.topic.batches[P].pop()
-            made.topic.ends[P] = 1
-            made.write(b"2")
+            made.topic.read_error = None
 
     made.tasks.on_sleep = mend
     with caplog.at_level(logging.ERROR):
@@ -214,10 +216,39 @@ def test_a_failed_load_serves_nothing_and_is_tried_again(
     assert answers == [ErrorCode.NOT_COORDINATOR] * 9
     waits = [seconds for seconds in made.tasks.slept_s if seconds]
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert made.values() == [b"1", b"2"]
+    assert made.values() == [b"1"]
     assert made.failed_loads == [P] * 9
     assert "__topic-3: loading in epoch 0 failed" in caplog.text
-    assert "the record at offset 1: expected something else" in caplog.text
+    assert "no disk" in caplog.text
+
+
+def test_a_record_that_cannot_be_read_is_skipped_and_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """07:G-11: it makes no more sense at the next attempt."""
+    made = Runtime()
+    made.write(b"1")
+    made.topic.store(P, build_batch([(0, b"bad", b"2", ()), (0, b"k", b"3", ())]))
+    with caplog.at_level(logging.ERROR):
+        made.lead(0)
+        made.tasks.run()
+    assert made.values() == [b"1", b"3"]
+    assert (made.failed_loads, made.skipped) == ([], [(P, 1)])
+    assert "__topic-3: the record at offset 1 cannot be read and is skipped" in caplog.text
+    assert "expected something else" in caplog.text
+
+
+def test_many_records_that_cannot_be_read_do_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = Runtime()
+    made.topic.store(P, build_batch([(0, b"bad", b"2", ())] * 500))
+    with caplog.at_level(logging.ERROR):
+        made.lead(0)
+        made.tasks.run()
+    assert made.skipped == [(P, 500)]
+    assert len(caplog.records) == 11
+    assert "500 records or batches cannot be read" in caplog.text
 
 
 def test_a_read_error_fails_the_load() -> None:
@@ -231,21 +262,26 @@ def test_a_read_error_fails_the_load() -> None:
     assert made.values() == [b"1"]
 
 
-def test_a_batch_with_a_wrong_checksum_fails_the_load() -> None:
+def test_a_batch_with_a_wrong_checksum_is_skipped_and_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     made = Runtime()
     made.write(b"1")
+    made.write(b"2")
     good = made.topic.batches[P][0]
     made.topic.batches[P][0] = good[:-2] + b"9" + good[-1:]
-    made.tasks.on_sleep = lambda _seconds: made.topic.batches.__setitem__(P, [good])
-    made.lead(0)
-    made.tasks.run()
-    assert made.failed_loads == [P]
-    assert made.values() == [b"1"]
+    with caplog.at_level(logging.ERROR):
+        made.lead(0)
+        made.tasks.run()
+    assert (made.failed_loads, made.skipped) == ([], [(P, 1)])
+    assert made.values() == [b"2"]
+    assert "the batch at offset 0 cannot be read and is skipped: its checksum" in caplog.text
 
 
 def test_a_failed_load_ends_with_its_epoch() -> None:
     made = Runtime()
-    made.topic.store(P, build_batch([(0, b"bad", b"2", ())]))
+    made.write(b"1")
+    made.topic.read_error = OSError("no disk")
 
     def resign(_seconds: float) -> None:
         made.runtime.resign(P, 1)

@@ -149,6 +149,11 @@ class _PartitionLoad:
             group.partition = self._partition
             self._groups[group.group_id] = group
             yield group
+        for why in self._replay.refused_registrations:
+            _log.error(
+                "%s-%d: a registration is skipped, the offsets of its group are kept: %s",
+                OFFSETS_TOPIC, self._partition, why,
+            )  # fmt: skip
 
     def install(self) -> None:
         self._service.registry.install(self._partition, self._groups)

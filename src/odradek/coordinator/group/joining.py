@@ -35,7 +35,6 @@ from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
 
 __all__ = [
-    "MAX_PENDING_MEMBERS",
     "NEW_MEMBER_TIMEOUT_MS",
     "PreviousMember",
     "check_join",
@@ -49,12 +48,9 @@ _log = logging.getLogger(__name__)
 # A client that vanished while its first JoinGroup is parked sends no heartbeats that could stop.
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 
-# Ids that were handed out and not used; the oldest makes room. Far above any group's size, and as
-# much memory as a thousand commits.
-MAX_PENDING_MEMBERS: Final = 10_000
-
-# Of a client or instance id in a member id, in characters: the whole must fit a 32767-byte string.
-_MAX_PREFIX: Final = 8_000
+# Of a client or instance id in a member id, in characters. Member ids are kept for clients that may
+# never come back, so they must be short; this is longer than any id that a person reads.
+_MAX_PREFIX: Final = 255
 
 _STATIC_SKIP_VERSION: Final = 9
 
@@ -153,8 +149,6 @@ def _join_without_id(
     if request.instance_id is not None and request.instance_id in group.static_members:
         _rejoin_static(group, request, member_id, ticket, now, decision)
     elif request.version >= 4 and request.instance_id is None:
-        if len(group.pending_members) >= MAX_PENDING_MEMBERS:
-            del group.pending_members[next(iter(group.pending_members))]
         due_ms = now.timer_ms + request.session_timeout_ms
         group.pending_members[member_id] = due_ms
         decision.timers.append(((TimerKind.PENDING, member_id, due_ms), due_ms))

@@ -63,6 +63,10 @@ class GroupMetrics:
         self._failed_loads = counters.meter(
             "partition-load-failed", "Loads of offsets partitions that failed."
         )
+        self._skipped = counters.meter(
+            "partition-load-skipped",
+            "Records or batches of offsets partitions that could not be read.",
+        )
         self._load_time = counters.timer(
             "partition-load-time", "Time to load an offsets partition."
         )
@@ -77,6 +81,9 @@ class GroupMetrics:
 
     def on_load_failed(self, partition: int) -> None:  # noqa: ARG002 - as above
         self._failed_loads.mark()
+
+    def on_skipped(self, partition: int, count: int) -> None:  # noqa: ARG002 - as above
+        self._skipped.mark(count)
 
 
 def _counter(registry: GroupRegistry, state: GroupState) -> Callable[[], int]:

@@ -1,9 +1,10 @@
 """Reading a partition of the offsets topic: from its records to the groups they leave.
 
 The caller reads the log from its start and hands over every record, and every end of a transaction,
-in order; then `finish` makes the groups. What is not understood ends it with `ReplayError`: a
-partition served without one of its commits would tell a consumer to begin somewhere else. Keys of
-versions that newer brokers use say nothing about offsets, so they are passed over and counted.
+in order; then `finish` makes the groups. A record that is not understood is refused with
+`ReplayError` and changes nothing, so that the value before it stays: a consumer that reads some
+records again is better off than one whose partition is never served. Keys of versions that newer
+brokers use say nothing about offsets, so they are passed over and counted.
 
 Rules:
 
@@ -12,7 +13,8 @@ Rules:
   batch stands; one later in the log still wins. Those of a transaction that is open at the end wait
   in the group.
 - A group with a registration is Stable, or Empty if that has no members. One that has offsets alone
-  is Empty without a protocol type: a simple consumer's.
+  is Empty without a protocol type: a simple consumer's. So is one whose registration contradicts
+  itself: its members join again, its offsets are what counts.
 """
 
 from collections.abc import Iterator
@@ -40,13 +42,20 @@ _Offsets: TypeAlias = dict[tuple[str, int], tuple[int, OffsetAndMetadata]]
 
 
 class ReplayError(LogDataError):
-    """A record that cannot be read, so that its partition cannot be served."""
+    """A record that cannot be read."""
 
 
 class Replay:
     """A partition as far as it has been read."""
 
-    __slots__ = ("_config", "_offsets", "_registrations", "_transactional", "skipped_key_versions")
+    __slots__ = (
+        "_config",
+        "_offsets",
+        "_registrations",
+        "_transactional",
+        "refused_registrations",
+        "skipped_key_versions",
+    )
 
     def __init__(self, config: GroupCoordinatorConfig) -> None:
         self._config = config
@@ -55,6 +64,8 @@ class Replay:
         self._transactional: dict[int, dict[str, _Offsets]] = {}  # By producer id, then group.
         # Records with keys of versions we do not know, counted by version.
         self.skipped_key_versions: dict[int, int] = {}
+        # Of registrations that contradict themselves: why; known once `finish` has ended.
+        self.refused_registrations: list[str] = []
 
     def record(
         self,
@@ -75,8 +86,10 @@ class Replay:
         try:
             parsed = parse_key(key)
             if isinstance(parsed, OffsetKey):
+                # Read before anything is made for it: what cannot be read leaves no empty group.
+                committed = None if value is None else parse_offset_value(value)
                 offsets = self._target(parsed.group_id, producer_id if is_transactional else None)
-                self._take_offset(offsets, parsed, value, batch_offset)
+                self._take_offset(offsets, parsed, committed, batch_offset)
             elif isinstance(parsed, GroupKey):
                 if value is None:
                     self._registrations.pop(parsed.group_id, None)
@@ -110,15 +123,20 @@ class Replay:
                     open_offsets.setdefault(group_id, {})[producer_id] = staged
         with_offsets = [group_id for group_id, offsets in self._offsets.items() if offsets]
         for group_id in dict.fromkeys((*self._registrations, *with_offsets, *open_offsets)):
-            registration = self._registrations.get(group_id)
-            if registration is None:
-                group = Group(group_id, self._config, wall_ms=wall_ms)
-            else:
-                group = restore_group(group_id, registration, self._config)
+            group = self._restore(group_id, wall_ms)
             offsets = self._offsets.get(group_id, {})
             store_offsets(group, ((*key, *entry) for key, entry in offsets.items()))
             group.transactional = open_offsets.get(group_id, {})
             yield group
+
+    def _restore(self, group_id: str, wall_ms: int) -> Group:
+        registration = self._registrations.get(group_id)
+        if registration is not None:
+            try:
+                return restore_group(group_id, registration, self._config)
+            except ReplayError as error:
+                self.refused_registrations.append(str(error))
+        return Group(group_id, self._config, wall_ms=wall_ms)
 
     def _target(self, group_id: str, producer_id: int | None) -> _Offsets:
         if producer_id is None:
@@ -127,13 +145,13 @@ class Replay:
 
     @staticmethod
     def _take_offset(
-        offsets: _Offsets, key: OffsetKey, value: bytes | None, batch_offset: int
+        offsets: _Offsets, key: OffsetKey, value: OffsetAndMetadata | None, batch_offset: int
     ) -> None:
         partition = (key.topic, key.partition)
         if value is None:
             offsets.pop(partition, None)
         else:
-            offsets[partition] = (batch_offset, parse_offset_value(value))
+            offsets[partition] = (batch_offset, value)
 
 
 def restore_group(group_id: str, value: GroupValue, config: GroupCoordinatorConfig) -> Group:

@@ -31,6 +31,7 @@ from odradek.coordinator.group.decisions import (
     SyncReply,
     SyncRequest,
     TimerKey,
+    TimerKind,
 )
 from odradek.coordinator.group.group import Group
 from odradek.coordinator.group.metrics import GroupMetrics
@@ -42,6 +43,7 @@ from odradek.coordinator.group.offsets import (
     fail_commit,
     map_commit_error,
 )
+from odradek.coordinator.group.records import fits_string
 from odradek.coordinator.group.registry import GroupRegistry
 from odradek.coordinator.runtime import PartitionWriter
 from odradek.coordinator.stall_clock import StallClock
@@ -50,12 +52,16 @@ from odradek.protocol.hot.offset_commit import OffsetCommitView
 from odradek.purgatory.timer import Timer
 from odradek.purgatory.timing_wheel import TimerTask
 
-__all__ = ["CommitAnswer", "GroupService", "Rejected"]
+__all__ = ["MAX_PENDING_MEMBERS", "CommitAnswer", "GroupService", "Rejected"]
 
 _log = logging.getLogger(__name__)
 
 _NONE: Final = ErrorCode.NONE
 _FIRST_GROUP_ID_NOT_FOUND_VERSION: Final = 9  # Of OffsetCommit.
+
+# Member ids of all groups together that were handed out and not used; the oldest makes room. Far
+# more clients than begin to join within a second, and some ten megabytes at most.
+MAX_PENDING_MEMBERS: Final = 10_000
 
 # Partitions whose metadata was too large.
 Rejected: TypeAlias = set[tuple[str, int]] | None
@@ -66,16 +72,16 @@ CommitAnswer: TypeAlias = Callable[[ErrorCode, Rejected], None]
 class _GroupTimer(TimerTask):
     """One deadline of one group."""
 
-    __slots__ = ("_group", "_key", "_service")
+    __slots__ = ("_key", "_service", "group")
 
     def __init__(self, service: "GroupService", group: Group, key: TimerKey, delay_ms: int) -> None:
         super().__init__(delay_ms)
         self._service = service
-        self._group = group
+        self.group = group
         self._key = key
 
     def run(self) -> None:
-        self._service.on_timer(self._group, self._key)
+        self._service.on_timer(self.group, self._key)
 
 
 class GroupService:
@@ -114,6 +120,9 @@ class GroupService:
         # Answers of decisions that were carried out, and whether somebody is giving them.
         self._answers: deque[tuple[Any, object]] = deque()
         self._depth = 0
+        # Timers of ids that were handed out, oldest first, by (group id, member id). Invariant:
+        # at most MAX_PENDING_MEMBERS; one that leaves it is cancelled, and so forgets its group.
+        self._pending: dict[tuple[str, str], _GroupTimer] = {}
         # Topics that were deleted and are not forgotten by every group yet (`upkeep`).
         self.forget_first: Callable[[Group, Iterable[str]], None] | None = None
 
@@ -140,8 +149,9 @@ class GroupService:
                 return
             group = found
         self.carry_out(group, joining.decide_join(group, request, answer, self.now(), self._new_id))
-        if group.is_disposable:
-            self.registry.drop(group)
+        self._forget_pending(group, request.member_id)
+        self._drop_oldest_pending()
+        self._drop_if_disposable(group)
 
     def sync(
         self, group_id: str, request: SyncRequest, answer: Callable[[SyncReply], None]
@@ -185,7 +195,31 @@ class GroupService:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         errors, decision = leaving.decide_leave(group, members, self.now())
         self.carry_out(group, decision)
+        for member_id, _ in members:
+            self._forget_pending(group, member_id)
+        if decision.write is None:
+            self._drop_if_disposable(group)
         return _NONE, errors
+
+    def _forget_pending(self, group: Group, member_id: str) -> None:
+        """Lets go of the timer of an id that was handed out, unless it is still to be used."""
+        key = (group.group_id, member_id)
+        if key in self._pending and member_id not in group.pending_members:
+            self._pending.pop(key).cancel()
+
+    def _drop_oldest_pending(self) -> None:
+        while len(self._pending) > MAX_PENDING_MEMBERS:
+            key = next(iter(self._pending))
+            timer = self._pending.pop(key)
+            timer.cancel()
+            group = timer.group
+            if self.registry.is_current(group):
+                self.carry_out(group, sessions.drop_pending(group, key[1], self.now()))
+                self._drop_if_disposable(group)
+
+    def _drop_if_disposable(self, group: Group) -> None:
+        if group.is_disposable:
+            self.registry.drop(group)
 
     def _check_members_group(self, group_id: str) -> ErrorCode:
         if not group_id:
@@ -211,6 +245,7 @@ class GroupService:
             group, view.member_id, view.generation_id, view.group_instance_id, clock.monotonic_ms()
         )
         if error is not _NONE:
+            self._drop_if_disposable(group)
             return error, None
         if self.forget_first is not None:
             self.forget_first(group, [topic for topic, _ in view.topics])
@@ -226,6 +261,7 @@ class GroupService:
             expire_ms=-1 if retention_ms < 0 else wall_ms + retention_ms,
         )
         if write is None:
+            self._drop_if_disposable(group)
             return ErrorCode.OFFSET_METADATA_TOO_LARGE, None
         if not self._config.compression_codec and self._config.commit_required_acks == -1:
 
@@ -258,11 +294,14 @@ class GroupService:
             apply_commit(group, write, base_offset)
             return _NONE
         fail_commit(group, write)
+        self._drop_if_disposable(group)
         return map_commit_error(error)
 
     def _find_for_commit(
         self, view: OffsetCommitView, version: int
     ) -> tuple[ErrorCode, Group | None]:
+        if not fits_string(view.group_id):
+            return ErrorCode.INVALID_GROUP_ID, None
         error = self.registry.check(view.group_id)
         if error is not _NONE:
             return error, None
@@ -288,10 +327,11 @@ class GroupService:
 
     def on_timer(self, group: Group, key: TimerKey) -> None:
         """A deadline has come."""
+        if key[0] is TimerKind.PENDING:
+            self._pending.pop((group.group_id, key[1]), None)
         if self.registry.is_current(group):
             self.carry_out(group, sessions.on_timer(group, key, self.now()))
-            if group.is_disposable:
-                self.registry.drop(group)
+            self._drop_if_disposable(group)
 
     def on_loaded(self, group: Group) -> None:
         """A group was loaded, and is served."""
@@ -309,7 +349,10 @@ class GroupService:
             if decision.timers:
                 now_ms = self._clock.monotonic_ms()
                 for key, due_ms in decision.timers:
-                    self._timer.add(_GroupTimer(self, group, key, max(due_ms - now_ms, 0)))
+                    timer = _GroupTimer(self, group, key, max(due_ms - now_ms, 0))
+                    if key[0] is TimerKind.PENDING:
+                        self._pending[group.group_id, key[1]] = timer
+                    self._timer.add(timer)
                 self._clock.watch()
             if decision.write is not None:
                 self._append_write(group, decision.write)

@@ -25,7 +25,7 @@ from odradek.coordinator.group.rebalance import (
 from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
 
-__all__ = ["heartbeat", "on_loaded", "on_timer", "unload"]
+__all__ = ["drop_pending", "heartbeat", "on_loaded", "on_timer", "unload"]
 
 _NONE = ErrorCode.NONE
 
@@ -98,6 +98,14 @@ def unload(group: Group, now: Now) -> Decision:
     group.pending_members = {}
     group.awaiting_join_count = 0
     group.transition_to(GroupState.DEAD, now.wall_ms)
+    return decision
+
+
+def drop_pending(group: Group, member_id: str, now: Now) -> Decision:
+    """An id that was handed out and not used makes room for others."""
+    decision = Decision()
+    if group.pending_members.pop(member_id, None) is not None and not group.is_dead:
+        maybe_complete_join(group, now, decision)
     return decision
 
 

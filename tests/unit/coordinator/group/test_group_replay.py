@@ -139,15 +139,26 @@ def test_unknown_keys_are_passed_over_and_counted() -> None:
         (encode_group_key("g"), b"\0\x09" + bytes(30), "group value of version 9"),
     ],
 )
-def test_what_cannot_be_read_ends_the_load(key: bytes | None, value: bytes, why: str) -> None:
-    """07:G-11: the partition is not served without it."""
+def test_what_cannot_be_read_is_refused_and_changes_nothing(
+    key: bytes | None, value: bytes, why: str
+) -> None:
+    """07:G-11: the partition is served with what was there before."""
+    replay = Replay(CONFIG)
+    replay.record(encode_offset_key("h", "t", 0), offset_value(1), batch_offset=0)
     with pytest.raises(ReplayError, match=f"offset 17.*{why}"):
-        Replay(CONFIG).record(key, value, batch_offset=17)
+        replay.record(key, value, batch_offset=17)
+    assert [group.group_id for group in replay.finish(NOW)] == ["h"]
 
 
-def test_a_registration_that_contradicts_itself_ends_the_load() -> None:
-    with pytest.raises(ReplayError, match="twice"):
-        load((encode_group_key("g"), registration(1, "a", "a")))
+def test_a_registration_that_contradicts_itself_is_skipped_its_offsets_stay() -> None:
+    replay = Replay(CONFIG)
+    replay.record(encode_offset_key("g", "t", 0), offset_value(5), batch_offset=0)
+    replay.record(encode_group_key("g"), registration(1, "a", "a"), batch_offset=1)
+    [group] = replay.finish(NOW)
+    assert (group.state, group.members) == (GroupState.EMPTY, {})
+    assert fetch_offset(group, "t", 0, require_stable=True) == (5, -1, "", 0)
+    [why] = replay.refused_registrations
+    assert "'a' twice" in why
     value = GroupValue(None, 1, "range", "a", NOW, [
         MemberValue("a", None, "c", "/h", 1, 1, b"", b"")])  # fmt: skip
     with pytest.raises(ReplayError, match="no protocol type"):

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.coordinator.group import joining
 from odradek.coordinator.group.decisions import JoinRequest
-from odradek.coordinator.group.joining import MAX_PENDING_MEMBERS, NEW_MEMBER_TIMEOUT_MS
+from odradek.coordinator.group.joining import NEW_MEMBER_TIMEOUT_MS
 from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
 from tests.unit.coordinator.group.group_driver import RANGE, GroupDriver
@@ -72,18 +72,6 @@ def test_an_id_that_is_not_used_expires_after_the_session_timeout() -> None:
     driver.advance(1)
     assert driver.group.pending_members == {}
     assert driver.join(member_id).error is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_ids_that_are_not_used_are_bounded() -> None:
-    """15:KAFKA-7610: clients that time out and ask again do not make the group grow."""
-    driver = GroupDriver()
-    first = driver.join().reply.member_id
-    for _ in range(MAX_PENDING_MEMBERS):
-        last = driver.join().reply.member_id
-    assert len(driver.group.pending_members) == MAX_PENDING_MEMBERS
-    assert first not in driver.group.pending_members
-    assert last in driver.group.pending_members
-    assert driver.group.members == {}
 
 
 def test_retries_without_an_id_do_not_add_members() -> None:
