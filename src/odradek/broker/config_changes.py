@@ -203,8 +203,10 @@ def _check(resource: ConfigResource, overrides: Mapping[str, str], context: Brok
         return
     source = Source.DYNAMIC_BROKER if resource.name else Source.DYNAMIC_DEFAULT
     current = context.broker_settings()
+    stored = context.cache.image.configs.get(resource, {})
+    changed = [name for name, value in overrides.items() if stored.get(name) != value]
     try:
-        check_certificates(current, current.with_dynamic(source, overrides))
+        check_certificates(current, current.with_dynamic(source, overrides), changed)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
 

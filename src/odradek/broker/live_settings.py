@@ -13,10 +13,11 @@ A listener that stays keeps its address: whoever wants another one gives the lis
 
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from odradek.broker.config import BrokerSettings
-from odradek.broker.tls import server_context
+from odradek.broker.config import BrokerSettings, TlsSettings
+from odradek.broker.config.protection import check_tls_is_used
+from odradek.broker.tls import check_material, server_context
 from odradek.errors import ConfigError
 from odradek.network.authentication import ListenerSecurity
 from odradek.network.config import NetworkConfig, parse_ip_overrides
@@ -48,14 +49,33 @@ def published_by(server: SocketServer, network: NetworkConfig) -> tuple[EndPoint
     return published_endpoints(open_ones, ports, socket.getfqdn())
 
 
-def check_certificates(before: BrokerSettings, after: BrokerSettings) -> None:
+def check_certificates(
+    before: BrokerSettings, after: BrokerSettings, changed: Iterable[str] = ()
+) -> None:
     """Refuses certificates that cannot be used, before they are stored.
+
+    Args:
+        changed: The names that are set. One that no listener would use is refused: nobody could
+            tell whether it can be used, and it would take effect with the listener of another day.
 
     Raises:
         ConfigError: which key is wrong, and why.
     """
-    for endpoint in _changed_tls(before, after):
-        server_context(after.tls(endpoint.listener))
+    changed = tuple(changed)
+    check_tls_is_used(after.settings, after.network.endpoints, changed)
+    try:
+        if any(name.startswith("ssl.") for name in changed):
+            # Every listener may have its own instead; what is stored must be good all the same.
+            check_material(after.settings.build(TlsSettings))
+        for endpoint in _changed_tls(before, after):
+            server_context(after.tls(endpoint.listener))
+    except ConfigError as error:
+        if not error.key.endswith(".location"):
+            raise
+        # The client chose the path, and must not learn from the answer what files there are.
+        _logger.warning("Refused to store %s", error)
+        why = "cannot be used: expected a PEM file; the broker's log says more"
+        raise ConfigError(error.key, error.value, why) from None
 
 
 def apply_network_settings(

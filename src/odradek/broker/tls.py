@@ -1,15 +1,22 @@
-"""The TLS context of a listener, made of its settings."""
+"""The TLS context of a listener, made of its settings.
+
+A file must be a regular one of a modest size: clients that may change settings choose the path, and
+OpenSSL would wait for a pipe, or read a device, for ever.
+"""
 
 import contextlib
 import os
 import ssl
+import stat
 from collections.abc import Iterator
 from typing import Final
 
 from odradek.broker.config.tls import TlsSettings
 from odradek.errors import ConfigError
 
-__all__ = ["server_context"]
+__all__ = ["check_material", "server_context"]
+
+_MAX_FILE_BYTES: Final = 4 << 20  # Far above any chain, and above all authorities of a system.
 
 _CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
@@ -46,12 +53,33 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
+def check_material(settings: TlsSettings) -> None:
+    """Loads what there is of key, certificates and trust, for the sake of the errors.
+
+    Raises:
+        ConfigError: As `server_context`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if settings.keystore_location is not None or settings.keystore_key is not None:
+        _load_key(context, settings)
+    _load_trust(context, settings)
+
+
+def _check_file(path: str) -> None:
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("no regular file")
+    if found.st_size > _MAX_FILE_BYTES:
+        raise ValueError(f"{found.st_size} bytes, expected at most {_MAX_FILE_BYTES}")
+
+
 def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     # Without a callback OpenSSL would ask at the terminal for the password of an encrypted key.
     secret = settings.key_password.reveal() if settings.key_password is not None else ""
     location = settings.keystore_location
     try:
         if location is not None:
+            _check_file(location)
             context.load_cert_chain(location, password=lambda: secret)
             return
         assert settings.keystore_key is not None, "check_usable was called"
@@ -68,6 +96,7 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
     location, inline = settings.truststore_location, settings.truststore_certificates
     try:
         if location is not None:
+            _check_file(location)
             context.load_verify_locations(cafile=location)
         elif inline is not None:
             context.load_verify_locations(cadata=inline.reveal())

@@ -29,7 +29,7 @@ from odradek.config.declaration import (
     Required,
     Update,
 )
-from odradek.config.values import HIDDEN, Value
+from odradek.config.values import HIDDEN, Password, Value
 from odradek.errors import ConfigError
 from odradek.values import dataclass
 
@@ -70,6 +70,8 @@ class UnknownKey:
     name: str
     source: Source
     suggestion: str | None
+    # What was given for it, which may be a secret.
+    value: Password
 
     def __str__(self) -> str:
         hint = f", did you mean {self.suggestion}?" if self.suggestion else ""
@@ -226,6 +228,10 @@ class Settings:
         }
         return overrides | {name: self.get(name).value for name in self.definition.keys}
 
+    def names_given_by(self, source: Source) -> tuple[str, ...]:
+        """What one source sets, overrides of listeners and synonyms included."""
+        return tuple(self._layers.get(source, ()))
+
     def changed_keys(self, before: "Settings") -> tuple[str, ...]:
         """Names whose value differs from `before`, sorted; listener overrides by full name."""
         now, then = self.values(), before.values()
@@ -239,7 +245,10 @@ class Settings:
                 continue
             declared = self.definition.find(name)
             if declared is None:
-                unknown.append(UnknownKey(name=name, source=source, suggestion=self._nearest(name)))
+                nearest, value = self._nearest(name), Password(str(text))
+                unknown.append(
+                    UnknownKey(name=name, source=source, suggestion=nearest, value=value)
+                )
                 continue
             layer[name] = declared.parse(text, name)
         for declared in self.definition.keys.values():

@@ -86,14 +86,14 @@ class TestNames:
             None,
             {
                 "group.coordinator.threads": "0",
-                "listener.name.sasl_ssl.plain.sasl.jaas.config": "secret",
+                "listener.name.sasl_ssl.plain.sasl.login.read.timeout.ms": "9",
             },
             {"ODRADEK_METRIC_REPORTERS": "x"},
         )
 
         assert set(settings.warnings) == {
             "group.coordinator.threads: has no effect here",
-            "listener.name.sasl_ssl.plain.sasl.jaas.config: has no effect here",
+            "listener.name.sasl_ssl.plain.sasl.login.read.timeout.ms: has no effect here",
             "ODRADEK_METRIC_REPORTERS: has no effect here",
         }
 
@@ -291,7 +291,12 @@ class TestRows:
         assert [row.name for row in load().rows()] == sorted(BROKER_DEFINITION.keys)
 
     def test_secrets_stay_hidden_and_fixed_keys_are_read_only(self) -> None:
-        rows = {row.name: row for row in load(ssl_key_password="xyzzy").rows()}
+        given = {
+            "listeners": "PLAINTEXT://h:1,SSL://h:2",
+            "ssl.keystore.location": "/k.pem",
+            "ssl.key.password": "xyzzy",
+        }
+        rows = {row.name: row for row in load_broker_settings(None, given, {}).rows()}
 
         secret = rows["ssl.key.password"]
         assert secret.is_sensitive

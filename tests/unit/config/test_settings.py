@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from odradek.config import Definition, Password, Settings, Source, UnknownKey, parse_properties
+from odradek.config import Definition, Password, Settings, Source, parse_properties
 from odradek.errors import ConfigError
 from tests.unit.config.declared_configs import LogConfig, SocketConfig, TopicConfig
 
@@ -185,16 +185,13 @@ def test_unknown_keys_are_reported_by_name_with_the_nearest() -> None:
         environment={"ODRADEK_LOG_SEGMENT_BYTE": "5", "ODRADEK_HOME": "/", "ODRADEK_PURE": "1"},
         reserved_variables=["ODRADEK_PURE"],
     )
-    assert settings.unknown == (
-        UnknownKey(name="log.segmnt.bytes", source=Source.FILE, suggestion="log.segment.bytes"),
-        UnknownKey(name="zzz", source=Source.FILE, suggestion=None),
-        UnknownKey(
-            name="ODRADEK_LOG_SEGMENT_BYTE",
-            source=Source.ENVIRONMENT,
-            suggestion="ODRADEK_LOG_SEGMENT_BYTES",
-        ),
-        UnknownKey(name="ODRADEK_HOME", source=Source.ENVIRONMENT, suggestion=None),
-    )
+    assert [(each.name, each.source, each.suggestion) for each in settings.unknown] == [
+        ("log.segmnt.bytes", Source.FILE, "log.segment.bytes"),
+        ("zzz", Source.FILE, None),
+        ("ODRADEK_LOG_SEGMENT_BYTE", Source.ENVIRONMENT, "ODRADEK_LOG_SEGMENT_BYTES"),
+        ("ODRADEK_HOME", Source.ENVIRONMENT, None),
+    ]
+    assert [each.value for each in settings.unknown] == list(map(Password, "515/"))
     assert str(settings.unknown[0]) == (
         "log.segmnt.bytes: unknown key, did you mean log.segment.bytes?"
     )

@@ -3,10 +3,11 @@
 Sources from weak to strong: defaults, the properties file, variables ``ODRADEK_…``, the command
 line, and what administrators set on the running broker. A value that cannot be used refuses the
 start, naming key, value and reason. A name that means nothing here is a warning: with a suggestion
-if it looks misspelt, or with "has no effect here" if Kafka knows it.
+if it looks misspelt, or with "has no effect here" if Kafka knows it. A key that promises protection
+which is not given refuses the start, too (`protection`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.broker.config.components import (
@@ -21,6 +22,7 @@ from odradek.broker.config.components import (
 )
 from odradek.broker.config.describe import ConfigRow, row_of, row_of_level
 from odradek.broker.config.kafka_keys import KAFKA_KEYS
+from odradek.broker.config.protection import base_names, check_given_tls, check_protection
 from odradek.broker.config.tls import TlsSettings
 from odradek.broker.config.topic_defaults import TopicDefaults
 from odradek.config import Definition, Settings, Source, UnknownKey, Value, parse_properties
@@ -211,7 +213,8 @@ class BrokerSettings:
                 raise ConfigError(
                     "listeners",
                     endpoint.connection_string,
-                    f"{protocol.name} needs SASL, which is not supported yet",
+                    f"{protocol.name} needs SASL, which is not supported yet; use SSL with"
+                    " ssl.client.auth=required, or PLAINTEXT where only trusted machines are",
                 )
             if protocol.uses_tls:
                 self.tls(endpoint.listener).check_usable(endpoint.listener)
@@ -245,7 +248,10 @@ def load_broker_settings(
         command_line=overrides,
         reserved_variables=_RESERVED_VARIABLES,
     )
-    return BrokerSettings.from_settings(settings)
+    check_protection(settings.unknown)
+    loaded = BrokerSettings.from_settings(settings)
+    check_given_tls(settings, loaded.network.endpoints)
+    return loaded
 
 
 def _read_properties(path: str) -> Mapping[str, str]:
@@ -266,14 +272,5 @@ def _warning(unknown: UnknownKey) -> str:
     if unknown.source is Source.ENVIRONMENT:
         is_kafkas = any(environment_name(key) == name for key in KAFKA_KEYS)
     else:
-        is_kafkas = any(key in KAFKA_KEYS for key in _without_listener(name))
+        is_kafkas = any(key in KAFKA_KEYS for key in base_names(name))
     return f"{name}: has no effect here" if is_kafkas else str(unknown)
-
-
-def _without_listener(name: str) -> Iterable[str]:
-    """The names a key has without its listener's prefix, and that of a SASL mechanism."""
-    yield name
-    if name.startswith(LISTENER_PREFIX):
-        parts = name.removeprefix(LISTENER_PREFIX).split(".")
-        yield ".".join(parts[1:])
-        yield ".".join(parts[2:])

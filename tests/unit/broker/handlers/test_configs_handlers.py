@@ -290,6 +290,14 @@ def test_brokers(broker: BrokerFixture) -> None:
     assert alter(broker, (BROKER, "0", [("broker.id", SET, "5")])) == [ErrorCode.INVALID_CONFIG]
 
 
+@pytest.mark.parametrize(
+    "name", ["ssl.keystore.location", "listener.name.plaintext.ssl.truststore.location"]
+)
+def test_no_keystore_is_stored_for_a_broker_without_tls(broker: BrokerFixture, name: str) -> None:
+    assert alter(broker, (BROKER, "0", [(name, SET, "/etc/passwd")])) == [ErrorCode.INVALID_CONFIG]
+    assert broker.port.configs == []
+
+
 def test_one_resources_failure_leaves_the_others_alone(broker: BrokerFixture) -> None:
     good: list[tuple[str, int, str | None]] = [("segment.bytes", SET, "2000")]
     bad: list[tuple[str, int, str | None]] = [("segment.bytes", SET, "-1")]
