@@ -145,8 +145,23 @@ def read_whole(disk: Disk, path: str) -> bytes:
 
 
 def write_atomically(disk: Disk, path: str, data: bytes) -> None:
-    """Replaces `path` by `data` so that a crash leaves either the old or the new content."""
+    """Replaces `path` by `data` so that a crash leaves either the old or the new content.
+
+    Raises:
+        OSError: The disk refused. That somebody removed the temporary file is no such refusal: it
+            is written once more.
+    """
     temporary = path + ".tmp"
+    _write_synced(disk, temporary, data)
+    try:
+        disk.rename(temporary, path)
+    except FileNotFoundError:
+        _write_synced(disk, temporary, data)
+        disk.rename(temporary, path)
+    disk.fsync_dir(os.path.dirname(path))
+
+
+def _write_synced(disk: Disk, temporary: str, data: bytes) -> None:
     fd = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         written = disk.write(fd, data)
@@ -155,5 +170,3 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
         disk.fsync(fd)
     finally:
         disk.close(fd)
-    disk.rename(temporary, path)
-    disk.fsync_dir(os.path.dirname(path))

@@ -71,6 +71,7 @@ class CleaningFixture(LogFixture):
         self.cleaner = self._new_cleaner()
         self.cleaner.first_dirty.load(self.log_directory, [log])
         log.before_truncation = self.cleaner.before_truncation
+        log.before_removal = self.cleaner.before_removal
         return log
 
     @property

@@ -198,3 +198,26 @@ def test_somebody_else_makes_a_directory_at_the_same_time(tmp_path: Path) -> Non
 
     make_directories(Hurried(), str(tmp_path / "a" / "b"))
     assert (tmp_path / "a" / "b").is_dir()
+
+
+class _SweptDisk(Disk):
+    """Somebody removes a temporary file just before it gets its name."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def rename(self, source: str, target: str) -> None:
+        if self.times:
+            self.times -= 1
+            os.unlink(source)
+        super().rename(source, target)
+
+
+def test_a_temporary_file_that_was_removed_is_written_again(tmp_path: Path) -> None:
+    """01 §8.7: a missing optional file is no failure of the disk."""
+    path = str(tmp_path / "checkpoint")
+    write_atomically(_SweptDisk(1), path, b"x")
+    assert read_whole(Disk(), path) == b"x"
+    with pytest.raises(FileNotFoundError):
+        write_atomically(_SweptDisk(2), path, b"y")
+    assert read_whole(Disk(), path) == b"x"

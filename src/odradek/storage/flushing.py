@@ -133,7 +133,14 @@ class Flusher:
         names, has_new_names = self._files_below(flush.upto)
         descriptors: list[int] = []
         try:
-            descriptors.extend(disk.open(name, os.O_RDONLY) for name in names)
+            for name in names:
+                try:
+                    descriptors.append(disk.open(name, os.O_RDONLY))
+                except FileNotFoundError:
+                    if name.endswith(paths.LOG_SUFFIX):
+                        raise
+                    # An index or a snapshot can be made again: not the disk's failure.
+                    logger.warning("%s is missing; the next start makes it again", name)
         except OSError:
             for fd in descriptors:
                 disk.close(fd)

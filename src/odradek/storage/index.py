@@ -18,6 +18,8 @@ Rules:
    written once the ordinary way, which reports a full disk as an error, before they are used
    through the mapping.
 5. A file without a whole slot has no mapping: zero bytes cannot be mapped.
+6. A file that somebody removed while it is open is written again from what the mapping holds: a
+   hint that is missing is no failure of the disk.
 
 Threads: whoever changes an index holds the lock of its log, so there is one writer at a time.
 Readers and `flush` need no lock of the log. An append stores its slot before it counts it, so a
@@ -26,6 +28,7 @@ It is not held while syncing: a reader never waits for the disk.
 """
 
 import errno
+import logging
 import mmap
 import os
 import threading
@@ -47,6 +50,8 @@ __all__ = [
     "find_slot_range_plain",
     "first_hot_slot",
 ]
+
+logger = logging.getLogger(__name__)
 
 INT32_MAX = 2**31 - 1
 
@@ -296,7 +301,10 @@ class Index(ABC):
             used = self.entries * self.entry_size
             if not self.writable or used == self.length:
                 return
-            fd = self._disk.open(self.path, os.O_RDWR)
+            try:
+                fd = self._disk.open(self.path, os.O_RDWR)
+            except FileNotFoundError:
+                return  # Removed behind our back; the next start makes it anew.
             try:
                 self._disk.ftruncate(fd, used)
             finally:
@@ -333,7 +341,7 @@ class Index(ABC):
             used = self.entries * self.entry_size
             if size < used:
                 raise ValueError(f"index {self.path}: {used} bytes are in use, cannot keep {size}")
-            fd = self._disk.open(self.path, os.O_RDWR)
+            fd = self._open_own(os.O_RDWR)
             try:
                 if size > self.length:
                     self._disk.ftruncate(fd, size)
@@ -396,7 +404,7 @@ class Index(ABC):
         page_end = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
         count = min(page_end, self.length) - start
         try:
-            fd = self._disk.open(self.path, os.O_WRONLY)
+            fd = self._open_own(os.O_WRONLY)
         except OSError as error:
             if error.errno in _NO_DESCRIPTOR_LEFT:
                 return  # Not the disk's fault: store without the guard, try again next time.
@@ -411,6 +419,37 @@ class Index(ABC):
                 errno.ENOSPC, f"short write: {written} of {count} bytes at {start}", self.path
             )
         self._reserved = start + count
+
+    def _open_own(self, flags: int) -> int:
+        """Opens the file of this index, which is written again if its name is gone."""
+        try:
+            return self._disk.open(self.path, flags)
+        except FileNotFoundError:
+            self._restore()
+            return self._disk.open(self.path, flags)
+
+    def _restore(self) -> None:
+        """Writes the file again, out of the mapping; needs the lock.
+
+        Raises:
+            OSError: The disk refused, or the directory is gone as well.
+        """
+        fd = self._disk.open(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            logger.warning("index %s was removed while it is in use; writing it again", self.path)
+            used = self.entries * self.entry_size
+            if self._map is not None and used:
+                written = self._disk.write(fd, self._map[:used])
+                if written != used:
+                    raise OSError(
+                        errno.ENOSPC, f"short write: {written} of {used} bytes", self.path
+                    )
+            self._disk.ftruncate(fd, self.length)
+            self._replace_map(self._map_file(fd, self.length))
+        finally:
+            self._disk.close(fd)
+        self._reserved = used
+        self._name_unsynced = True
 
     # Names and durability
 
@@ -435,18 +474,27 @@ class Index(ABC):
                 if name_unsynced:
                     self._disk.fsync_dir(os.path.dirname(path))
                     self._name_unsynced = False
-            except (FileNotFoundError, ValueError):
+            except (FileNotFoundError, ValueError) as error:
                 # ValueError: the mapping was closed. Neither is a failed sync.
                 with self._lock:
                     if self._map is mapping and self.path == path and not self._deleted:
-                        raise
+                        if isinstance(error, ValueError):
+                            raise
+                        self._restore()
             else:
                 return
 
     def rename_to(self, path: str) -> None:
         """Renames the file atomically."""
         with self._lock:
-            self._disk.rename(self.path, path)
+            try:
+                self._disk.rename(self.path, path)
+            except FileNotFoundError:
+                if os.path.exists(self.path):
+                    raise  # It is the target's directory that is missing.
+                if not self._closed:
+                    self._restore()
+                    self._disk.rename(self.path, path)
             self.path = path
 
     def update_directory(self, directory: str) -> None:

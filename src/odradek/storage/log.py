@@ -74,6 +74,7 @@ class Log:
         "_directory",
         "_offline_reason",
         "_reader",
+        "before_removal",
         "before_truncation",
         "flusher",
         "leader_epochs",
@@ -118,6 +119,8 @@ class Log:
         self.on_append_rejected: Callable[[int], None] | None = None
         # Called with the offset before a truncation touches a file; it may refuse by raising.
         self.before_truncation: Callable[[Log, int], None] | None = None
+        # Called with segments whose files are about to be renamed, before they leave the log.
+        self.before_removal: Callable[[Log, Sequence[LogSegment]], None] | None = None
         # Segments that are being put in the place of others, while the loop runs.
         self.pending_swap: SegmentSwap | None = None
         self.watermarks = Watermarks(
@@ -502,6 +505,8 @@ class Log:
     def remove_segments(self, segments: list[LogSegment]) -> None:
         """Takes segments out of the log, which is settled; their files vanish after the delay."""
         assert self.pending_swap is None
+        if segments and self.before_removal is not None:
+            self.before_removal(self, segments)
         for segment in segments:
             self.segments.remove(segment)
             self.delete_segment_later(segment)

@@ -224,6 +224,7 @@ class LogManager:
     def _add(self, log: Log) -> None:
         """Takes a live log into service."""
         log.before_truncation = self.cleaner.before_truncation
+        log.before_removal = self.cleaner.before_removal
         self._logs[log.topic_partition] = log
 
     def get_log(self, topic_partition: TopicPartition) -> Log | None:

@@ -573,6 +573,70 @@ def test_a_segment_that_was_deleted_meanwhile_does_not_come_back(tmp_path: Path)
         assert [offset for offset, _, _ in fixture.records()] == [2, 3, 4]
 
 
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "seen"])
+@pytest.mark.parametrize("remove", ["retention", "delete_records"])
+def test_a_segment_that_goes_before_the_pass_opens_it_cancels_the_pass(
+    remove: str, is_told: bool, tmp_path: Path
+) -> None:
+    """Its file has another name by then, which is no failure of the disk."""
+    fixture, tasks = deferred(tmp_path)
+    with fixture:
+        log = fixture.opened
+        if not is_told:
+            log.before_removal = None
+        work, done = tasks.submitted.pop(0)
+        first = log.segments.first
+        assert first is not None
+        if remove == "retention":
+            fixture.configure(cleanup_delete=True, retention_bytes=log.size_in_bytes - first.size)
+        else:
+            log.maybe_increment_log_start_offset(2)
+        assert delete_old_segments(log) == 1
+        work()
+        done(None)
+        assert fixture.log_directory.is_online
+        assert not fixture.cleaner.uncleanable
+        assert not any(".cleaned" in name for name in fixture.names())
+        tasks.run()
+        fixture.clean()
+        assert [offset for offset, _, _ in fixture.records()] == [2, 3, 4]
+
+
+def test_a_pass_goes_on_when_a_segment_goes_that_it_has_cleaned(tmp_path: Path) -> None:
+    fixture = CleaningFixture(tmp_path)
+    tasks = DeferredTasks(fixture.clock)
+    fixture.cleaner_tasks = tasks
+    with fixture:
+        log = fixture.open(config=replace(COMPACTED, segment_bytes=100))  # No two in a group.
+        for number in range(4):
+            fixture.produce((b"a", b"%d" % number), (b"b%d" % number, b"x"))
+            fixture.roll()
+        log.flush()
+        fixture.cleaner.run()
+        first = log.segments.first
+        while log.segments.first is first:
+            tasks.run(1)
+        log.maybe_increment_log_start_offset(2)
+        assert delete_old_segments(log) == 1
+        tasks.run()
+        assert fixture.cleaner.is_idle
+        assert fixture.cleaner.first_dirty.get(log) == 8
+        assert [offset for offset, _, _ in fixture.records()] == [3, 5, 6, 7]
+
+
+def test_an_index_that_was_removed_by_hand_does_not_stop_the_cleaner(tmp_path: Path) -> None:
+    with CleaningFixture(tmp_path) as fixture:
+        fixture.open()
+        for number in range(2):
+            fixture.produce((b"a", b"%d" % number))
+            fixture.roll()
+        for suffix in ("index", "timeindex"):
+            fixture.path(f"{0:020d}.{suffix}").unlink()
+        fixture.clean()
+        assert fixture.log_directory.is_online
+        assert fixture.records() == [(1, b"a", b"1")]
+
+
 def test_a_partition_that_was_deleted_meanwhile(tmp_path: Path) -> None:
     fixture, tasks = deferred(tmp_path)
     with fixture:

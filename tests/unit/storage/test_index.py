@@ -388,10 +388,31 @@ class TestDurability:
         index.close()
         assert seen[0] == str(tmp_path / "x")
 
-    def test_flush_of_a_lost_file_is_an_error(self, index: OffsetIndex) -> None:
+    def test_a_lost_file_is_written_again(self, index: OffsetIndex) -> None:
+        fill(index, 3)
         os.unlink(index.path)
+        index.flush()
+        assert os.path.getsize(index.path) == index.length
+        os.unlink(index.path)
+        index.rename_to(index.path + ".deleted")
+        assert os.path.exists(index.path)
+        os.unlink(index.path)
+        index.trim_to_valid_size()
+        with open(index.path, "rb") as file:
+            assert file.read() == b"".join(
+                Struct(">ii").pack(entry.offset - index.base_offset, entry.position)
+                for entry in map(index.entry, range(3))
+            )
+
+    def test_a_lost_directory_is_an_error(self, tmp_path: Path) -> None:
+        directory = tmp_path / "gone"
+        directory.mkdir()
+        index = OffsetIndex(str(directory / "i"), 0, max_index_size=80, disk=Disk())
+        os.unlink(index.path)
+        directory.rmdir()
         with pytest.raises(FileNotFoundError):
             index.flush()
+        index.close_without_trim()
 
     def test_rename_and_directory_change_keep_the_mapping(self, tmp_path: Path) -> None:
         (tmp_path / "a").mkdir()

@@ -20,6 +20,7 @@ in place already are as good as they are: compacting again changes nothing about
 |----------------------------------------|--------------------------------------------------------|
 | a damaged batch, keys that do not fit  | the partition is uncleanable until the next start, the |
 |                                        | latter also until there is more room                   |
+| a segment left the log meanwhile       | the pass was cancelled, whatever error it met          |
 | the disk                               | the data directory goes offline                        |
 | no descriptors, no memory              | the partition is tried again after the backoff         |
 | a segment that is not wanted stays     | the data directory goes offline: the next start undoes |
@@ -27,7 +28,7 @@ in place already are as good as they are: compacting again changes nothing about
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from odradek.errors import OdradekError, StorageError
@@ -159,6 +160,17 @@ class LogCleaner:
         """
         self._cancel(log)
         self.first_dirty.lower(log, offset)
+
+    def before_removal(self, log: Log, segments: Sequence[LogSegment]) -> None:
+        """The log is about to lose segments, whose files a pass would look for in vain."""
+        running = self._running.get(log.topic_partition)
+        # A segment that was cleaned already is not the one that the pass has begun with.
+        if (
+            running is not None
+            and running.log is log
+            and any(source.segment in segments for source in running.cleaning.plan.sources)
+        ):
+            running.cleaning.cancelled.set()
 
     def forget(self, log: Log) -> None:
         """The log was taken out of service, and another one of its name may come.
@@ -433,7 +445,11 @@ class LogCleaner:
                     log.topic_partition, stats.invalid_records,
                 )  # fmt: skip
             self.run()
-        elif cleaning.cancelled.is_set() or log.directory != cleaning.plan.directory:
+        elif (
+            cleaning.cancelled.is_set()
+            or log.directory != cleaning.plan.directory
+            or _has_lost_source(running)
+        ):
             logger.info("%s: cleaning was cancelled", log.topic_partition)
             self.run()
         else:
@@ -463,6 +479,13 @@ def _is_untouched(log: Log, group: list[Source]) -> bool:
         and source.segment.size == source.size
         for source in group
     )
+
+
+def _has_lost_source(running: _Running) -> bool:
+    """Whether a segment that was still to be cleaned is not part of the log any more."""
+    cleaning = running.cleaning
+    groups = cleaning.groups[running.groups_done :] if cleaning.groups else [cleaning.plan.sources]
+    return any(source.segment not in running.log.segments for group in groups for source in group)
 
 
 def _changed(log: Log) -> CleaningCancelledError:

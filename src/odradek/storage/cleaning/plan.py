@@ -134,7 +134,7 @@ def list_sources(log: Log, first_uncleanable_offset: int) -> list[Source]:
     """The segments that lie below an offset as a whole, oldest first.
 
     Raises:
-        OSError: An index is not there.
+        OSError: The disk refused.
     """
     sources = []
     for segment in log.segments:
@@ -148,11 +148,19 @@ def list_sources(log: Log, first_uncleanable_offset: int) -> list[Source]:
                 segment.base_offset,
                 following.base_offset,
                 segment.size,
-                os.stat(segment.offset_index.path).st_size,
-                os.stat(segment.time_index.path).st_size,
+                _index_bytes(segment.offset_index.path, log.config.segment_index_bytes),
+                _index_bytes(segment.time_index.path, log.config.segment_index_bytes),
             )
         )
     return sources
+
+
+def _index_bytes(path: str, if_missing: int) -> int:
+    """The size of an index; one that is gone counts as full, so that its segment stays alone."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return if_missing
 
 
 def group_sources(
