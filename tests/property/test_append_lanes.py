@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from odradek.errors import ApiError
 from odradek.model import AppendOrigin
-from odradek.records.batch import HEADER, BatchHeader, compute_crc
+from odradek.records.batch import HEADER, MAX_SEQUENCE, BatchHeader, compute_crc
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.storage.appender import Appender
@@ -58,7 +58,9 @@ class GeneralAppender(Appender):
 
     __slots__ = ()
 
-    def append_plain_batch(self, records: Any, leader_epoch: int) -> LogAppendInfo | None:
+    def append_plain_batch(
+        self, records: Any, leader_epoch: int, origin: AppendOrigin
+    ) -> LogAppendInfo | None:
         return None
 
 
@@ -67,8 +69,10 @@ class LaneAppender(Appender):
 
     taken = 0
 
-    def append_plain_batch(self, records: Any, leader_epoch: int) -> LogAppendInfo | None:
-        info = super().append_plain_batch(records, leader_epoch)
+    def append_plain_batch(
+        self, records: Any, leader_epoch: int, origin: AppendOrigin
+    ) -> LogAppendInfo | None:
+        info = super().append_plain_batch(records, leader_epoch, origin)
         self.taken += info is not None
         return info
 
@@ -93,9 +97,15 @@ class TwoLogs:
         assert lane.log_end_offset_metadata == general.log_end_offset_metadata
         assert lane.recovery_point == general.recovery_point
         assert lane.producer_state.map_end_offset == general.producer_state.map_end_offset
+        assert producers_of(lane) == producers_of(general)
         assert lane.leader_epochs.entries == general.leader_epochs.entries
         files = [{n: f.path(n).read_bytes() for n in f.names()} for f in self._fixtures]
         assert files[0] == files[1]
+
+
+def producers_of(log: Log) -> dict[int, str]:
+    """All that the log remembers of each producer."""
+    return {number: repr(entry) for number, entry in log.producer_state.producers.items()}
 
 
 def outcome(log: Log, sent: Sent) -> tuple[object, ...]:
@@ -213,7 +223,7 @@ def of_other_kind(draw: st.DrawFn) -> tuple[str, bytearray]:
                 2,
                 producer_id=draw(st.integers(-1, 1)),
                 producer_epoch=0,
-                base_sequence=draw(st.integers(-1, 4)),
+                base_sequence=draw(st.integers(-1, 4) | st.integers(0, 4).map(lambda n: 2 * n)),
             )
         case "gap":
             deltas = draw(st.lists(st.integers(0, 5), min_size=2, max_size=4))
@@ -273,6 +283,48 @@ def test_everyday_batches_of_other_topics_do_so(origin: AppendOrigin) -> None:
             logs.check_alike()
 
             assert logs.lane.taken == 5
+
+
+def produced(sequence: int, count: int = 1, *, epoch: int = 0) -> bytearray:
+    return batch(count, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_a_batch_that_continues_its_producer_does_so() -> None:
+    """10:8.4; the largest sequence is followed by 0."""
+    with two_logs(CONFIGS[0]) as logs:
+        sequence = MAX_SEQUENCE - 10
+        for count in range(1, 9):
+            logs.append(Sent("continues", produced(sequence, count), True, 0))
+            sequence = (sequence + count) & MAX_SEQUENCE
+        logs.check_alike()
+
+        assert logs.lane.taken == 7  # All but the first, which nothing is known before.
+        assert [b.last_sequence for b in logs.logs[0].producer_state.producers[7].batches] == [
+            MAX_SEQUENCE - 1, 3, 9, 16, 24,
+        ]  # fmt: skip
+
+
+def test_any_other_batch_of_a_producer_does_not() -> None:
+    """10:8.4: repeated, behind a gap, of another epoch, a coordinator's, within a transaction."""
+    with two_logs(CONFIGS[0]) as logs:
+        logs.append(Sent("first", produced(0, 2), True, 0))
+        for records in (
+            produced(0, 2),
+            produced(3),
+            produced(2, epoch=-1),
+            produced(0, epoch=1),
+            produced(2, epoch=0),
+            produced(-1, epoch=1),
+        ):
+            logs.append(Sent("other", records, True, 0))
+        coordinators = Sent("other", produced(1, epoch=1), True, 0, AppendOrigin.COORDINATOR)
+        logs.append(coordinators)
+        for log in logs.logs:
+            log.producer_state.producers[7].current_transaction_first_offset = 0
+        logs.append(Sent("other", produced(2, epoch=1), True, 0))
+        logs.check_alike()
+
+        assert logs.lane.taken == 0
 
 
 def test_a_record_that_the_topic_refuses_does_not() -> None:

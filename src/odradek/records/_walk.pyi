@@ -10,3 +10,6 @@ def walk_records(
     latest_timestamp: int,
     require_key: bool,
 ) -> tuple[int, int, bool, list[tuple[int, int]] | None]: ...
+def check_plain_batch(
+    batch: Buffer, earliest_timestamp: int, latest_timestamp: int, require_key: bool
+) -> tuple[int, int, int, int, int] | None: ...

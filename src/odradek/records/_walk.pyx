@@ -1,14 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled twin of `walk.walk_records_pure`; see there for what it does.
+"""The compiled twins of `walk.walk_records_pure` and of `plain_batch.check_plain_batch_pure`.
 
 It reads raw pointers, so every read is checked against the end of its record before it is made.
 Large regions are walked without the GIL.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 include "_varint.pxi"
+include "_crc32c.pxi"
+
+from crc32c import crc32c
 
 from odradek.errors import InvalidRecordError
 from odradek.records.malformed import malformed_record, malformed_region
@@ -21,6 +24,23 @@ cdef enum:
     NOGIL_SIZE = 65536
     # The most that an everyday record has in front of its key: 2 bytes, 1, 10, 3 and 2.
     MAX_FRONT = 18
+    # Bytes up to which our own checksum takes less time than a call of the library's.
+    SMALL_CRC = 1024
+    # Places of the fields of a batch header, from the table in batch.py.
+    LENGTH = 8
+    MAGIC = 16
+    CRC = 17
+    ATTRIBUTES = 21
+    LAST_OFFSET_DELTA = 23
+    BASE_TIMESTAMP = 27
+    MAX_TIMESTAMP = 35
+    PRODUCER_ID = 43
+    PRODUCER_EPOCH = 51
+    BASE_SEQUENCE = 53
+    RECORD_COUNT = 57
+    HEADER_SIZE = 61
+    LOG_OVERHEAD = 12
+    CURRENT_MAGIC = 2
 
 cdef struct Walk:
     # What to check against.
@@ -273,3 +293,83 @@ def walk_records(
     if walk.bad_count:
         bad = [(walk.bad_index[slot], walk.bad_reason[slot]) for slot in range(walk.bad_count)]
     return walk.max_timestamp, walk.max_index, bool(walk.consecutive), bad
+
+
+cdef inline uint32_t read_uint32(const uint8_t* at) noexcept nogil:
+    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+
+cdef inline int64_t read_int64(const uint8_t* at) noexcept nogil:
+    return <int64_t>(<uint64_t>read_uint32(at) << 32 | read_uint32(at + 4))
+
+
+def check_plain_batch(
+    batch, int64_t earliest_timestamp, int64_t latest_timestamp, bint require_key
+):
+    """See `plain_batch.check_plain_batch_pure`."""
+    cdef Py_buffer view
+    cdef Walk walk
+    cdef const uint8_t* data
+    cdef const uint8_t* cursor
+    cdef Py_ssize_t size, walked
+    cdef int32_t last_offset_delta, record_count
+    cdef int64_t max_timestamp
+    cdef uint32_t crc
+    PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
+    try:
+        size = view.len
+        data = <const uint8_t*>view.buf
+        if view.readonly or size < HEADER_SIZE:
+            return None
+        last_offset_delta = <int32_t>read_uint32(data + LAST_OFFSET_DELTA)
+        record_count = <int32_t>read_uint32(data + RECORD_COUNT)
+        max_timestamp = read_int64(data + MAX_TIMESTAMP)
+        if (
+            data[MAGIC] != CURRENT_MAGIC
+            or <int64_t><int32_t>read_uint32(data + LENGTH) + LOG_OVERHEAD != size
+            or read_int64(data)
+            or data[ATTRIBUTES]
+            or data[ATTRIBUTES + 1]
+            or record_count <= 0
+            or last_offset_delta != record_count - 1
+            or max_timestamp < 0
+        ):
+            return None
+        if size <= SMALL_CRC:
+            crc = compute_crc32c(data + ATTRIBUTES, size - ATTRIBUTES)
+        else:
+            crc = crc32c(memoryview(batch)[ATTRIBUTES:])
+        if crc != read_uint32(data + CRC):
+            return None
+        walk.base_timestamp = read_int64(data + BASE_TIMESTAMP)
+        walk.earliest_timestamp = earliest_timestamp
+        walk.latest_timestamp = latest_timestamp
+        walk.require_key = require_key
+        walk.max_timestamp = -1
+        walk.max_index = -1
+        walk.consecutive = True
+        walk.bad_count = 0
+        walk.has_bad_timestamp = False
+        cursor = data + HEADER_SIZE
+        if size < NOGIL_SIZE:
+            walked = walk_region(&walk, &cursor, data + size, record_count)
+        else:
+            with nogil:
+                walked = walk_region(&walk, &cursor, data + size, record_count)
+        if (
+            walked != record_count
+            or cursor != data + size
+            or walk.bad_count
+            or not walk.consecutive
+            or walk.max_timestamp != max_timestamp
+        ):
+            return None
+        return (
+            last_offset_delta,
+            max_timestamp,
+            read_int64(data + PRODUCER_ID),
+            <int16_t>(<int>data[PRODUCER_EPOCH] << 8 | data[PRODUCER_EPOCH + 1]),
+            <int32_t>read_uint32(data + BASE_SEQUENCE),
+        )
+    finally:
+        PyBuffer_Release(&view)

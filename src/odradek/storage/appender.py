@@ -13,15 +13,14 @@ Steps, as in the specification of the log:
 | write, move the log end, fold producers in, flush | yes    | yes      |
 
 `append_plain_batch` is the everyday lane: a leader's single, plain batch, a client's or a
-coordinator's, goes through the same steps in one function. It answers and writes what
-`append_as_leader` would, or leaves it to that.
+coordinator's, goes through the same steps in one function; with a producer id, too, if it simply
+continues what that producer wrote before. It answers and writes what `append_as_leader` would, or
+leaves it to that.
 """
 
 import logging
 from struct import Struct
 from typing import TYPE_CHECKING
-
-from crc32c import crc32c
 
 from odradek.errors import (
     OffsetsOutOfOrderError,
@@ -31,17 +30,16 @@ from odradek.errors import (
 )
 from odradek.model import AppendOrigin
 from odradek.records.batch import (
-    ATTRIBUTES_POSITION,
     CURRENT_MAGIC,
-    HEADER,
-    HEADER_SIZE,
     LOG_OVERHEAD,
+    MAX_SEQUENCE,
     BatchHeader,
     Buffer,
 )
 from odradek.storage.appends import AnalyzedSet, LogAppendInfo, analyze_records
 from odradek.storage.config import INT32_MAX, LogConfig
 from odradek.storage.offsets import LogOffsetMetadata
+from odradek.storage.producer_entry import ProducerEntry
 from odradek.storage.producer_replay import apply_producers, check_producers
 from odradek.storage.producer_state import CachedBatch
 from odradek.storage.segment import LogSegment
@@ -64,6 +62,8 @@ class Appender:
     __slots__ = (
         "_clock",
         "_config",
+        "_flush_messages",
+        "_keeps_plain_bytes",
         "_leader_epochs",
         "_log",
         "_producer_state",
@@ -84,56 +84,49 @@ class Appender:
     def configure(self, config: LogConfig) -> None:
         """Takes new settings, from the next append on."""
         self._config = config
-        self._validator = BatchValidator(config)
+        self._validator = validator = BatchValidator(config)
+        self._flush_messages = config.flush_messages
+        # The largest batch that the everyday lane takes; none if the topic changes plain batches.
+        self._keeps_plain_bytes = -1
+        if validator.keeps_plain_batches:
+            self._keeps_plain_bytes = min(config.max_message_bytes, config.segment_bytes)
 
     # As a leader
 
-    def append_plain_batch(self, records: Buffer, leader_epoch: int) -> LogAppendInfo | None:
-        """The everyday append in one go: a single, plain batch without a producer id.
+    def append_plain_batch(
+        self, records: Buffer, leader_epoch: int, origin: AppendOrigin
+    ) -> LogAppendInfo | None:
+        """The everyday append in one go: a single, plain batch that continues or has no producer.
 
         What the general way does in five calls and as many containers costs as much as the write
         itself. Returns None, with nothing touched, for any batch that is not of this kind or that
         has anything wrong with it: the general way judges it.
         """
         size = len(records)
-        config = self._config
-        validator = self._validator
-        if (
-            size < HEADER_SIZE
-            or size > config.max_message_bytes
-            or size > config.segment_bytes
-            or not validator.keeps_plain_batches
-            or isinstance(records, bytes)
-            or (isinstance(records, memoryview) and records.readonly)
-        ):
+        if size > self._keeps_plain_bytes:
             return None
-        (
-            base_offset, length, _, magic, crc, attributes, last_delta,
-            base_timestamp, max_timestamp, producer_id, _, _, count,
-        ) = HEADER.unpack_from(records)  # fmt: skip
         now_ms = self._clock.now_ms()
-        if (
-            magic != CURRENT_MAGIC
-            or length + LOG_OVERHEAD != size
-            or base_offset
-            or attributes
-            or producer_id >= 0
-            or count <= 0
-            or last_delta + 1 != count
-            or max_timestamp < 0  # Then no batch has the largest timestamp.
-            or crc32c(memoryview(records)[ATTRIBUTES_POSITION:]) != crc
-            or not validator.accepts_plain_batch(
-                records, count, base_timestamp, max_timestamp, now_ms
-            )
-        ):
+        found = self._validator.check_plain_batch(records, now_ms)
+        if found is None:
             return None
+        last_delta, max_timestamp, producer_id, producer_epoch, sequence = found
+        producer: ProducerEntry | None = None
+        if producer_id >= 0:
+            producer = self._producer_state.producers.get(producer_id)
+            if (
+                producer is None
+                or origin is not AppendOrigin.CLIENT
+                or not producer.is_continued_by(producer_epoch, sequence)
+            ):
+                return None
         watermarks = self._watermarks
         first_offset = watermarks.end.message_offset
         last_offset = first_offset + last_delta
-        _PLACE.pack_into(records, 0, first_offset, length, leader_epoch)
+        _PLACE.pack_into(records, 0, first_offset, size - LOG_OVERHEAD, leader_epoch)
         self._leader_epochs.assign(leader_epoch, first_offset)
         segment = self._segments.active
         assert segment is not None
+        config = self._config
         if segment.should_roll(
             size,
             last_offset,
@@ -144,11 +137,16 @@ class Appender:
         ):
             segment = self._log.roll(first_offset)
         segment.append_batch(records, last_offset, max_timestamp)
-        # As the class itself would make it, less a call.
-        watermarks.end = tuple.__new__(
-            LogOffsetMetadata, (last_offset + 1, segment.base_offset, segment.size)
-        )
-        self._producer_state.map_end_offset = last_offset + 1
+        end = last_offset + 1
+        watermarks.end = LogOffsetMetadata(end, segment.base_offset, segment.size)
+        self._producer_state.map_end_offset = end
+        if producer is not None:
+            producer.last_timestamp = max_timestamp
+            producer.batches.append(
+                CachedBatch(
+                    (sequence + last_delta) & MAX_SEQUENCE, last_offset, last_delta, max_timestamp
+                )
+            )
         info = LogAppendInfo()
         info.first_offset = first_offset
         info.last_offset = last_offset
@@ -159,7 +157,7 @@ class Appender:
         info.valid_bytes = size
         info.leader_epoch = leader_epoch
         info.log_start_offset = watermarks.log_start_offset
-        if last_offset + 1 - watermarks.recovery_point >= config.flush_messages:
+        if end - watermarks.recovery_point >= self._flush_messages:
             self._log.flush()
         return info
 

@@ -363,7 +363,7 @@ class Log:
             self.check_usable()
         try:
             if origin is AppendOrigin.CLIENT or origin is AppendOrigin.COORDINATOR:
-                info = self._appender.append_plain_batch(records, leader_epoch)
+                info = self._appender.append_plain_batch(records, leader_epoch, origin)
                 if info is not None:
                     return info
             return self._appender.append_as_leader(records, leader_epoch, origin)

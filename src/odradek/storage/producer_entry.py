@@ -78,6 +78,20 @@ class ProducerEntry:
         # Oldest first. Invariant: all of them were written in `producer_epoch`.
         self.batches: deque[CachedBatch] = deque(maxlen=CACHED_BATCH_COUNT)
 
+    def is_continued_by(self, producer_epoch: int, base_sequence: int) -> bool:
+        """Whether a batch without a transaction comes right behind the newest one.
+
+        Then it is no duplicate, either: five batches never go all the way round.
+        """
+        batches = self.batches
+        return (
+            producer_epoch == self.producer_epoch
+            and len(batches) > 0
+            # The mask lets 0 follow the largest sequence.
+            and base_sequence == (batches[-1].last_sequence + 1) & MAX_SEQUENCE
+            and self.current_transaction_first_offset is None
+        )
+
     def find_batch(self, first_sequence: int, last_sequence: int) -> CachedBatch | None:
         """The cached batch with exactly these sequence numbers."""
         for batch in self.batches:

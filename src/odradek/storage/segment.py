@@ -169,8 +169,21 @@ class LogSegment:
         self, batch: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int
     ) -> None:
         """`append` of a single batch, which the caller knows to fit the segment."""
-        position = self._write(batch, max_timestamp)
-        if not self.indexes.note_batch(last_offset, max_timestamp, len(batch), position):
+        indexes = self.indexes
+        if indexes.max_timestamp is None:
+            self._load_max_timestamp()
+        position = self.size
+        length = len(batch)
+        end = position + length
+        if end > self._reserved:
+            self._reserve(end)
+        written = self._disk.write(self.fd, batch)
+        if written != length:
+            raise self._short_write(written, length)
+        if position == 0:
+            self._rolling_based_timestamp = max_timestamp
+        self.size = end
+        if not indexes.note_batch(last_offset, max_timestamp, length, position):
             self.rebuild_indexes()
 
     def _write(self, records: bytes | bytearray | memoryview, largest_timestamp: int) -> int:
@@ -183,11 +196,14 @@ class LogSegment:
             self._reserve(position + length)
         written = self._disk.write(self.fd, records)
         if written != length:
-            raise OSError(errno.ENOSPC, f"short write: {written} of {length} bytes", self.path)
+            raise self._short_write(written, length)
         if position == 0:
             self._rolling_based_timestamp = largest_timestamp
         self.size = position + length
         return position
+
+    def _short_write(self, written: int, length: int) -> OSError:
+        return OSError(errno.ENOSPC, f"short write: {written} of {length} bytes", self.path)
 
     def _reserve(self, end: int) -> None:
         """Sets room on disk aside for what will follow, once the segment is not small any more."""
@@ -209,18 +225,25 @@ class LogSegment:
         if (
             self.size > max_segment_bytes - size
             or not 0 <= max_offset - self.base_offset <= INT32_MAX
-            or (
-                self.size > 0
-                and self._waited_ms(max_timestamp, now_ms) > max_segment_ms - self.roll_jitter_ms
-            )
         ):
             return True
+        if self.size > 0:
+            since = self._rolling_based_timestamp
+            waited_ms = (
+                max_timestamp - since
+                if since is not None and since >= 0
+                else self._waited_ms(max_timestamp, now_ms)
+            )
+            if waited_ms > max_segment_ms - self.roll_jitter_ms:
+                return True
         indexes = self.indexes
         offset_index = indexes.writable_offset_index
         if offset_index is None:  # Not written to yet, so not full.
             return False
         time_index = indexes.writable_time_index
-        return offset_index.is_full or (time_index is not None and time_index.is_full)
+        return offset_index.entries >= offset_index.max_entries or (
+            time_index is not None and time_index.is_full
+        )
 
     def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
         since = self._rolling_based_timestamp

@@ -27,12 +27,14 @@ from odradek.records.batch import (
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     BatchHeader,
+    Buffer,
     WritableBuffer,
     patch_max_timestamp,
     patch_offset_and_epoch,
 )
 from odradek.records.builder import rebuild_batch
 from odradek.records.compression import Codec, decompress
+from odradek.records.plain_batch import PlainBatch, check_plain_batch
 from odradek.records.walk import NULL_KEY, TIMESTAMP_OUT_OF_RANGE, walk_records
 from odradek.storage.config import INT64_MAX, LogConfig
 
@@ -96,34 +98,19 @@ class BatchValidator:
         )
         self._max_region_bytes = max(_REGION_CAP_FACTOR * config.max_message_bytes, _MIN_REGION_CAP)
 
-    def accepts_plain_batch(
-        self,
-        batch: WritableBuffer,
-        record_count: int,
-        base_timestamp: int,
-        max_timestamp: int,
-        now_ms: int,
-    ) -> bool:
-        """Whether a plain batch can be stored as it is: records whole, keys, offsets, time right.
+    def check_plain_batch(self, batch: Buffer, now_ms: int) -> PlainBatch | None:
+        """What an append needs of a plain batch that can be stored as it is; None for any other.
 
-        Raises:
-            InvalidRecordError: A record is malformed.
+        Only for a topic that keeps plain batches.
         """
-        earliest, latest = INT64_MIN, INT64_MAX
-        if self._has_window:
-            earliest = now_ms - self._before_max_ms
-            latest = min(INT64_MAX, now_ms + self._after_max_ms)
-        walked_timestamp, _, consecutive, bad = walk_records(
+        if not self._has_window:
+            return check_plain_batch(batch, INT64_MIN, INT64_MAX, self._is_compacted)
+        return check_plain_batch(
             batch,
-            HEADER_SIZE,
-            len(batch),
-            record_count,
-            base_timestamp,
-            earliest,
-            latest,
+            now_ms - self._before_max_ms,
+            min(INT64_MAX, now_ms + self._after_max_ms),
             self._is_compacted,
         )
-        return consecutive and bad is None and walked_timestamp == max_timestamp
 
     def validate_and_assign(
         self,
