@@ -77,11 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
     from odradek.broker.config import load_broker_settings
     from odradek.cli.logging_setup import set_up_logging
     from odradek.errors import OdradekError
+    from odradek.network.loop_turns import MeasuredLoop
 
     try:
         settings = load_broker_settings(arguments.config, _overrides(arguments), os.environ)
         set_up_logging(arguments.log_level, arguments.log_format)
-        return asyncio.run(_serve(settings))
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+            return runner.run(_serve(settings))
     except BaseExceptionGroup as errors:
         logging.getLogger("odradek").critical("the broker failed", exc_info=errors)
         print_error("serve", f"the broker failed: {_first(errors)!r}; the log has the details")

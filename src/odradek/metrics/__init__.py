@@ -1,6 +1,15 @@
 """Metrics under Kafka's names: instruments, their registry, and Prometheus text."""
 
-from odradek.metrics.instruments import QUANTILES, Gauge, Histogram, Meter, Rates, Snapshot, Timer
+from odradek.metrics.instruments import (
+    QUANTILES,
+    Buckets,
+    Gauge,
+    Histogram,
+    Meter,
+    Rates,
+    Snapshot,
+    Timer,
+)
 from odradek.metrics.names import MetricName
 from odradek.metrics.prometheus import CONTENT_TYPE, iter_prometheus, render_prometheus
 from odradek.metrics.registry import OTHER, Instrument, MetricGroup, MetricRegistry
@@ -9,6 +18,7 @@ __all__ = [
     "CONTENT_TYPE",
     "OTHER",
     "QUANTILES",
+    "Buckets",
     "Gauge",
     "Histogram",
     "Instrument",

@@ -15,6 +15,7 @@ joined by underscores, the tags as labels, and the suffix of a rate replaced by 
 | gauge     | as it is                                   | the value                            |
 | histogram | as it is: a summary                        | `quantile="0.5"` …, `_sum`, `_count` |
 | timer     | as it is: a summary                        | like a histogram, in milliseconds    |
+| buckets   | as it is: a histogram                      | `_bucket{le="0.001"}` …, in seconds  |
 
 Metrics that differ only in their tags form one family; all of them are of one kind.
 """
@@ -40,6 +41,7 @@ class Kind(Enum):
     METER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "summary"
+    BUCKETS = "histogram"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import assert_never
 
-from odradek.metrics.instruments import QUANTILES, Gauge, Histogram, Meter, Timer
+from odradek.metrics.instruments import QUANTILES, Buckets, Gauge, Histogram, Meter, Timer
 from odradek.metrics.names import Kind, MetricName
 from odradek.metrics.registry import Instrument, MetricRegistry
 
@@ -25,7 +25,7 @@ __all__ = ["CONTENT_TYPE", "iter_prometheus", "render_prometheus"]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # About a millisecond of rendering each: a summary merges and sorts a thousand values.
-SERIES_PER_PIECE = {Kind.METER: 200, Kind.GAUGE: 200, Kind.HISTOGRAM: 4}
+SERIES_PER_PIECE = {Kind.METER: 200, Kind.GAUGE: 200, Kind.HISTOGRAM: 4, Kind.BUCKETS: 20}
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ def _samples(family: str, name: MetricName, instrument: Instrument) -> list[str]
             return _summary(family, labels, instrument)
         case Timer():
             return _summary(family, labels, instrument.durations)
+        case Buckets():
+            return _histogram(family, labels, instrument)
         case _:
             assert_never(instrument)
 
@@ -87,6 +89,21 @@ def _summary(family: str, labels: tuple[tuple[str, str], ...], histogram: Histog
     braces = _braces(labels)
     lines.append(f"{family}_sum{braces} {_number(snapshot.total)}")
     lines.append(f"{family}_count{braces} {snapshot.count}")
+    return lines
+
+
+def _histogram(family: str, labels: tuple[tuple[str, str], ...], buckets: Buckets) -> list[str]:
+    count = buckets.count
+    lines = [
+        f"{family}_bucket{_braces((*labels, ('le', bound)))} {below}"
+        for bound, below in (
+            *((_number(bound), below) for bound, below in buckets.cumulative()),
+            ("+Inf", count),
+        )
+    ]
+    braces = _braces(labels)
+    lines.append(f"{family}_sum{braces} {_number(buckets.total_ns / 1e9)}")
+    lines.append(f"{family}_count{braces} {count}")
     return lines
 
 

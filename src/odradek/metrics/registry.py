@@ -18,14 +18,14 @@ from random import Random
 from typing import TypeAlias, TypeVar
 
 from odradek.clock import Clock
-from odradek.metrics.instruments import Gauge, Histogram, Meter, Timer
+from odradek.metrics.instruments import Buckets, Gauge, Histogram, Meter, Timer
 from odradek.metrics.names import Kind, MetricName
 
 __all__ = ["OTHER", "Instrument", "MetricGroup", "MetricRegistry"]
 
 _log = logging.getLogger(__name__)
 
-Instrument = Meter | Histogram | Timer | Gauge
+Instrument = Meter | Histogram | Timer | Buckets | Gauge
 _Made = TypeVar("_Made", Meter, Histogram, Timer)
 # Tags and value of each series there is at the moment.
 Collected: TypeAlias = Iterable[tuple[tuple[tuple[str, str], ...], float]]
@@ -41,6 +41,7 @@ _KINDS: dict[type, Kind] = {
     Gauge: Kind.GAUGE,
     Histogram: Kind.HISTOGRAM,
     Timer: Kind.HISTOGRAM,
+    Buckets: Kind.BUCKETS,
 }
 
 
@@ -133,6 +134,12 @@ class MetricRegistry:
         family = self._family(name, Gauge, doc)
         if name in family.series or self._has_room(family):
             self._put(family, name, Gauge(read))
+
+    def show_buckets(self, name: MetricName, buckets: Buckets, doc: str = "") -> None:
+        """Register durations that their owner counts; those of that name are replaced."""
+        family = self._family(name, Buckets, doc)
+        if name in family.series or self._has_room(family):
+            self._put(family, name, buckets)
 
     def collect(self, name: MetricName, read: Callable[[], Collected], doc: str = "") -> None:
         """Register gauges that differ in their tags, asked for by their reader.

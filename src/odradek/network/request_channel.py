@@ -24,12 +24,13 @@ Control plane and data plane differ in their sizes and their metrics' prefix, no
 """
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, Protocol, TypeAlias
 
 from odradek.clock import PreciseClock
 from odradek.errors import DecodeError
 from odradek.metrics import Meter, MetricRegistry
+from odradek.network.loop_turns import SLOW_HANDLER_NS, LoopTurns
 from odradek.network.request import (
     CloseConnectionResponse,
     NoOpResponse,
@@ -86,6 +87,7 @@ class RequestChannel:
         slots: Handlers that may be suspended at a time.
         spawn: Runs a coroutine as a task of a group that somebody owns.
         request_turn: Asks for `run_queued` in the next turn of the loop.
+        turns: Told of handlers that keep the loop for long.
         metric_prefix: Empty for the data plane.
     """
 
@@ -100,9 +102,11 @@ class RequestChannel:
         metrics: MetricRegistry,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         request_turn: Callable[[], None],
+        turns: LoopTurns,
         metric_prefix: str = "",
     ) -> None:
         self._handler = handler
+        self._turns = turns
         self._queue_size = queue_size
         self._slots = slots
         self._now_ns = clock.monotonic_ns
@@ -221,7 +225,10 @@ class RequestChannel:
             result = CloseConnectionResponse(request, "a handler failed")
         self._running = None
         end_ns = self._now_ns()
-        self.busy.count += end_ns - request.dequeue_ns
+        spent_ns = end_ns - request.dequeue_ns
+        self.busy.count += spent_ns
+        if spent_ns > SLOW_HANDLER_NS:
+            self._turns.note(request.header.api_key.name, spent_ns)
         if result is None:
             request.api_local_complete_ns = end_ns
             result, self._answered = self._answered, None
@@ -251,7 +258,7 @@ class RequestChannel:
     async def _finish(self, request: Request, handling: Handling) -> None:
         response: Response | None
         try:
-            response = await handling
+            response = await _Steps(handling, request.header.api_key.name, self._turns)
         except DecodeError as error:
             response = CloseConnectionResponse(request, f"{request}: {error}")
         except Exception:  # noqa: BLE001 - the border between requests: one must not end others
@@ -281,6 +288,40 @@ class RequestChannel:
 
     def _idle_share(self) -> float:
         return max(0.0, 1.0 - self.busy.rates().one_minute / 1_000_000_000)
+
+
+class _Steps:
+    """A handler's coroutine; each of its steps that keeps the loop for long is told of."""
+
+    __slots__ = ("_handling", "_name", "_turns")
+
+    def __init__(self, handling: Handling, name: str, turns: LoopTurns) -> None:
+        self._handling = handling
+        self._name = name
+        self._turns = turns
+
+    def __await__(self) -> Generator[Any, None, Response | None]:
+        turns = self._turns
+        failure: BaseException | None = None
+        while True:
+            started_ns = turns.now_ns()
+            try:
+                if failure is None:
+                    awaited = self._handling.send(None)
+                else:
+                    awaited = self._handling.throw(failure)
+            except StopIteration as end:
+                result: Response | None = end.value
+                return result
+            finally:
+                spent_ns = turns.now_ns() - started_ns
+                if spent_ns > SLOW_HANDLER_NS:
+                    turns.note(self._name, spent_ns)
+            failure = None
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001 - thrown into the coroutine, above
+                failure = error
 
 
 _ROUTED: Final[dict[type[Response], str]] = {

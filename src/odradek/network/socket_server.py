@@ -34,6 +34,7 @@ from odradek.network.connection import EventLoop
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.endpoint import EndPoint
 from odradek.network.listener import Listener
+from odradek.network.loop_turns import turns_of
 from odradek.network.memory_pool import MemoryPool
 from odradek.network.poller import Poller
 from odradek.network.processor import Processor
@@ -95,6 +96,8 @@ class SocketServer:
         self._config = config
         self._broker_id = broker_id
         self._loop = loop
+        self._turns = turns_of(loop)
+        self._turns.register(metrics)
         self.poller = Poller(loop)  # Of the connections; listeners have the loop itself.
         self._timer = timer
         self._clock = clock
@@ -317,6 +320,7 @@ class SocketServer:
             metrics=self._metrics,
             spawn=self._spawn,
             request_turn=self._request_turn,
+            turns=self._turns,
             metric_prefix=prefix,
         )
 

@@ -166,11 +166,11 @@ class EmbeddedBroker:
             RuntimeError: it is running already.
             ConfigError: a setting cannot be used.
         """
-        import asyncio
+        from odradek.network.loop_turns import MeasuredLoop
 
         if self._thread is not None:
             raise RuntimeError("the broker is running already")
-        self._loop = asyncio.new_event_loop()
+        self._loop = MeasuredLoop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="odradek-broker", daemon=True
         )

@@ -9,6 +9,7 @@ import pytest
 
 from odradek.broker.dispatch import HANDLERS, StartGate, dispatch
 from odradek.metrics import MetricRegistry
+from odradek.network.loop_turns import LoopTurns
 from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.network.request_channel import RequestChannel
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
@@ -61,6 +62,7 @@ class Served:
             metrics=MetricRegistry(self.broker.clock, Random(1)),
             spawn=self.tasks.append,
             request_turn=lambda: None,
+            turns=LoopTurns(),
         )
         self.channel.add_processor(self.processor)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from odradek.metrics import MetricRegistry
 from odradek.network.endpoint import SecurityProtocol
+from odradek.network.loop_turns import LoopTurns
 from odradek.network.request import ClientInformation, ConnectionContext, Request, Response
 from odradek.network.request_channel import Handler, RequestChannel
 from odradek.protocol.api_keys import ApiKey
@@ -68,6 +69,7 @@ class Bench:
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.begun_count = 0  # Handlers that got a slot.
         self.turns = 0
+        self.turns_measured = LoopTurns(self.clock.monotonic_ns)
         self.processor = FakeProcessor()
         self.channel = RequestChannel(
             handler,
@@ -78,6 +80,7 @@ class Bench:
             metrics=self.metrics,
             spawn=self.spawn,
             request_turn=self.request_turn,
+            turns=self.turns_measured,
             metric_prefix=prefix,
         )
         self.channel.add_processor(self.processor)
