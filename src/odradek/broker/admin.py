@@ -8,8 +8,8 @@ A parked request takes no slot: administrators who wait for a dead broker stop n
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
 from odradek.controller.events import ElectionType
 from odradek.controller.results import (
@@ -23,8 +23,10 @@ from odradek.controller.results import (
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import ClusterImage
 from odradek.model import ReplicaAssignment, TopicPartition
+from odradek.network.request import Request
 
 __all__ = [
+    "MAX_ALTERED",
     "MAX_NEW_PARTITIONS",
     "NOT_CONTROLLER_MESSAGE",
     "TIMED_OUT_MESSAGE",
@@ -33,11 +35,17 @@ __all__ = [
     "find_repeated",
     "has_leaders",
     "is_gone",
+    "refuse_excess",
+    "write_in_portions",
 ]
 
 NOT_CONTROLLER_MESSAGE: Final = "This broker is not the active controller."
 # Partitions that one request may make, as Kafka has it: more would keep the controller from others.
 MAX_NEW_PARTITIONS: Final = 10_000
+# Resources or entities whose settings one request may change: what fits into a second of syncs.
+MAX_ALTERED: Final = 1_000
+# Of them in one transaction of the store: decided and rendered within some milliseconds.
+_ALTERED_PER_WRITE: Final = 50
 TIMED_OUT_MESSAGE: Final = "The change is stored, but was not seen here before the time was up."
 
 
@@ -85,6 +93,42 @@ def find_excess(partition_counts: Iterable[int]) -> ApiError | None:
         f"the request would make {total} partitions, {MAX_NEW_PARTITIONS} at most are allowed;"
         " split it",
     )
+
+
+def refuse_excess(count: int) -> None:
+    """Refuse a request that would change the settings of too many resources or entities.
+
+    Raises:
+        ApiError: POLICY_VIOLATION.
+    """
+    if count > MAX_ALTERED:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"the request is about {count} resources or entities, {MAX_ALTERED} at most are"
+            " allowed; split it",
+        )
+
+
+_C = TypeVar("_C")
+
+
+async def write_in_portions(
+    request: Request,
+    changes: Sequence[_C],
+    write: Callable[[Sequence[_C]], Awaitable[Sequence[ApiError | None]]],
+) -> list[ApiError | None]:
+    """Has changes written, many in one transaction, as long as the client is there.
+
+    Returns:
+        Of each change why it was not made, or None.
+    """
+    outcomes: list[ApiError | None] = []
+    for start in range(0, len(changes), _ALTERED_PER_WRITE):
+        if request.connection.is_closed:
+            gone = ApiError(ErrorCode.NETWORK_EXCEPTION, "the client hung up before its turn came")
+            return outcomes + [gone] * (len(changes) - start)
+        outcomes += await write(changes[start : start + _ALTERED_PER_WRITE])
+    return outcomes
 
 
 def find_repeated(names: Iterable[str]) -> frozenset[str]:

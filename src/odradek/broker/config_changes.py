@@ -1,8 +1,12 @@
 """Changing settings: what AlterConfigs and IncrementalAlterConfigs have in common.
 
-Each resource of a request is planned by itself, which checks it as it would be afterwards; then all
-plans are carried out, unless the client only wanted them checked. One resource's failure leaves the
-others alone.
+Each resource of a request is planned by itself; then all plans are carried out, unless the client
+only wanted them checked. One resource's failure leaves the others alone.
+
+A plan is a function of what is stored, which says what to set and refuses what would not work. It
+is called inside the write that its result goes into (`ConfigEdit`), not by what this broker knows:
+that may be behind, and two requests that append to one list would each write it without the other's
+item. Only for a client that wants it checked is it called with what this broker knows.
 
 Stored changes reach the broker by the config feed like anybody's; nobody waits for that here.
 Levels of loggers are not stored: they are set at once and last until the broker stops.
@@ -14,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 
+from odradek.broker.admin import refuse_excess, write_in_portions
 from odradek.broker.config import ConfigRow
 from odradek.broker.config.client_metrics import check_client_metrics
 from odradek.broker.config_admin import NamedResource, find_resource, rows_of
@@ -21,8 +26,9 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.live_settings import check_certificates
 from odradek.config import Kind, Source
 from odradek.errors import ApiError, ConfigError, ErrorCode
-from odradek.metadata.changes import ConfigSet
+from odradek.metadata.changes import ConfigEdit
 from odradek.metadata.image import ConfigResource, ConfigResourceType
+from odradek.network.request import Request
 
 __all__ = [
     "ConfigOperation",
@@ -56,10 +62,11 @@ class KeyChange(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be set for a resource; None takes a key away."""
+    """What is to be changed about a resource."""
 
     resource: ConfigResource
-    values: Mapping[str, str | None]
+    # From what is stored to what to set, None takes a key away; raises ApiError.
+    decide: Callable[[Mapping[str, str]], dict[str, str | None]]
 
 
 class Outcome(NamedTuple):
@@ -76,6 +83,10 @@ def plan_each(
     resources: Sequence[Resource], plan: Callable[[Resource], Plan]
 ) -> list[Plan | ApiError]:
     """Plans every resource of a request, or says why it cannot be planned."""
+    try:
+        refuse_excess(len(resources))
+    except ApiError as excess:
+        return [excess for _ in resources]
     names = [(resource.resource_type, resource.resource_name) for resource in resources]
     repeated = {name for name, count in Counter(names).items() if count > 1}
     plans: list[Plan | ApiError] = []
@@ -90,26 +101,40 @@ def plan_each(
 
 
 async def carry_out(
-    plans: Iterable[Plan | ApiError], *, validate_only: bool, context: BrokerContext
+    plans: Sequence[Plan | ApiError],
+    request: Request,
+    *,
+    validate_only: bool,
+    context: BrokerContext,
 ) -> list[Outcome]:
     """Makes what was planned happen; the outcome of each plan, in order."""
-    outcomes: list[Outcome] = []
-    stored: list[tuple[int, ConfigSet]] = []
+    outcomes: dict[int, ApiError | None] = {}
+    edits: dict[int, ConfigEdit] = {}
     for index, plan in enumerate(plans):
         if isinstance(plan, ApiError):
-            outcomes.append(Outcome(plan.code, str(plan)))
+            outcomes[index] = plan
             continue
-        outcomes.append(Outcome(ErrorCode.NONE))
-        if plan.resource.type is not ConfigResourceType.BROKER_LOGGER:
-            stored.append((index, ConfigSet(plan.resource, plan.values)))
-        elif not validate_only:
-            _set_levels(plan.values, context)
-    if stored and not validate_only:
-        codes = await context.controller_port.alter_configs([change for _, change in stored])
-        for (index, change), code in zip(stored, codes, strict=True):
-            if code is not ErrorCode.NONE:
-                outcomes[index] = Outcome(code, f"{change.resource.name}: not stored")
-    return outcomes
+        resource, decide = plan
+        if not validate_only and resource.type is not ConfigResourceType.BROKER_LOGGER:
+            edits[index] = ConfigEdit(resource, decide)
+            continue
+        try:
+            values = decide(context.cache.image.configs.get(resource, {}))
+        except ApiError as error:
+            outcomes[index] = error
+        else:
+            outcomes[index] = None
+            if not validate_only:
+                _set_levels(values, context)
+    written = await write_in_portions(
+        request, list(edits.values()), context.controller_port.alter_configs
+    )
+    outcomes.update(zip(edits, written, strict=True))
+    return [_outcome(outcomes[index]) for index in range(len(plans))]
+
+
+def _outcome(error: ApiError | None) -> Outcome:
+    return Outcome(ErrorCode.NONE) if error is None else Outcome(error.code, str(error))
 
 
 def _set_levels(levels: Mapping[str, str | None], context: BrokerContext) -> None:
@@ -140,19 +165,25 @@ def plan_incremental(
         if change.value is None and change.operation != ConfigOperation.DELETE:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: expected a value")
     if resource.type is ConfigResourceType.BROKER_LOGGER:
-        return Plan(resource, _plan_levels(changes, context))
-    overrides = context.cache.image.configs.get(resource, {})
-    values: dict[str, str | None] = {}
-    for change in changes:
-        match ConfigOperation(change.operation):
-            case ConfigOperation.SET:
-                values[change.name] = change.value
-            case ConfigOperation.DELETE:
-                values[change.name] = None
-            case operation:
-                values[change.name] = _changed_list(change, operation, resource, context)
-    _check(resource, _with(overrides, values), context)
-    return Plan(resource, values)
+        levels = _plan_levels(changes, context)
+        return Plan(resource, lambda _stored: levels)
+
+    def decide(stored: Mapping[str, str]) -> dict[str, str | None]:
+        values: dict[str, str | None] = {}
+        for change in changes:
+            match ConfigOperation(change.operation):
+                case ConfigOperation.SET:
+                    values[change.name] = change.value
+                case ConfigOperation.DELETE:
+                    values[change.name] = None
+                case operation:
+                    values[change.name] = _changed_list(
+                        change, operation, resource, stored, context
+                    )
+        _check(resource, _with(stored, values), context)
+        return values
+
+    return Plan(resource, decide)
 
 
 def plan_replacement(
@@ -171,9 +202,13 @@ def plan_replacement(
     for key, value in configs.items():
         if value is None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{key}: expected a value")
-    values = {**dict.fromkeys(context.cache.image.configs.get(resource, {})), **configs}
-    _check(resource, _with({}, values), context)
-    return Plan(resource, values)
+
+    def decide(stored: Mapping[str, str]) -> dict[str, str | None]:
+        values = {**dict.fromkeys(stored), **configs}
+        _check(resource, _with({}, values), context)
+        return values
+
+    return Plan(resource, decide)
 
 
 _OPERATIONS: Final = frozenset(ConfigOperation)
@@ -215,29 +250,36 @@ def _changed_list(
     change: KeyChange,
     operation: ConfigOperation,
     resource: ConfigResource,
+    stored: Mapping[str, str],
     context: BrokerContext,
 ) -> str:
     """The list that counts now, with items appended that it lacks, or without the subtracted."""
-    current = {row.name: row for row in _all_rows(resource, context)}.get(change.name)
+    current = {row.name: row for row in _all_rows(resource, stored, context)}.get(change.name)
     if current is None or current.type != Kind.LIST:
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
             f"{change.name} is no list: nothing can be appended to it or subtracted from it",
         )
-    override = context.cache.image.configs.get(resource, {}).get(change.name)
+    override = stored.get(change.name)
     items = _split(current.value or "" if override is None else override)
     changed = _split(change.value or "")
     if operation is ConfigOperation.APPEND:
-        items += [item for item in dict.fromkeys(changed) if item not in items]
+        present = set(items)
+        items += [item for item in dict.fromkeys(changed) if item not in present]
     else:
-        items = [item for item in items if item not in changed]
+        removed = set(changed)
+        items = [item for item in items if item not in removed]
     return ",".join(items)
 
 
-def _all_rows(resource: ConfigResource, context: BrokerContext) -> Sequence[ConfigRow]:
+def _all_rows(
+    resource: ConfigResource, stored: Mapping[str, str], context: BrokerContext
+) -> Sequence[ConfigRow]:
     """Every key the resource has; for all brokers those of this one, which has the same."""
     if resource.type is ConfigResourceType.BROKER:
         return context.broker_settings().rows()
+    if resource.type is ConfigResourceType.TOPIC:
+        return context.topic_configs.rows(stored)
     return rows_of(resource, context)
 
 

@@ -24,19 +24,14 @@ write would have given it proves the write, anything else is a conflict.
 import asyncio
 from collections.abc import Sequence
 
-from odradek.controller.config_nodes import entity_update
+from odradek.controller.entity_writes import MAX_RENDERINGS, missing_nodes, write_entity
 from odradek.coordination.nodes import (
     PartitionStateNode,
     TopicNode,
     encode_config,
-    encode_config_change,
-    parse_config,
 )
 from odradek.coordination.paths import (
-    CONFIG_CHANGE_PREFIX,
     ConfigType,
-    ancestors,
-    config_change_path,
     config_path,
     delete_topic_path,
     partition_path,
@@ -98,14 +93,11 @@ from odradek.metadata.ports import (
 from odradek.model import TopicPartition
 from odradek.values import dataclass
 
-__all__ = ["StoreWriter", "read_partition", "read_topic", "write_entity"]
+__all__ = ["StoreWriter", "read_partition", "read_topic"]
 
 # Changes on their way at a time: fills several batches of the embedded engine, and keeps the
 # queue of either engine short for others.
 MAX_PIPELINED = 200
-# Times a change is rendered anew because something besides its guard was in the way. Each needs
-# a foreign hand at just that node; an endless loop would hide whatever it is that does it.
-MAX_RENDERINGS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,48 +142,6 @@ async def read_partition(store: CoordinationStore, tp: TopicPartition) -> Partit
     return PartitionRecord(node.leader_and_isr, node.controller_epoch)
 
 
-async def write_entity(
-    store: CoordinationStore,
-    change: ConfigSet | QuotaSet | ScramSet | ScramRemoved,
-    *,
-    fence: int | None = None,
-) -> None:
-    """Writes single keys of an entity's configuration and notifies all brokers.
-
-    Raises:
-        ApiError: INVALID_REQUEST, nothing is stored for such an entity.
-        StoreError: the store refused, or kept changing under our hands.
-    """
-    update = entity_update(change)
-    path = config_change_path(update.entity)
-    for _ in range(MAX_RENDERINGS):
-        try:
-            data, stat = await store.get(path)
-            current, version = parse_config(data), stat.version
-        except NoNode:
-            current, version = {}, None
-        for key, value in update.values.items():
-            if value is None:
-                current.pop(key, None)
-            else:
-                current[key] = value
-        operations: list[Operation] = []
-        if version is None:
-            operations += await _missing(store, ancestors(path))
-            operations.append(Create(path, encode_config(current)))
-        else:
-            operations.append(Set(path, encode_config(current), version))
-        notice = encode_config_change(update.entity)
-        operations.append(Create(CONFIG_CHANGE_PREFIX, notice, sequential=True))
-        try:
-            await store.multi(operations, fence=fence)
-        except (NodeExists, NoNode, BadVersion, ConnectionLost):
-            # Changed meanwhile, or the outcome is unknown: the same keys once more do no harm.
-            continue
-        return
-    raise StoreError(f"{path} could not be written in {MAX_RENDERINGS} attempts", path=path)
-
-
 class StoreWriter:
     """Makes changes durable in a store."""
 
@@ -230,7 +180,7 @@ class StoreWriter:
         }
         for topic in sorted(topics):
             try:
-                for operation in await _missing(self._store, [partitions_path(topic)]):
+                for operation in await missing_nodes(self._store, [partitions_path(topic)]):
                     await self._store.multi([operation], fence=fence)
             except (NodeExists, NoNode, ConnectionLost):
                 continue  # What is missing still shows when the state is written.
@@ -293,14 +243,14 @@ class StoreWriter:
                 return _Rendered([Set(topic_path(topic), data, change.version)], 0)
             case PartitionChanged(tp=tp, is_first=True):
                 parents = [partitions_path(tp.topic), partition_path(tp)]
-                missing = await _missing(self._store, parents)
+                missing = await missing_nodes(self._store, parents)
                 state = Create(partition_state_path(tp), _state_data(change))
                 return _Rendered([*missing, state], len(missing))
             case PartitionChanged(tp=tp, state=state):
                 path = partition_state_path(tp)
                 return _Rendered([Set(path, _state_data(change), state.partition_version)], 0)
             case TopicDeletionRequested(topic=topic):
-                return _Rendered(await _missing(self._store, [delete_topic_path(topic)]), None)
+                return _Rendered(await missing_nodes(self._store, [delete_topic_path(topic)]), None)
             case AclAdded() | AclRemoved():
                 raise ApiError(ErrorCode.SECURITY_DISABLED, "no authorizer keeps access rules")
             case FeatureSet():
@@ -373,11 +323,6 @@ class StoreWriter:
                 continue
             return
         raise StoreError(f"{path} could not be deleted in {MAX_RENDERINGS} attempts", path=path)
-
-
-async def _missing(store: CoordinationStore, paths: Sequence[str]) -> list[Operation]:
-    """Creates for those of `paths` that are not there."""
-    return [Create(path) for path in paths if await store.exists(path) is None]
 
 
 def _topic_data(change: TopicCreated | PartitionsAdded | AssignmentChanged) -> bytes:

@@ -9,7 +9,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from odradek.clock import Clock
-from odradek.controller.store_changes import read_partition, write_entity
+from odradek.controller.entity_writes import (
+    EntityEdit,
+    as_api_error,
+    edit_of,
+    write_entities,
+)
+from odradek.controller.store_changes import read_partition
 from odradek.coordination.nodes import (
     BrokerNode,
     PartitionStateNode,
@@ -32,10 +38,11 @@ from odradek.errors import (
     ErrorCode,
     NodeExists,
     NoNode,
+    OdradekError,
     SessionExpired,
     StoreError,
 )
-from odradek.metadata.changes import AclAdded, AclRemoved, ConfigSet, QuotaSet
+from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, QuotaSet
 from odradek.metadata.image import Broker
 from odradek.metadata.ports import (
     AlterIsrOutcome,
@@ -86,6 +93,7 @@ class StoreControllerPort:
         self._registration_timeout_s = registration_timeout_s
         self._broker: Broker | None = None
         self._broker_epoch = -1
+        self._altering = asyncio.Lock()
 
     @property
     def broker_epoch(self) -> int:
@@ -243,24 +251,42 @@ class StoreControllerPort:
 
     # -- Configuration.
 
-    async def alter_configs(self, changes: Sequence[ConfigSet]) -> list[ErrorCode]:
-        """Writes overrides and notifies all brokers; one result per change."""
-        return [await self._alter(change) for change in changes]
+    async def alter_configs(self, edits: Sequence[ConfigEdit]) -> list[ApiError | None]:
+        """Changes overrides by what is stored, in one write, and notifies all brokers."""
+        return await self._alter(edits)
 
-    async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ErrorCode]:
-        """Writes client quotas and notifies all brokers; one result per change."""
-        return [await self._alter(change) for change in changes]
+    async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ApiError | None]:
+        """Writes client quotas in one write and notifies all brokers."""
+        return await self._alter(changes)
 
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:
         """Without an authorizer there is nobody who would obey access rules."""
         return [ErrorCode.SECURITY_DISABLED for _ in changes]
 
-    async def _alter(self, change: ConfigSet | QuotaSet) -> ErrorCode:
+    async def _alter(self, changes: Sequence[ConfigEdit | QuotaSet]) -> list[ApiError | None]:
+        """Of each change why it was not made, or None."""
+        outcomes: list[ApiError | None] = [None] * len(changes)
+        edits: dict[int, EntityEdit] = {}
+        for index, change in enumerate(changes):
+            try:
+                edits[index] = edit_of(change)
+            except ApiError as error:
+                outcomes[index] = error
+        # One at a time: this broker's own requests would only make each other decide again.
+        async with self._altering:
+            written = await self._write(list(edits.values()))
+        for index, failure in zip(edits, written, strict=True):
+            outcomes[index] = None if failure is None else as_api_error(failure)
+        return outcomes
+
+    async def _write(self, edits: Sequence[EntityEdit]) -> list[OdradekError | None]:
+        """Writes all at once; if the store refuses that, one by one, to find the one it refuses."""
         try:
-            await write_entity(self._store, change)
-        except ApiError as error:
-            return error.code
+            return await write_entities(self._store, edits)
         except StoreError as error:
-            _logger.warning("%s could not be stored: %s", change, error)
-            return ErrorCode.UNKNOWN_SERVER_ERROR
-        return ErrorCode.NONE
+            if len(edits) > 1 and not isinstance(error, (SessionExpired, ConnectionLost)):
+                return [(await self._write([edit]))[0] for edit in edits]
+            # The entities only: values may be secrets.
+            names = ", ".join(edit.entity for edit in edits)
+            _logger.warning("%s could not be stored: %s", names, error)
+            return [error] * len(edits)

@@ -9,7 +9,7 @@ version reports a conflict and changes nothing. Versions are compared, never com
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TypeAlias
 
@@ -29,6 +29,7 @@ __all__ = [
     "AssignmentChanged",
     "Atomic",
     "Change",
+    "ConfigEdit",
     "ConfigSet",
     "FeatureSet",
     "PartitionChanged",
@@ -114,6 +115,19 @@ class ConfigSet:
 
     resource: ConfigResource
     values: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEdit:
+    """Changes overrides of a resource by what is stored: an item more in a list, for example.
+
+    `decide` gets what is stored and returns the keys to set, None for one to remove. It is called
+    again when a foreign write came in between, so that no acknowledged change is overwritten. It
+    raises `ApiError` if the result would not be allowed.
+    """
+
+    resource: ConfigResource
+    decide: Callable[[Mapping[str, str]], Mapping[str, str | None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, NewType, Protocol, TypeAlias
 
-from odradek.errors import ErrorCode, OdradekError
-from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigSet, QuotaSet
+from odradek.errors import ApiError, ErrorCode, OdradekError
+from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, QuotaSet
 from odradek.metadata.delta import ImageDelta
 from odradek.metadata.image import Broker
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
@@ -277,12 +277,12 @@ class ControllerPort(Protocol):
         """Asks to move leadership away; returns the partitions this broker still leads."""
         ...
 
-    async def alter_configs(self, changes: Sequence[ConfigSet]) -> list[ErrorCode]:
-        """Writes overrides; one result per change."""
+    async def alter_configs(self, edits: Sequence[ConfigEdit]) -> list[ApiError | None]:
+        """Changes overrides by what is stored, all in one write; of each why not, or None."""
         ...
 
-    async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ErrorCode]:
-        """Writes client quotas; one result per change."""
+    async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ApiError | None]:
+        """Writes client quotas, all in one write; of each why not, or None."""
         ...
 
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from odradek.controller.config_feed import PURGE_AFTER_MS, ConfigFeed
+from odradek.controller.entity_writes import write_entity
 from odradek.controller.store_bootstrap import create_parents
-from odradek.controller.store_changes import write_entity
 from odradek.coordination import EmbeddedEngine, EmbeddedStore
 from odradek.errors import BadNodeData
 from odradek.metadata.changes import ConfigSet, QuotaSet, ScramRemoved, ScramSet

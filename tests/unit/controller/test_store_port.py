@@ -1,7 +1,7 @@
 """What a broker writes itself: registration, ISR, producer ids, configuration."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,11 +9,11 @@ import pytest
 from odradek.controller.store_bootstrap import create_parents
 from odradek.controller.store_port import StoreControllerPort
 from odradek.coordination import EmbeddedEngine
-from odradek.coordination.nodes import PartitionStateNode
+from odradek.coordination.nodes import PartitionStateNode, parse_config
 from odradek.coordination.paths import ancestors, broker_path, partition_state_path
 from odradek.coordination.store import CoordinationStore
 from odradek.errors import ApiError, ErrorCode, NodeExists
-from odradek.metadata.changes import AclRemoved, ConfigSet, QuotaSet
+from odradek.metadata.changes import AclRemoved, ConfigEdit, QuotaSet
 from odradek.metadata.image import AclBinding, ConfigResource, ConfigResourceType, QuotaEntity
 from odradek.metadata.ports import IsrAltered, IsrConflict, IsrOutcomeUnknown, ProducerIds
 from odradek.model import LeaderAndIsr, TopicPartition
@@ -142,23 +142,135 @@ def test_producer_ids_come_in_blocks(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+def setting(resource: ConfigResource, key: str) -> ConfigEdit:
+    return ConfigEdit(resource, lambda _stored: {key: "1"})
+
+
+def appending(resource: ConfigResource, item: str) -> ConfigEdit:
+    """Adds an item to a list that several hands write."""
+
+    def decide(stored: Mapping[str, str]) -> dict[str, str | None]:
+        items = stored.get("list", "").split(",") if stored.get("list") else []
+        return {"list": ",".join(items if item in items else [*items, item])}
+
+    return ConfigEdit(resource, decide)
+
+
+def codes(outcomes: Sequence[ApiError | None]) -> list[ErrorCode]:
+    return [ErrorCode.NONE if error is None else error.code for error in outcomes]
+
+
+async def stored_config(store: CoordinationStore, entity: str) -> dict[str, str]:
+    return parse_config((await store.get(f"/config/{entity}"))[0])
+
+
+def test_no_acknowledged_change_is_lost_to_another_one(tmp_path: Path) -> None:
+    """02 §12: requests at this broker and at another one append to one list at the same time."""
+
+    async def scenario(engine: EmbeddedEngine) -> None:
+        ports = [port_of(engine.connect()), port_of(engine.connect(), 1)]
+        topic = ConfigResource(ConfigResourceType.TOPIC, "t")
+        items = [f"item{number}" for number in range(12)]
+        outcomes = await asyncio.gather(
+            *(
+                ports[number % 2].alter_configs([appending(topic, item)])
+                for number, item in enumerate(items)
+            )
+        )
+        assert outcomes == [[None]] * 12
+        config = await stored_config(engine.connect(), "topics/t")
+        assert sorted(config["list"].split(",")) == sorted(items)
+
+    run(tmp_path, scenario)
+
+
+def test_many_entities_are_one_transaction(tmp_path: Path) -> None:
+    """A user, its client, and a user that has no name for the store; each with its own fate."""
+
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = engine.connect()
+        changes = [
+            QuotaSet(QuotaEntity((("client-id", "c"), ("user", "u"))), {"producer_byte_rate": 1}),
+            QuotaSet(QuotaEntity((("user", "u"),)), {"producer_byte_rate": 2}),
+            *(
+                QuotaSet(QuotaEntity((("user", f"u{number}"),)), {"producer_byte_rate": 3})
+                for number in range(48)
+            ),
+        ]
+        before = engine.last_zxid
+        assert await port_of(store).alter_quotas(changes) == [None] * 50
+        assert engine.last_zxid == before + 1
+        assert await stored_config(store, "users/u/clients/c") == {"producer_byte_rate": "1"}
+        assert await stored_config(store, "users/u") == {"producer_byte_rate": "2"}
+        assert len((await store.children("/config/changes"))[0]) == 50
+
+    run(tmp_path, scenario)
+
+
+def test_an_edit_whose_answer_is_lost_counts_once(tmp_path: Path) -> None:
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = FaultyStore(engine.connect())
+        topic = ConfigResource(ConfigResourceType.TOPIC, "t")
+        port = port_of(store)
+        assert await port.alter_configs([appending(topic, "a")]) == [None]
+        store.cut_next_write(applied=True)
+        assert await port.alter_configs([appending(topic, "b")]) == [None]
+        assert await stored_config(store, "topics/t") == {"list": "a,b"}
+
+    run(tmp_path, scenario)
+
+
+def test_a_refused_edit_leaves_its_neighbours_alone(tmp_path: Path) -> None:
+    def refuse(_stored: Mapping[str, str]) -> dict[str, str | None]:
+        raise ApiError(ErrorCode.INVALID_CONFIG, "no")
+
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = engine.connect()
+        first, second = (ConfigResource(ConfigResourceType.TOPIC, name) for name in "ab")
+        edits = [ConfigEdit(first, refuse), setting(second, "k")]
+        outcomes = codes(await port_of(store).alter_configs(edits))
+        assert outcomes == [ErrorCode.INVALID_CONFIG, ErrorCode.NONE]
+        assert await store.exists("/config/topics/a") is None
+        assert await stored_config(store, "topics/b") == {"k": "1"}
+
+    run(tmp_path, scenario)
+
+
+def test_what_the_store_refuses_fails_alone(tmp_path: Path) -> None:
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = engine.connect()
+        large = ConfigEdit(
+            ConfigResource(ConfigResourceType.TOPIC, "a"), lambda _stored: {"k": "x" * (1 << 20)}
+        )
+        small = setting(ConfigResource(ConfigResourceType.TOPIC, "b"), "k")
+        outcomes = codes(await port_of(store).alter_configs([large, small]))
+        assert outcomes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+
+    run(tmp_path, scenario)
+
+
 def test_configuration_and_notices(tmp_path: Path) -> None:
     async def scenario(engine: EmbeddedEngine) -> None:
         store = engine.connect()
         port = port_of(store)
         topic = ConfigResource(ConfigResourceType.TOPIC, "t")
         logger = ConfigResource(ConfigResourceType.BROKER_LOGGER, "0")
-        assert await port.alter_configs(
-            [ConfigSet(topic, {"a": "1"}), ConfigSet(logger, {"a": "1"})]
-        ) == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+        assert codes(await port.alter_configs([setting(topic, "a"), setting(logger, "a")])) == [
+            ErrorCode.NONE,
+            ErrorCode.INVALID_REQUEST,
+        ]
         quota = QuotaSet(QuotaEntity((("user", None),)), {"producer_byte_rate": 7.0})
-        assert await port.alter_quotas([quota]) == [ErrorCode.NONE]
+        assert await port.alter_quotas([quota]) == [None]
         rule = AclRemoved(AclBinding(2, 3, "t", "User:u", "*", 3, 3))
         assert await port.alter_acls([rule]) == [ErrorCode.SECURITY_DISABLED]
         assert len((await store.children("/config/changes"))[0]) == 2
         await store.create("/config/topics/bad", b"{")
-        bad = ConfigSet(ConfigResource(ConfigResourceType.TOPIC, "bad"), {"a": "1"})
-        assert await port.alter_configs([bad]) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        bad = setting(ConfigResource(ConfigResourceType.TOPIC, "bad"), "a")
+        good = setting(topic, "b")
+        assert codes(await port.alter_configs([bad, good])) == [
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            ErrorCode.NONE,
+        ]
         await port.report_log_dir_failure()
         await port.notify_isr_changes([T0])
         await port.notify_isr_changes([])

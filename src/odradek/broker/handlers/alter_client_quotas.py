@@ -1,5 +1,6 @@
 """AlterClientQuotas: sets and removes quotas, each entity by itself."""
 
+from odradek.broker.admin import refuse_excess, write_in_portions
 from odradek.broker.authorization import Operation, check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quota_entities import check_quota, check_quota_key, quota_entity
@@ -27,25 +28,27 @@ async def handle_alter_client_quotas(request: Request, context: BrokerContext) -
     )
     try:
         check_allowed(context.authorizer, request, Operation.ALTER_CONFIGS)
+        refuse_excess(len(message.entries))
         plans = _plan_all(message)
     except ApiError as denial:
         plans = [denial for _ in message.entries]
     changes = [plan for plan in plans if isinstance(plan, QuotaSet)]
-    failed: dict[QuotaEntity, ErrorCode] = {}
+    failed: dict[QuotaEntity, ApiError] = {}
     if changes and not message.validate_only:
         note_local_end(request, context)
-        codes = await context.controller_port.alter_quotas(changes)
+        errors = await write_in_portions(request, changes, context.controller_port.alter_quotas)
         failed = {
-            change.entity: code
-            for change, code in zip(changes, codes, strict=True)
-            if code is not ErrorCode.NONE
+            change.entity: error
+            for change, error in zip(changes, errors, strict=True)
+            if error is not None
         }
     rows = []
     for entry, plan in zip(message.entries, plans, strict=True):
         if isinstance(plan, ApiError):
             rows.append(_row(entry, plan.code, str(plan)))
         elif plan.entity in failed:
-            rows.append(_row(entry, failed[plan.entity], "not stored"))
+            error = failed[plan.entity]
+            rows.append(_row(entry, error.code, str(error)))
         else:
             rows.append(_row(entry, ErrorCode.NONE, None))
     return reply_throttled(request, AlterClientQuotasResponse(entries=rows), context)

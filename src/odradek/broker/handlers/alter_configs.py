@@ -22,7 +22,7 @@ async def handle_alter_configs(request: Request, context: BrokerContext) -> Resp
     message, _ = parse_message(AlterConfigsRequest, request.payload, version, request.body_offset)
     plans = plan_each(message.resources, lambda resource: _plan(resource, request, context))
     note_local_end(request, context)
-    outcomes = await carry_out(plans, validate_only=message.validate_only, context=context)
+    outcomes = await carry_out(plans, request, validate_only=message.validate_only, context=context)
     rows = [
         AlterConfigsResourceResponse(
             error_code=outcome.error,

@@ -30,7 +30,7 @@ async def handle_incremental_alter_configs(request: Request, context: BrokerCont
     )
     plans = plan_each(message.resources, lambda resource: _plan(resource, request, context))
     note_local_end(request, context)
-    outcomes = await carry_out(plans, validate_only=message.validate_only, context=context)
+    outcomes = await carry_out(plans, request, validate_only=message.validate_only, context=context)
     rows = [
         AlterConfigsResourceResponse(
             error_code=outcome.error,

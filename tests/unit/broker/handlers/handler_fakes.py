@@ -23,7 +23,7 @@ from odradek.controller.results import (
 )
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.changes import AclAdded, AclRemoved, ConfigSet, QuotaSet
+from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, ConfigSet, QuotaSet
 from odradek.metadata.delta import ClusterDelta, Membership
 from odradek.metadata.image import (
     Broker,
@@ -170,23 +170,49 @@ class FakeController:
 
 
 class FakeControllerPort:
-    """Notes changes; `codes` are the next answers."""
+    """Notes changes as one write each; `codes` are the next answers.
 
-    def __init__(self) -> None:
+    Args:
+        stored: The overrides that edits are decided by.
+    """
+
+    def __init__(
+        self, stored: Callable[[], Mapping[ConfigResource, Mapping[str, str]]] = dict
+    ) -> None:
+        self._stored = stored
         self.configs: list[ConfigSet] = []
         self.quotas: list[QuotaSet] = []
         self.codes: list[ErrorCode] = []
+        self.writes: list[int] = []  # Changes in each.
+        self.on_write: Callable[[], object] = lambda: None
 
     def _answers(self, count: int) -> list[ErrorCode]:
         return [self.codes.pop(0) if self.codes else ErrorCode.NONE for _ in range(count)]
 
-    async def alter_configs(self, changes: Sequence[ConfigSet]) -> list[ErrorCode]:
-        self.configs += changes
-        return self._answers(len(changes))
+    def _written(self, count: int) -> list[ApiError | None]:
+        self.writes.append(count)
+        self.on_write()
+        codes = self._answers(count)
+        return [None if code is ErrorCode.NONE else ApiError(code, "not stored") for code in codes]
 
-    async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ErrorCode]:
+    async def alter_configs(self, edits: Sequence[ConfigEdit]) -> list[ApiError | None]:
+        results: list[ApiError | None] = []
+        for edit in edits:
+            try:
+                values = edit.decide(self._stored().get(edit.resource, {}))
+            except ApiError as error:
+                results.append(error)
+            else:
+                self.configs.append(ConfigSet(edit.resource, values))
+                results.append(None)
+        return [
+            refused or failed
+            for refused, failed in zip(results, self._written(len(edits)), strict=True)
+        ]
+
+    async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ApiError | None]:
         self.quotas += changes
-        return self._answers(len(changes))
+        return self._written(len(changes))
 
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:
         return self._answers(len(changes))
@@ -244,7 +270,7 @@ class BrokerFixture:
         self.timer = ManualTimer("topic")
         self.cache = MetadataCache(BROKER_ID)
         self.controller = FakeController()
-        self.port = FakeControllerPort()
+        self.port = FakeControllerPort(lambda: self.cache.image.configs)
         self.settings = load_broker_settings(None, settings or {}, {})
         registry = MetricRegistry(self.clock, Random(2))
         self.quotas = ClientQuotas(self.settings.quotas, clock=self.clock, metrics=registry)

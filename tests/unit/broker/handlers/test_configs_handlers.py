@@ -1,5 +1,6 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
+import dataclasses
 import logging
 
 import pytest
@@ -34,7 +35,7 @@ from odradek.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from tests.unit.broker.handlers.handler_fakes import BrokerFixture
+from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeControllerPort
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = (int(kind) for kind in ConfigResourceType)
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -420,3 +421,27 @@ def test_replacements_that_cannot_be_made(broker: BrokerFixture) -> None:
     assert replace(broker, TOPIC, "missing") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert replace(broker, LOGGER, "0", root="INFO") == ErrorCode.INVALID_REQUEST
     assert not broker.port.configs
+
+
+def test_a_list_is_changed_by_what_is_stored_not_by_what_this_broker_knows() -> None:
+    """02 §12: another request's item that this broker has not heard of stays."""
+    broker = BrokerFixture()
+    broker.publish_topic("t")
+    resource = ConfigResource(ConfigResourceType.TOPIC, "t")
+    broker.port = FakeControllerPort(lambda: {resource: {"cleanup.policy": "compact"}})
+    broker.context = dataclasses.replace(broker.context, controller_port=broker.port)
+    assert alter(broker, (TOPIC, "t", [("cleanup.policy", APPEND, "delete")])) == [0]
+    assert broker.port.configs[-1].values == {"cleanup.policy": "compact,delete"}
+    assert replace(broker, TOPIC, "t", retention_ms="1") == 0
+    assert broker.port.configs[-1].values == {"cleanup.policy": None, "retention.ms": "1"}
+
+
+def test_many_resources_are_few_writes_and_too_many_are_refused() -> None:
+    """02 §12."""
+    broker = BrokerFixture()
+    change: list[tuple[str, int, str | None]] = [("metrics", SET, "a")]
+    resources = [(METRICS, f"m{number}", change) for number in range(1_001)]
+    assert alter(broker, *resources[:60]) == [0] * 60
+    assert broker.port.writes == [50, 10]
+    assert set(alter(broker, *resources)) == {ErrorCode.POLICY_VIOLATION}
+    assert broker.port.writes == [50, 10]

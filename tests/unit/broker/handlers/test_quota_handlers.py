@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from odradek.broker.admin import MAX_ALTERED
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.describe_client_quotas import handle_describe_client_quotas
 from odradek.errors import ErrorCode
@@ -21,7 +22,7 @@ from odradek.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from tests.unit.broker.handlers.handler_fakes import BrokerFixture
+from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeConnection
 
 Entity = list[tuple[str, str | None]]
 RATE = "producer_byte_rate"
@@ -133,6 +134,40 @@ def test_what_is_not_stored_is_said() -> None:
     broker.port.codes = [ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR]
     entries = [entry([("user", name)], (RATE, 1)) for name in ("u", "v")]
     assert alter(broker, *entries) == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+def users(count: int) -> list[RequestEntryData]:
+    return [entry([("user", f"u{number}")], (RATE, 1)) for number in range(count)]
+
+
+def test_many_entities_are_few_writes() -> None:
+    """02 §12: each write is a sync of the store."""
+    broker = BrokerFixture()
+    assert alter(broker, *users(120)) == [0] * 120
+    assert broker.port.writes == [50, 50, 20]
+
+
+def test_too_many_entities_are_refused_together() -> None:
+    """02 §12: one request does not keep administrators waiting for minutes."""
+    broker = BrokerFixture()
+    assert alter(broker, *users(MAX_ALTERED)) == [0] * MAX_ALTERED
+    broker.port.writes.clear()
+    entries = users(MAX_ALTERED + 1)
+    assert alter(broker, *entries) == [ErrorCode.POLICY_VIOLATION] * len(entries)
+    assert not broker.port.writes
+
+
+def test_no_entity_is_written_for_a_client_that_is_gone() -> None:
+    """02 §12."""
+    broker = BrokerFixture()
+    request = broker.request(
+        ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest(entries=users(120)), 1
+    )
+    assert isinstance(request.connection, FakeConnection)
+    connection = request.connection
+    broker.port.on_write = lambda: setattr(connection, "is_closed", True)
+    broker.call(handle_alter_client_quotas, request)
+    assert broker.port.writes == [50]
 
 
 @pytest.fixture

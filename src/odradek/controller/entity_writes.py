@@ -1,0 +1,178 @@
+"""Writing the nodes below /config: overrides, quotas and credentials, and telling all brokers.
+
+A node holds all keys of its entity, and an alteration is about some of them. So the node is read,
+the edit decides by what is stored there, and the result is written only if the node still has the
+version that was read; otherwise all of it happens again. Two administrators who append to one list
+at the same time both find their item in it afterwards.
+
+Several entities are written as one transaction: one sync of the store for all of them. Example of
+two edits of which one is refused by its `decide`::
+
+    read users/a v3, users/b (none) ── decide ──► a: {…}, b: ApiError
+    multi [Set users/a v3, Create notification of users/a]      b is told, a is stored
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from odradek.controller.config_nodes import entity_update, resource_entity
+from odradek.coordination.nodes import encode_config, encode_config_change, parse_config
+from odradek.coordination.paths import CONFIG_CHANGE_PREFIX, ancestors, config_change_path
+from odradek.coordination.store import CoordinationStore, Create, Operation, Set
+from odradek.errors import (
+    ApiError,
+    BadNodeData,
+    BadVersion,
+    ConnectionLost,
+    ErrorCode,
+    NodeExists,
+    NoNode,
+    OdradekError,
+    StoreError,
+)
+from odradek.metadata.changes import ConfigEdit, ConfigSet, QuotaSet, ScramRemoved, ScramSet
+
+__all__ = [
+    "MAX_RENDERINGS",
+    "EntityEdit",
+    "as_api_error",
+    "edit_of",
+    "missing_nodes",
+    "write_entities",
+    "write_entity",
+]
+
+# Times a change is rendered anew because something besides its guard was in the way. Each needs
+# a foreign hand at just that node; an endless loop would hide whatever it is that does it.
+MAX_RENDERINGS = 10
+
+
+class EntityEdit(NamedTuple):
+    """An alteration of one entity's node."""
+
+    entity: str  # Path below /config.
+    # From what is stored to the keys to set, None removes one; raises ApiError to refuse.
+    decide: Callable[[Mapping[str, str]], Mapping[str, str | None]]
+
+
+class _Draft:
+    """A node as it will be written."""
+
+    __slots__ = ("config", "entity", "version")
+
+    def __init__(self, entity: str, config: dict[str, str], version: int | None) -> None:
+        self.entity = entity
+        self.config = config
+        self.version = version  # None: there is no node yet.
+
+
+def edit_of(change: ConfigEdit | ConfigSet | QuotaSet | ScramSet | ScramRemoved) -> EntityEdit:
+    """What a change does to which node.
+
+    Raises:
+        ApiError: INVALID_REQUEST, nothing is stored for such an entity.
+    """
+    if isinstance(change, ConfigEdit):
+        return EntityEdit(resource_entity(change.resource), change.decide)
+    update = entity_update(change)
+    return EntityEdit(update.entity, lambda _stored: update.values)
+
+
+async def write_entity(
+    store: CoordinationStore,
+    change: ConfigSet | QuotaSet | ScramSet | ScramRemoved,
+    *,
+    fence: int | None = None,
+) -> None:
+    """Writes single keys of an entity's configuration and notifies all brokers.
+
+    Raises:
+        ApiError: INVALID_REQUEST, nothing is stored for such an entity.
+        StoreError: the store refused, or kept changing under our hands.
+    """
+    [error] = await write_entities(store, [edit_of(change)], fence=fence)
+    if error is not None:
+        raise error
+
+
+async def write_entities(
+    store: CoordinationStore, edits: Sequence[EntityEdit], *, fence: int | None = None
+) -> list[OdradekError | None]:
+    """Writes edits as one transaction and notifies all brokers; of each why not, or None.
+
+    An edit that is refused, or whose node cannot be read, leaves the others alone.
+
+    Raises:
+        StoreError: the store refused the transaction, or kept changing under our hands.
+    """
+    for _ in range(MAX_RENDERINGS):
+        drafts: dict[str, _Draft] = {}
+        errors = [await _decide(store, edit, drafts) for edit in edits]
+        operations = await _render(store, drafts)
+        if not operations:
+            return errors
+        try:
+            await store.multi(operations, fence=fence)
+        except (NodeExists, NoNode, BadVersion, ConnectionLost):
+            # Changed meanwhile, or the outcome is unknown: to decide once more does no harm, since
+            # an edit that was applied finds itself in what is stored.
+            continue
+        return errors
+    entities = ", ".join(edit.entity for edit in edits)
+    raise StoreError(f"{entities}: could not be written in {MAX_RENDERINGS} attempts")
+
+
+async def _decide(
+    store: CoordinationStore, edit: EntityEdit, drafts: dict[str, _Draft]
+) -> OdradekError | None:
+    """Adds to the drafts what an edit makes of its node; why it does not, or None."""
+    path = config_change_path(edit.entity)
+    draft = drafts.get(path)
+    if draft is None:
+        try:
+            data, stat = await store.get(path)
+            draft = _Draft(edit.entity, parse_config(data), stat.version)
+        except NoNode:
+            draft = _Draft(edit.entity, {}, None)
+        except BadNodeData as error:
+            return error
+    try:
+        values = edit.decide(draft.config)
+    except ApiError as error:
+        return error
+    for key, value in values.items():
+        if value is None:
+            draft.config.pop(key, None)
+        else:
+            draft.config[key] = value
+    drafts[path] = draft
+    return None
+
+
+async def _render(store: CoordinationStore, drafts: Mapping[str, _Draft]) -> list[Operation]:
+    parents: dict[str, None] = {}
+    operations: list[Operation] = []
+    for path, draft in drafts.items():
+        data = encode_config(draft.config)
+        if draft.version is None:
+            parents.update(dict.fromkeys(ancestors(path)))
+            operations.append(Create(path, data))
+        else:
+            operations.append(Set(path, data, draft.version))
+        notice = encode_config_change(draft.entity)
+        operations.append(Create(CONFIG_CHANGE_PREFIX, notice, sequential=True))
+    # A node that is written here may be the parent of another one: users/u of users/u/clients/c.
+    operations += await missing_nodes(store, [path for path in parents if path not in drafts])
+    return sorted(operations, key=lambda operation: operation.path.count("/"))
+
+
+async def missing_nodes(store: CoordinationStore, paths: Sequence[str]) -> list[Operation]:
+    """Creates for those of `paths` that are not there."""
+    return [Create(path) for path in paths if await store.exists(path) is None]
+
+
+def as_api_error(error: OdradekError) -> ApiError:
+    """What an administrator is told of an entity that was not written."""
+    if isinstance(error, ApiError):
+        return error
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "what is stored cannot be read or written")
