@@ -317,7 +317,7 @@ class Log:
         self.watermarks.update_end(offset)
 
     def update_log_start_offset(self, offset: int) -> None:
-        """Sets the log start, and takes high watermark and recovery point along."""
+        """Sets the log start, and takes the high watermark along."""
         self.watermarks.update_log_start_offset(offset)
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:

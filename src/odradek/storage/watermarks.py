@@ -8,8 +8,12 @@
 | who moves                | what it takes along                                                   |
 |--------------------------|-----------------------------------------------------------------------|
 | the end, down            | high watermark and recovery point                                     |
-| the log start, up        | high watermark and recovery point                                     |
+| the log start, up        | high watermark                                                        |
 | high watermark           | producer state, which may then forget decided transactions            |
+
+The recovery point rises with a flush and with nothing else (`flushing`): records may be hidden
+before they are synced, and a crash must find those behind them unsynced still. So it may lie below
+the log start.
 
 The place of an offset (segment and byte position) is looked up once, when a reader needs it.
 """
@@ -177,16 +181,20 @@ class Watermarks:
         self.end = end = LogOffsetMetadata(offset, active.base_offset, active.size)
         if self.high_watermark.message_offset >= offset:
             self.set_high_watermark(end)
-        if self.recovery_point > offset:
-            self.recovery_point = offset
+        self.lower_recovery_point(offset)
 
     def update_log_start_offset(self, offset: int) -> None:
         """Sets the log start."""
         self.log_start_offset = offset
         if self.high_watermark.message_offset < offset:
             self.update_high_watermark(offset)
-        if self.recovery_point < offset:
-            self.recovery_point = offset
+
+    def lower_recovery_point(self, offset: int) -> bool:
+        """What lies from `offset` on is not on disk any more; returns whether that is news."""
+        if self.recovery_point <= offset:
+            return False
+        self.recovery_point = offset
+        return True
 
     def truncate(self, offset: int) -> None:
         """Follows a truncation of the files, which may reach below the log start."""

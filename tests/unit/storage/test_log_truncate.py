@@ -2,7 +2,7 @@
 
 import errno
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -275,7 +275,44 @@ def test_running_out_of_descriptors_halfway_is_a_failure(tmp_path: Path, disk: S
     with LogFixture(tmp_path / "data", disk=disk, config=LogConfig(segment_bytes=300)) as fixture:
         log = fixture.open()
         fixture.append(10, size=100)
-        disk.fail("open", error=errno.EMFILE)
+        disk.fail("open", path_contains="t-0/", error=errno.EMFILE)
+
+        with pytest.raises(StorageError):
+            log.truncate_to(4)
+        assert not fixture.log_directory.is_online
+
+
+@pytest.mark.parametrize("truncate", [Log.truncate_to, Log.truncate_fully_and_start_at])
+def test_no_descriptor_for_the_recovery_point_leaves_everything_as_it_was(
+    truncate: Callable[[Log, int], object], tmp_path: Path, disk: SimDisk
+) -> None:
+    """01:DIR-8. The checkpoint comes first: what is appended later must not pass for synced."""
+    with LogFixture(tmp_path / "data", disk=disk, config=LogConfig(segment_bytes=300)) as fixture:
+        log = fixture.open()
+        fixture.append(10, size=100)
+        log.flush()
+        fixture.log_directory.checkpoint_recovery_points()
+        error = OSError(errno.EMFILE, "planted")
+        disk.fail("open", path_contains="recovery-point", error=error, times=2)
+
+        for _ in range(2):
+            with pytest.raises(ApiError, match="limit on open files"):
+                truncate(log, 4)
+            assert fixture.log_directory.is_online
+            assert offsets(read_all(log)) == list(range(10))
+        truncate(log, 4)
+
+        assert fixture.log_directory.read_recovery_points() == {log.topic_partition: 4}
+
+
+def test_no_descriptor_for_a_lowered_log_start_is_a_failure(tmp_path: Path, disk: SimDisk) -> None:
+    """Appended behind, the next start would take the log for one that ends below its start."""
+    with LogFixture(tmp_path / "data", disk=disk) as fixture:
+        log = fixture.open()
+        fixture.append(10)
+        log.update_high_watermark(10)
+        log.maybe_increment_log_start_offset(8)
+        disk.fail("open", path_contains="log-start", error=OSError(errno.EMFILE, "planted"))
 
         with pytest.raises(StorageError):
             log.truncate_to(4)
@@ -320,7 +357,10 @@ def test_crash_at_every_step(tmp_path: Path, fully: bool) -> None:
             return
 
 
-def test_old_names_do_not_come_back_below_the_recovery_point(tmp_path: Path, disk: SimDisk) -> None:
+@pytest.mark.parametrize("recovery_point", [0, 8])
+def test_old_names_do_not_come_back_below_the_recovery_point(
+    tmp_path: Path, disk: SimDisk, recovery_point: int
+) -> None:
     """Unsynced data of the old log must not stand where recovery takes everything for synced."""
     with LogFixture(tmp_path / "data", disk=disk) as fixture:
         log = fixture.open()
@@ -330,8 +370,7 @@ def test_old_names_do_not_come_back_below_the_recovery_point(tmp_path: Path, dis
         fixture.abandon()
 
         disk.crash(mode="drop")
-        points = fixture.log_directory.read_recovery_points()
-        log = fixture.open(recovery_point=points[log.topic_partition])
+        log = fixture.open(recovery_point=recovery_point)
 
         assert bases(log) == [8]
         assert log.log_end_offset == 8

@@ -231,10 +231,11 @@ def test_log_start_takes_epochs_along(fixture: LogFixture) -> None:
     assert epochs(log) == [(3, 7)]
 
 
-def test_log_start_takes_high_watermark_and_recovery_point_along(log: Log) -> None:
+def test_log_start_takes_the_high_watermark_along_and_not_the_recovery_point(log: Log) -> None:
+    """01 §9.4: what is hidden is not thereby on disk."""
     log.update_log_start_offset(12)
 
-    assert (log.log_start_offset, log.high_watermark, log.recovery_point) == (12, 12, 12)
+    assert (log.log_start_offset, log.high_watermark, log.recovery_point) == (12, 12, 0)
 
 
 def test_log_start_passes_an_open_transaction(fixture: LogFixture) -> None:
