@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from odradek import __version__
+from odradek.builds import StaleBuildError, check_sources, name_build
 
 __all__ = ["main"]
 
@@ -41,6 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     _prepare_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        check_sources()
+    except StaleBuildError as error:
+        print(f"odradek: {error}", file=sys.stderr)
+        return 1
+    try:
         arguments = _parse(words)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -60,7 +66,8 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="odradek", description="A distributed commit log that speaks the Kafka wire protocol."
     )
-    parser.add_argument("--version", action="version", version=f"odradek {__version__}")
+    version = f"odradek {__version__} ({name_build()})"
+    parser.add_argument("--version", action="version", version=version)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     wanted = next((word for word in words if not word.startswith("-")), None)
     for name, (module_name, summary) in COMMANDS.items():
