@@ -1,12 +1,14 @@
-"""``python -m benchmarks [--beside-kafka] [--only NAME …] [--quick] [--repeats N] [--json FILE]``
+"""``python -m benchmarks [--beside-kafka | --beside-commit COMMIT] [--only NAME …] [--quick] …``
 
 Runs the benchmarks and prints a table; the raw figures go to `benchmarks/results`. With
-`--beside-kafka` only those of whole servers, each beside an Apache Kafka from `make kafka`. The
-exit code is 1 if a bar was not reached. A quick run shows that everything works, no more: its
-figures are of cold servers.
+`--beside-kafka` only those of whole servers, each beside an Apache Kafka from `make kafka`; with
+`--beside-commit` those of single requests, each beside a broker of that commit, which is checked
+out and built in a temporary folder. The exit code is 1 if a bar was not reached. A quick run shows
+that everything works, no more: its figures are of cold servers.
 """
 
 import argparse
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterator
@@ -23,16 +25,28 @@ import benchmarks.spark
 import benchmarks.spark_writing
 import benchmarks.starting
 import benchmarks.storage  # noqa: F401 - importing a module registers its benchmarks
-from benchmarks.servers import KAFKA, ODRADEK, Run, Start, start_odradek, with_kafka
-from benchmarks.table import BENCHMARKS, SERVER_BENCHMARKS, Row, print_row, save
+from benchmarks.servers import KAFKA, ODRADEK, Run, Start, start_odradek, with_commit, with_kafka
+from benchmarks.table import (
+    BENCHMARKS,
+    COMMIT_BENCHMARKS,
+    SERVER_BENCHMARKS,
+    Row,
+    print_row,
+    save,
+)
 
 
 def main() -> int:
     names = [*BENCHMARKS, *SERVER_BENCHMARKS]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument(
         "--beside-kafka", action="store_true", help="whole servers only, beside an Apache Kafka"
     )
+    beside.add_argument(
+        "--beside-commit", metavar="COMMIT",
+        help=f"beside a broker of another commit: {', '.join(COMMIT_BENCHMARKS)}",
+    )  # fmt: skip
     parser.add_argument(
         "--only", action="append", choices=sorted(names), metavar="NAME",
         help=f"run this one, may be repeated: {', '.join(names)}",
@@ -44,18 +58,23 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the raw figures go")
     options = parser.parse_args()
     servers: dict[str, Start] = {ODRADEK: start_odradek}
-    if options.beside_kafka:
+    repeats = 1 if options.quick else options.repeats
+    chosen = options.only or (COMMIT_BENCHMARKS if options.beside_commit else names)
+    rows: list[Row] = []
+    with contextlib.ExitStack() as stack:
         try:
-            servers[KAFKA] = with_kafka()
+            if options.beside_kafka:
+                servers[KAFKA] = with_kafka()
+            elif options.beside_commit:
+                other = stack.enter_context(with_commit(options.beside_commit))
+                servers[options.beside_commit] = other
         except RuntimeError as error:
             parser.error(str(error))
-    repeats = 1 if options.quick else options.repeats
-    run = Run(is_quick=options.quick, servers=servers, repeats=repeats)
-    rows: list[Row] = []
-    print_row(None)
-    for row in _all_rows(run, options.only or names, is_beside_kafka=options.beside_kafka):
-        print_row(row)
-        rows.append(row)
+        run = Run(is_quick=options.quick, servers=servers, repeats=repeats)
+        print_row(None, *[name for name in servers if name != ODRADEK])
+        for row in _all_rows(run, chosen, is_beside=len(servers) > 1):
+            print_row(row)
+            rows.append(row)
     failed = [row for row in rows if row.is_passed is False]
     print(
         f"{len(failed)} of {len(rows)} rows miss their bar; figures in {save(rows, options.json)}"
@@ -63,8 +82,8 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _all_rows(run: Run, names: list[str], *, is_beside_kafka: bool) -> Iterator[Row]:
-    bare = [] if is_beside_kafka else [do() for name, do in BENCHMARKS.items() if name in names]
+def _all_rows(run: Run, names: list[str], *, is_beside: bool) -> Iterator[Row]:
+    bare = [] if is_beside else [do() for name, do in BENCHMARKS.items() if name in names]
     of_servers = [do(run) for name, do in SERVER_BENCHMARKS.items() if name in names]
     return itertools.chain(*bare, *of_servers)
 

@@ -121,7 +121,6 @@ def cleaner_latency(run: Run) -> Iterator[Row]:
 
 
 def _measure(server: Server, run: Run) -> Figures:
-    assert server.data is not None
     load_clients.create_topic(server.bootstrap, "busy", 4)
     configs = [word for key, value in _DIRTY.items() for word in ("--config", f"{key}={value}")]
     _odradek(server, "topics", "create", "dirty", "--partitions", "1", *configs)

@@ -7,21 +7,29 @@ fifty of them, and neither waits before a group's first generation.
 """
 
 import contextlib
+import itertools
 import selectors
 import struct
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from benchmarks import load_clients
-from benchmarks.broker import Samples
-from benchmarks.broker import _compare as compare
 from benchmarks.load_clients import Figures
-from benchmarks.servers import KAFKA, ODRADEK, Run, Server, Start, start_odradek, with_kafka
+from benchmarks.servers import Run, Server, start_odradek
 from benchmarks.table import Row, server_benchmark
+from benchmarks.turns import (
+    WARM_UP_REQUESTS,
+    CommitBar,
+    Samples,
+    Slice,
+    compare,
+    per_request,
+    take_turns,
+)
 from odradek.errors import ErrorCode
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message
@@ -41,12 +49,12 @@ _TOPIC = "measured"
 _CONNECTIONS = 50
 _GROUP_COUNTS = (1, 100, 1_000)
 _BAR = 0.75
-_REQUESTS = 60_000
-_WARM_UP_SHARE = 3
+_SLICE = 60_000
 _COMMIT_VERSION = 8
 _HEARTBEAT_VERSION = 4
 _SESSION_TIMEOUT_MS = 300_000
 _SETTLING_MEMBERS = 100
+_SETTLING_WARM_UP = 30  # Groups that settle before: a few milliseconds each, too short to agree.
 _STALL_S = 60
 _GROUPS_IN_MEMORY = 10_000
 _SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
@@ -70,7 +78,11 @@ _LOADING = (
 Exchange = tuple[ApiKey, int, Message, Message]
 
 
-@server_benchmark("groups")
+# What a request may cost beside another commit.
+_COMMIT_BARS = {"commits": CommitBar(0.72, 0.72), "heartbeats": CommitBar(0.75, 0.75)}
+
+
+@server_benchmark("groups", is_of_commits=True)
 def groups(run: Run) -> Iterator[Row]:
     """Commits and heartbeats."""
     yield from _compare_servers(
@@ -95,7 +107,6 @@ def million(run: Run) -> Iterator[Row]:
         member_ids = _join_all(port, 1_000)
         exchanges = [_member_commit(f"g{i}", name) for i, name in enumerate(member_ids)]
         frames = _write(Path(directory) / "commits", exchanges)
-        assert server.data is not None
         count = run.scaled(_COMMITS)
         with _Watch(server.data / "__consumer_offsets-0") as watch:
             figures = load_clients.replay_frames(
@@ -139,31 +150,29 @@ class _Watch:
 
 def _compare_servers(run: Run, settings: dict[str, str], labels: dict[int, str]) -> Iterator[Row]:
     """Commits and heartbeats of so many groups."""
-    servers = _servers(run, settings)
-    for count, label in labels.items():
-        samples: Samples = {name: [] for name in servers}
-        for _ in range(run.repeats):
-            for name, start in servers.items():
-                with start() as server:
-                    samples[name].append(_measure(server, count, run.scaled(_REQUESTS)))
-        for kind in ("commits", "heartbeats"):
-            yield compare(f"{kind}, {label}", samples, f"{kind}_s", "/s", _BAR)
+    for group_count, label in labels.items():
+        for kind, make in (("commits", _member_commit), ("heartbeats", _heartbeat)):
+            samples = _measure(run, settings, group_count, make)
+            yield compare(f"{kind}, {label}", samples, "per_second", "/s", _BAR)
             yield compare(
-                f"  server CPU for each, {kind}, {label}", samples, f"{kind}_cpu_us", "us",
-                is_bar_lowest=False,
+                f"  server CPU for each, {kind}, {label}", samples, "cpu_us", "us",
+                is_bar_lowest=False, commit_bar=_COMMIT_BARS[kind],
             )  # fmt: skip
 
 
 @server_benchmark("groups-settle")
 def settle(run: Run) -> Iterator[Row]:
     """A hundred members that join at once."""
-    servers = _servers(run, _SETTINGS)
     members = run.scaled(_SETTLING_MEMBERS) if run.is_quick else _SETTLING_MEMBERS
-    samples: Samples = {name: [] for name in servers}
-    for _ in range(run.repeats):
-        for name, start in servers.items():
-            with start() as server:
-                samples[name].append({"settled_s": _measure_settling(server, members)})
+
+    def prepare(server: Server) -> Slice:
+        port = _prepare(server)
+        names = (f"settling-{number}" for number in itertools.count())
+        return lambda: {"settled_s": _measure_settling(port, next(names), members)}
+
+    samples = take_turns(
+        run, prepare, slices_at_least=_SETTLING_WARM_UP, settings=_SETTINGS, settles_by=()
+    )
     yield compare(
         f"{members} members in one generation", samples, "settled_s", "s", 1.0, is_bar_lowest=False
     )
@@ -190,13 +199,6 @@ def memory(run: Run) -> Iterator[Row]:
     yield Row(name="memory per group with one offset", measured=per_group, unit="B")
 
 
-def _servers(run: Run, settings: dict[str, str]) -> dict[str, Start]:
-    servers: dict[str, Start] = {ODRADEK: lambda: start_odradek(settings)}
-    if KAFKA in run.servers:
-        servers[KAFKA] = with_kafka(settings)
-    return servers
-
-
 def _prepare(server: Server) -> int:
     load_clients.create_topic(server.bootstrap, _TOPIC, 1)
     port = int(server.bootstrap.rpartition(":")[2])
@@ -204,26 +206,30 @@ def _prepare(server: Server) -> int:
     return port
 
 
-def _measure(server: Server, group_count: int, requests: int) -> Figures:
-    port = _prepare(server)
-    member_ids = _join_all(port, group_count)
-    figures: Figures = {}
+def _measure(
+    run: Run,
+    settings: dict[str, str],
+    group_count: int,
+    make: Callable[[str, str], Exchange],
+) -> Samples:
+    count = run.scaled(_SLICE)
     with tempfile.TemporaryDirectory() as directory:
-        for kind, make in (("commits", _member_commit), ("heartbeats", _heartbeat)):
-            exchanges = [make(f"g{i}", name) for i, name in enumerate(member_ids)]
-            frames = _write(Path(directory) / kind, exchanges)
 
-            def replay(count: int, frames: Path = frames) -> Figures:
+        def prepare(server: Server) -> Slice:
+            member_ids = _join_all(_prepare(server), group_count)
+            exchanges = [make(f"g{i}", name) for i, name in enumerate(member_ids)]
+            frames = _write(Path(directory) / str(server.pid), exchanges)
+
+            def replay() -> Figures:
                 return load_clients.replay_frames(
                     server.bootstrap, frames, connections=_CONNECTIONS, depth=1, count=count
                 )
 
-            replay(max(requests // _WARM_UP_SHARE, 1))
-            started = server.cpu_seconds()
-            measured = replay(requests)
-            figures[f"{kind}_cpu_us"] = (server.cpu_seconds() - started) * 1e6 / requests
-            figures[f"{kind}_s"] = requests / (measured["elapsed_ns"] / 1e9)
-    return figures
+            return lambda: per_request(server, count, replay)
+
+        return take_turns(
+            run, prepare, slices_at_least=WARM_UP_REQUESTS // _SLICE, settings=settings
+        )
 
 
 def _join_all(port: int, group_count: int) -> list[str]:
@@ -309,11 +315,10 @@ def _write(path: Path, exchanges: Sequence[Exchange]) -> Path:
     return path
 
 
-def _measure_settling(server: Server, member_count: int) -> float:
+def _measure_settling(port: int, group_id: str, member_count: int) -> float:
     """Seconds from the first JoinGroup until every member has its assignment in one generation."""
-    port = _prepare(server)
     members = [
-        GroupMember(port, "settling", session_timeout_ms=_SESSION_TIMEOUT_MS, version=3)
+        GroupMember(port, group_id, session_timeout_ms=_SESSION_TIMEOUT_MS, version=3)
         for _ in range(member_count)
     ]
     try:

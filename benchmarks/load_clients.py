@@ -19,6 +19,7 @@ __all__ = [
     "produce",
     "replay_frames",
     "replay_requests",
+    "wake",
 ]
 
 Figures = dict[str, float]
@@ -31,6 +32,7 @@ _LIBRARIES = {
     "producer_consumer": ("-lrdkafka", "-lpthread"),
     "request_replayer": (),
     "frame_replayer": (),
+    "waker": (),
 }
 _TIMEOUT_S = 600
 
@@ -84,11 +86,20 @@ def replay_requests(
     records: int,
     size: int,
     count: int,
+    version: int = 7,
+    is_idempotent: bool = False,
 ) -> Figures:
     """Sends Produce requests of one batch each, `depth` in flight on each connection."""
     host, _, port = bootstrap.rpartition(":")
-    arguments = (partitions, connections, depth, records, size, count)
-    return _run("request_replayer", host, port, topic, *arguments)
+    arguments = (partitions, connections, depth, records, size, count, version)
+    kind = "idempotent" if is_idempotent else "plain"
+    return _run("request_replayer", host, port, topic, *arguments, kind)
+
+
+def wake(bootstrap: str, topic: str, *, consumers: int, size: int, rounds: int) -> Figures:
+    """Writes a record that so many consumers wait for, again and again."""
+    host, _, port = bootstrap.rpartition(":")
+    return _run("waker", host, port, topic, consumers, size, rounds)
 
 
 def replay_frames(

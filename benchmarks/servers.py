@@ -1,20 +1,26 @@
-"""The servers that are measured: a broker of ours, and an Apache Kafka beside it.
+"""The servers that are measured: a broker of ours, and one beside it.
 
-Both are processes of their own with fresh data on the same file system, one node, settings at their
-defaults. Kafka gets the heap and collector that its own start script gives it.
+The other one is an Apache Kafka, or a broker of ours from another commit. All are processes of
+their own with fresh data on the same file system, one node, settings at their defaults. Kafka gets
+the heap and collector that its own start script gives it.
 """
 
 import contextlib
 import os
+import platform
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Protocol
 
+from odradek.builds import name_build
 from tests.support.apache_kafka import KafkaInstall, find_kafka, running_broker, why_missing
 
 __all__ = [
@@ -24,9 +30,11 @@ __all__ = [
     "Run",
     "Server",
     "Start",
+    "describe_python",
     "start_odradek",
     "touch_free_memory",
     "with_bytecode",
+    "with_commit",
     "with_kafka",
 ]
 
@@ -36,7 +44,8 @@ ODRADEK = "odradek"
 KAFKA = "kafka"
 _KAFKA_VERSION = "4.3.1"
 
-_BYTECODE = Path(__file__).resolve().parent.parent / "build" / "benchmarks" / "bytecode"
+_ROOT = Path(__file__).resolve().parent.parent
+_BYTECODE = _ROOT / "build" / "benchmarks" / "bytecode"
 _READY_LINE = re.compile(r"odradek: broker \d+ ready on (\S+)$")
 _STOP_TIMEOUT_S = 30
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -61,7 +70,7 @@ class Server:
 
     bootstrap: str
     pid: int
-    data: Path | None = None  # Where its partitions are; None if nobody wanted to know.
+    data: Path  # Where its partitions are.
 
     def cpu_seconds(self) -> float:
         """User and system time of all its threads so far."""
@@ -86,7 +95,25 @@ def with_bytecode() -> dict[str, str]:
     return {**environment, "PYTHONPYCACHEPREFIX": str(_BYTECODE)}
 
 
-Start = Callable[[], AbstractContextManager[Server]]
+@cache
+def describe_python() -> str:
+    """The Python that runs our brokers and our code, and how this tree was built."""
+    variables = sysconfig.get_config_vars()
+    # Debian optimises by profile in its own way, and leaves the flag for it empty.
+    is_optimised = (
+        "--enable-optimizations" in str(variables.get("CONFIG_ARGS"))
+        or variables.get("PGO_PROF_USE_FLAG") == ""
+    )
+    pgo = "PGO" if is_optimised else "no PGO"
+    return f"{name_build()}, Python {platform.python_version()} {pgo}"
+
+
+class Start(Protocol):
+    """Starts a server with these settings."""
+
+    def __call__(
+        self, settings: Mapping[str, str] | None = None
+    ) -> AbstractContextManager[Server]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,19 +142,27 @@ def touch_free_memory() -> None:
         subprocess.run([sys.executable, "-c", f"b'1' * {size}"], check=False)
 
 
+def start_odradek(
+    settings: Mapping[str, str] | None = None,
+) -> AbstractContextManager[Server]:
+    """`odradek serve` of this tree, from ready to its end."""
+    return _serve((COMMAND,), with_bytecode(), settings)
+
+
 @contextlib.contextmanager
-def start_odradek(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """`odradek serve`, from ready to its end."""
+def _serve(
+    command: tuple[str, ...], environment: Mapping[str, str], settings: Mapping[str, str] | None
+) -> Iterator[Server]:
     chosen = [w for key, value in (settings or {}).items() for w in ("--set", f"{key}={value}")]
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as data:
         process = subprocess.Popen(
             [
-                *(COMMAND, "serve", "--listen", "127.0.0.1:0"),
+                *(*command, "serve", "--listen", "127.0.0.1:0"),
                 *("--data", data, "--log-level", "warning", *chosen),
             ],
             stdout=subprocess.PIPE,
             text=True,
-            env=with_bytecode(),
+            env=environment,
         )
         with process:
             try:
@@ -156,8 +191,41 @@ class _DefaultKafka(KafkaInstall):
         return [self.java, *_KAFKA_JVM_OPTIONS, level, *classes, class_name, *args]
 
 
-def with_kafka(settings: Mapping[str, str] | None = None) -> Start:
-    """How to start an Apache Kafka; the settings win over those of the tests.
+@contextlib.contextmanager
+def with_commit(commit: str) -> Iterator[Start]:
+    """How to start a broker of another commit, checked out and built in a temporary folder.
+
+    It has its compiled record loops, and the packages that this Python has.
+
+    Raises:
+        RuntimeError: there is no such commit, or it cannot be built.
+    """
+    with tempfile.TemporaryDirectory(prefix="odradek-commit-") as folder:
+        tree = Path(folder) / "tree"
+        _run("git", "-C", str(_ROOT), "worktree", "add", "--detach", str(tree), commit)
+        try:
+            _run(sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", cwd=tree)
+            environment = {**with_bytecode(), "PYTHONPATH": str(tree / "src")}
+            run = "import sys; from odradek.cli.main import main; sys.exit(main())"
+
+            def start(
+                settings: Mapping[str, str] | None = None,
+            ) -> AbstractContextManager[Server]:
+                return _serve((sys.executable, "-P", "-c", run), environment, settings)
+
+            yield start
+        finally:
+            _run("git", "-C", str(_ROOT), "worktree", "remove", "--force", str(tree))
+
+
+def _run(*command: str, cwd: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"`{' '.join(command)}` failed: {done.stderr.strip()[-2000:]}")
+
+
+def with_kafka() -> Start:
+    """How to start an Apache Kafka; settings win over those of the tests.
 
     Raises:
         RuntimeError: there is none here.
@@ -168,11 +236,11 @@ def with_kafka(settings: Mapping[str, str] | None = None) -> Start:
     install = _DefaultKafka(version=found.version, java=found.java, lib_dir=found.lib_dir)
 
     @contextlib.contextmanager
-    def start() -> Iterator[Server]:
+    def start(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
         with (
             tempfile.TemporaryDirectory(prefix="kafka-bench-") as data,
             running_broker(install, Path(data), settings) as broker,
         ):
-            yield Server(bootstrap=broker.bootstrap, pid=broker.pid)
+            yield Server(bootstrap=broker.bootstrap, pid=broker.pid, data=broker.log_dir)
 
     return start

@@ -2,7 +2,8 @@
 
 A benchmark is a function that yields rows; `@benchmark("name")` registers it for the run, and
 `@server_benchmark("name")` one that loads whole servers. A row with a bar passes or fails, one
-without is there to be watched. Where Apache Kafka was measured beside us, the bar is of the ratio.
+without is there to be watched. Where Apache Kafka or another commit was measured beside us, the bar
+is of the ratio. Every row names the Python and the build that it was measured with.
 """
 
 import json
@@ -16,10 +17,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.servers import Run
+from benchmarks.servers import Run, describe_python
 
 __all__ = [
     "BENCHMARKS",
+    "COMMIT_BENCHMARKS",
     "SERVER_BENCHMARKS",
     "Row",
     "at_least",
@@ -31,7 +33,7 @@ __all__ = [
 ]
 
 RESULTS = Path(__file__).parent / "results"
-_COLUMNS = "{:<48} {:>14} {:>14} {:>7} {:>9}  {}"
+_COLUMNS = "{:<54} {:>14} {:>14} {:>7} {:>9}  {:<4}  {}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +43,19 @@ class Row:
     name: str
     measured: float
     unit: str
-    beside: float | None = None  # The same of Apache Kafka, from the same run.
-    # What is to be reached: by the figure, or by its ratio to Kafka's if there is one.
+    beside: float | None = None  # The same of what was measured beside us in the same run.
+    beside_name: str = ""  # What that was.
+    # What is to be reached: by the figure, or by its ratio to the one beside it.
     bar: float | None = None
     is_bar_lowest: bool = False  # Whether the bar is the least allowed; otherwise the most.
+    ran_on: str = field(default_factory=describe_python)  # The Python and the build.
+    note: str = ""  # What a reader has to know before trusting it.
     # What the figure comes from: samples, byte counts and the like.
     raw: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float | None:
-        """Ours by Kafka's; None without the latter."""
+        """Ours by the other one; None without the latter."""
         if self.beside is None:
             return None
         return self.measured / self.beside if self.beside else float("inf")
@@ -93,6 +98,7 @@ Benchmark = Callable[[], Iterator[Row]]
 ServerBenchmark = Callable[[Run], Iterator[Row]]
 BENCHMARKS: dict[str, Benchmark] = {}
 SERVER_BENCHMARKS: dict[str, ServerBenchmark] = {}
+COMMIT_BENCHMARKS: list[str] = []  # Names of those that a run beside another commit takes.
 
 
 def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
@@ -106,28 +112,33 @@ def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
     return register
 
 
-def server_benchmark(name: str) -> Callable[[ServerBenchmark], ServerBenchmark]:
+def server_benchmark(
+    name: str, *, is_of_commits: bool = False
+) -> Callable[[ServerBenchmark], ServerBenchmark]:
     """Registers a benchmark of whole servers under a name that `--only` takes."""
 
     def register(function: ServerBenchmark) -> ServerBenchmark:
         assert name not in SERVER_BENCHMARKS, f"two benchmarks are called {name}"
+        if is_of_commits:
+            COMMIT_BENCHMARKS.append(name)
         SERVER_BENCHMARKS[name] = function
         return function
 
     return register
 
 
-def print_row(row: Row | None) -> None:
-    """Prints one line of the table; None prints its head."""
+def print_row(row: Row | None, beside: str = "beside it") -> None:
+    """Prints one line of the table; None prints its head, with the name of what is beside us."""
     if row is None:
-        print(_COLUMNS.format("what", "measured", "Kafka", "ratio", "bar", ""))
+        print(_COLUMNS.format("what", "measured", beside, "ratio", "bar", "", "on"))
         return
-    beside = "" if row.beside is None else f"{row.beside:.4g} {row.unit}"
+    other = "" if row.beside is None else f"{row.beside:.4g} {row.unit}"
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
     bar = "" if row.bar is None else f"{'>=' if row.is_bar_lowest else '<='} {row.bar:g}"
     verdict = {None: "", True: "pass", False: "FAIL"}[row.is_passed]
     measured = f"{row.measured:.4g} {row.unit}"
-    print(_COLUMNS.format(row.name, measured, beside, ratio, bar, verdict), flush=True)
+    remarks = f"{row.ran_on}; {row.note}" if row.note else row.ran_on
+    print(_COLUMNS.format(row.name, measured, other, ratio, bar, verdict, remarks), flush=True)
 
 
 def save(rows: list[Row], path: Path | None) -> Path:
@@ -141,7 +152,7 @@ def save(rows: list[Row], path: Path | None) -> Path:
         "when": started,
         "commit": commit,
         "is_modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "python": platform.python_version(),
+        "python": describe_python(),
         "machine": {
             "cpu": _first_field("/proc/cpuinfo", "model name"),
             "cores": os.cpu_count(),

@@ -1,10 +1,12 @@
 /* One Produce request, sent again and again over many connections: what a server does per request.
  *
  *   request_replayer HOST PORT TOPIC PARTITIONS CONNECTIONS DEPTH RECORDS RECORD_SIZE REQUESTS
+ *                    VERSION plain|idempotent
  *
  * Connection n writes to partition n % PARTITIONS and keeps DEPTH requests in flight. A request
- * (version 7, acks=all) holds one batch of RECORDS records. Prints one line of JSON; exits with 1
- * at the first answer with an error.
+ * (version 3 to 8, acks=all) holds one batch of RECORDS records. In an idempotent load each
+ * connection asks the server for a producer id of its own and numbers its batches. Prints one line
+ * of JSON; exits with 1 at the first answer with an error.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION 7
 #define BATCH_HEADER 61
 #define MAX_ANSWER 512 /* of one topic and one partition */
 #define STALL_MS 60000
@@ -78,12 +79,19 @@ static void put_varint(struct buffer *b, int64_t value) {
     put(b, zigzag, 1);
 }
 
+static uint32_t crc_table[256];
+
+static void fill_crc_table(void) {
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78u : 0);
+        crc_table[byte] = crc;
+    }
+}
+
 static uint32_t crc32c(const uint8_t *data, size_t size) {
     uint32_t crc = ~0u;
-    for (size_t i = 0; i < size; i++) {
-        crc ^= data[i];
-        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78u : 0);
-    }
+    for (size_t i = 0; i < size; i++) crc = crc >> 8 ^ crc_table[(crc ^ data[i]) & 0xff];
     return ~crc;
 }
 
@@ -122,11 +130,17 @@ static void put_batch(struct buffer *b, long records, long record_size, int64_t 
     store(batch + 17, crc32c(batch + 21, size - 21), 4);
 }
 
-static struct buffer build_request(const char *topic, int partition, long records, long size) {
+struct request {
+    struct buffer frame;
+    size_t batch;             /* where the batch begins; it ends with the frame */
+};
+
+static struct request build_request(const char *topic, int partition, long records, long size,
+                                    int version) {
     struct buffer b = {0}, batch = {0};
     put(&b, 0, 4);                      /* length of the frame */
     put(&b, 0, 2);                      /* Produce */
-    put(&b, VERSION, 2);
+    put(&b, version, 2);
     put(&b, 0, 4);                      /* correlation id */
     put_string(&b, "replayer");
     put(&b, (uint64_t)-1, 2);           /* no transactional id */
@@ -139,9 +153,19 @@ static struct buffer build_request(const char *topic, int partition, long record
     put_batch(&batch, records, size, now_ns(CLOCK_REALTIME) / 1000000);
     put(&b, batch.size, 4);
     put_bytes(&b, batch.data, batch.size);
+    size_t batch_size = batch.size;
     free(batch.data);
     store(b.data, b.size - 4, 4);
-    return b;
+    return (struct request){b, b.size - batch_size};
+}
+
+/* Makes the batch of a request the next one of a producer. */
+static void number_batch(struct request *r, int64_t producer_id, int32_t sequence) {
+    uint8_t *batch = r->frame.data + r->batch;
+    store(batch + 43, producer_id, 8);
+    store(batch + 51, 0, 2);            /* its first epoch */
+    store(batch + 53, sequence, 4);
+    store(batch + 17, crc32c(batch + 21, r->frame.size - r->batch - 21), 4);
 }
 
 /* Connections */
@@ -149,7 +173,9 @@ static struct buffer build_request(const char *topic, int partition, long record
 struct connection {
     int fd;
     int wants_write;
-    const struct buffer *request;
+    struct request *request;
+    int64_t producer_id;  /* -1: the load is not idempotent, and the request is shared */
+    int32_t sequence, records;
     long unsent;          /* requests to send, the one under way included */
     size_t sent;          /* bytes of the request under way */
     uint8_t answer[MAX_ANSWER];
@@ -175,8 +201,12 @@ static void watch(int poller, int operation, struct connection *c) {
 static void send_requests(int poller, struct connection *c) {
     int is_full = 0;
     while (c->unsent > 0 && !is_full) {
-        size_t rest = c->request->size - c->sent;
-        ssize_t count = send(c->fd, c->request->data + c->sent, rest, MSG_NOSIGNAL);
+        if (c->sent == 0 && c->producer_id >= 0) {
+            number_batch(c->request, c->producer_id, c->sequence);
+            c->sequence += c->records;
+        }
+        size_t rest = c->request->frame.size - c->sent;
+        ssize_t count = send(c->fd, c->request->frame.data + c->sent, rest, MSG_NOSIGNAL);
         if (count < 0 && errno != EAGAIN) fail("send", strerror(errno));
         if (count > 0) c->sent += count;
         is_full = count < (ssize_t)rest;
@@ -195,6 +225,36 @@ static uint64_t load(const uint8_t *at, int bytes) {
     uint64_t value = 0;
     for (int i = 0; i < bytes; i++) value = value << 8 | at[i];
     return value;
+}
+
+/* Asks for a producer id (InitProducerId version 1) and waits for it. The answer: length 4,
+ * correlation id 4, throttle time 4, error 2, producer id 8, epoch 2. */
+static int64_t ask_for_producer_id(const char *host, const char *port) {
+    struct buffer b = {0};
+    uint8_t answer[24];
+    put(&b, 0, 4);
+    put(&b, 22, 2);
+    put(&b, 1, 2);
+    put(&b, 0, 4);                      /* correlation id */
+    put_string(&b, "replayer");
+    put(&b, (uint64_t)-1, 2);           /* no transactional id */
+    put(&b, 60000, 4);                  /* transaction timeout */
+    store(b.data, b.size - 4, 4);
+    for (int attempt = 0; attempt < 100; attempt++) {
+        int fd = connect_to(host, port);
+        fcntl(fd, F_SETFL, 0);
+        if (send(fd, b.data, b.size, MSG_NOSIGNAL) != (ssize_t)b.size) fail("send", "cut short");
+        if (recv(fd, answer, sizeof answer, MSG_WAITALL) != sizeof answer)
+            fail("producer id", "the answer was cut short");
+        close(fd);
+        if (load(answer + 12, 2) == 0) {
+            free(b.data);
+            return (int64_t)load(answer + 14, 8);
+        }
+        usleep(100000);                 /* The server gets a block of ids first. */
+    }
+    fail("producer id", "the server gives none");
+    return -1;
 }
 
 /* Length 4, correlation id 4, topics 4, name 2 + n, partitions 4, index 4, error 2. */
@@ -239,18 +299,27 @@ static long number(const char *text) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 10) fail("usage", "see the top of the source");
+    if (argc != 12) fail("usage", "see the top of the source");
     const char *topic = argv[3];
     long partitions = number(argv[4]), connections = number(argv[5]), depth = number(argv[6]);
     long records = number(argv[7]), record_size = number(argv[8]), requests = number(argv[9]);
-    struct buffer *templates = calloc(partitions, sizeof *templates);
-    for (long i = 0; i < partitions; i++)
-        templates[i] = build_request(topic, i, records, record_size);
+    long version = number(argv[10]);
+    if (version < 3 || version > 8) fail("version", "has another layout, 3 to 8 are alike");
+    int is_idempotent = strcmp(argv[11], "idempotent") == 0;
+    if (!is_idempotent && strcmp(argv[11], "plain") != 0) fail("kind of load", argv[11]);
+    fill_crc_table();
+    /* One for each partition; in an idempotent load one for each connection. */
+    long template_count = is_idempotent ? connections : partitions;
+    struct request *templates = calloc(template_count, sizeof *templates);
+    for (long i = 0; i < template_count; i++)
+        templates[i] = build_request(topic, i % partitions, records, record_size, version);
     struct connection *all = calloc(connections, sizeof *all);
     int poller = epoll_create1(0);
     for (long i = 0; i < connections; i++) {
         all[i].fd = connect_to(argv[1], argv[2]);
-        all[i].request = &templates[i % partitions];
+        all[i].request = &templates[i % template_count];
+        all[i].records = (int32_t)records;
+        all[i].producer_id = is_idempotent ? ask_for_producer_id(argv[1], argv[2]) : -1;
         watch(poller, EPOLL_CTL_ADD, &all[i]);
     }
     long started_requests = 0, answered = 0;
@@ -281,6 +350,6 @@ int main(int argc, char **argv) {
     int64_t elapsed = now_ns(CLOCK_MONOTONIC) - started;
     printf("{\"elapsed_ns\": %ld, \"client_cpu_ns\": %ld, \"requests\": %ld, \"bytes\": %ld}\n",
            (long)elapsed, (long)now_ns(CLOCK_PROCESS_CPUTIME_ID), requests,
-           (long)(templates[0].size * requests));
+           (long)(templates[0].frame.size * requests));
     return 0;
 }
