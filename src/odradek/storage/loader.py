@@ -171,7 +171,7 @@ class _Loader:
     def _rebuild_epochs(self) -> None:
         self._epochs.truncate_from_end(0)  # What recovery found is but the end of it.
         for segment in self._segments:
-            for _, header, _, _ in segment.scan():
+            for _, header, _, _ in segment.walk():
                 latest = self._epochs.latest_epoch
                 if (
                     header.magic >= CURRENT_MAGIC
@@ -408,11 +408,10 @@ class _Loader:
         """Behind the last batch of a segment that is not opened yet."""
         segment = self._open_segment(base, stage)
         try:
-            next_offset = base
-            for batch in segment.scan(check_crc=True):
-                if segment.problem_with(batch, next_offset) is None:
-                    next_offset = max(next_offset, batch.header.next_offset)
-            return next_offset
+            walk = segment.walk()
+            for _ in walk:
+                pass
+            return walk.next_offset
         finally:
             segment.close_handles()
 
@@ -500,6 +499,18 @@ class _Loader:
                     ),
                 )  # fmt: skip
                 break
+            if later and self._reaches_unsynced(result, later[0]):
+                logger.warning(
+                    "%s: damage behind offset %d reaches over the recovery point %d: dropped %d"
+                    " later segments, the log would have a hole",
+                    segment.path, result.next_offset - 1, self._recovery_point, len(later),
+                    extra=self._fields(
+                        reason="hole", dropped_segments=len(later),
+                        last_offset=result.next_offset - 1,
+                    ),
+                )  # fmt: skip
+                self._drop(later)
+                break
             if later and self._has_lost_its_end(result, later[0]):
                 logger.warning(
                     "%s: ends at offset %d, but the roll to %d left it at %d: dropped %d later"
@@ -520,6 +531,14 @@ class _Loader:
         """What a line of the log is about, for programs that read it."""
         topic, partition = self._topic_partition
         return {"topic": topic, "partition": partition, **others}
+
+    def _reaches_unsynced(self, recovered: RecoveredSegment, following: LogSegment) -> bool:
+        """Whether damage at a segment's end took offsets from below and above the recovery point.
+
+        Those below must stay, with the bytes that held them; above it a log has no holes.
+        """
+        point = self._recovery_point
+        return recovered.is_tail_damaged and recovered.next_offset < point < following.base_offset
 
     def _has_lost_its_end(self, recovered: RecoveredSegment, following: LogSegment) -> bool:
         """Whether a crash cut a segment between two batches: it must reach what the roll saw.

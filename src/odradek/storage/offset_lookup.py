@@ -1,19 +1,22 @@
 """Finding the batch of an offset in a segment: from an index entry on, header by header.
 
 An index is a hint: it carries no checksum, so a look-up checks what stands at the position it got,
-and a lie costs a rebuild, never a record. Where damage that must be kept breaks the way, the next
-entry behind it is tried.
+and a lie costs a rebuild, never a record. Headers are taken as they are as well: where one cannot
+be, or jumps ahead of the one behind it, a walk with checksums (`damage`) finds where the damage
+ends, and the look-up goes on there.
 
     look for 7          index: (5 -> 5000)          5 <= 7, so start at 5000
     headers             5000: last offset 5         too early, step over it
                         6000: last offset 8         the batch that contains 7
 """
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.errors import CorruptIndexError, CorruptRecordError
 from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, peek_header
+from odradek.storage.damage import Extent
 
 if TYPE_CHECKING:
     from odradek.storage.segment import LogSegment
@@ -33,56 +36,92 @@ class BatchPlace(NamedTuple):
 
 
 def find_batch(segment: "LogSegment", offset: int, start_position: int = 0) -> BatchPlace | None:
-    """The first batch whose last offset is at or above `offset`."""
+    """The first batch whose last offset is at or above `offset`, unless it is damaged."""
     position, chunk = _read_floor(segment, offset, _STEP_BYTES)
     if position < start_position:
         position = start_position
         chunk = segment.read_at(position, _STEP_BYTES) if position < segment.size else b""
+    floor = position
     while chunk:
         place = _step(chunk, position, offset)
         if isinstance(place, BatchPlace):
-            return place
-        if place is None:
-            break
-        position = place
+            doubtful = place.position
+            if place.header.base_offset <= offset and not segment.damage:
+                return place
+            if not _is_doubtful(segment, place) and not segment.damage.unserved_at(doubtful):
+                return place
+        elif place.is_broken:
+            doubtful = place.position
+        else:
+            doubtful = -1
+            position = place.position
+        if doubtful >= 0:
+            extent = _damage_at(segment, floor, doubtful)
+            if extent is None:
+                return place if isinstance(place, BatchPlace) else None
+            position = extent.end
         chunk = segment.read_at(position, _STEP_BYTES) if position < segment.size else b""
-    return _place_around_damage(segment, offset, start_position)
+    return None
 
 
-def _step(chunk: bytes, chunk_start: int, offset: int) -> BatchPlace | int | None:
-    """The batch within the chunk, or the position to read on from."""
+class _Stop(NamedTuple):
+    """Where a step through a chunk ended without an answer."""
+
+    position: int
+    is_broken: bool  # No batch header stands there; otherwise the chunk ends.
+
+
+def _step(chunk: bytes, chunk_start: int, offset: int) -> BatchPlace | _Stop:
+    """The batch within the chunk, or where to read on from."""
     position = 0
     while True:
         try:
             header = peek_header(chunk, position)
         except CorruptRecordError:
-            return None  # Damage below the recovery point: the chain is lost.
-        if header is None:
-            return chunk_start + position if position else None
+            return _Stop(chunk_start + position, is_broken=True)
+        if header is None:  # In the middle of a chunk the rest of it comes with the next one.
+            return _Stop(chunk_start + position, is_broken=position == 0)
         if header.last_offset >= offset:
             return BatchPlace(chunk_start + position, header)
         position += header.size
         if position >= len(chunk):
-            return chunk_start + position
+            return _Stop(chunk_start + position, is_broken=False)
 
 
-def _place_around_damage(
-    segment: "LogSegment", offset: int, start_position: int
-) -> BatchPlace | None:
-    """What the next index entry leads to, where the way from the one before is broken."""
-    if not segment.offset_index.is_loaded:
-        return None
-    entry = segment.offset_index.get().ceiling(offset)
-    if entry is None or entry.position < start_position:
-        return None
+def _is_doubtful(segment: "LogSegment", place: BatchPlace) -> bool:
+    """Whether the batch behind one contradicts it: it starts earlier."""
+    position, header = place
     try:
-        chunk = _read_entry(segment, *entry, HEADER_SIZE)
-    except CorruptIndexError:
-        return None
-    header = peek_header(chunk)
-    if header is None or header.last_offset < offset:
-        return None
-    return BatchPlace(entry.position, header)
+        following = segment.header_at(position + header.size)
+    except CorruptRecordError:
+        return False  # Then that one is damaged; this one has nothing to do with it.
+    return (
+        following is not None
+        and CURRENT_MAGIC == following.magic == header.magic
+        and (following.base_offset <= header.base_offset)
+    )
+
+
+def _damage_at(segment: "LogSegment", start: int, position: int) -> Extent | None:
+    """The damage around a position that a reader has to go around, if there is any.
+
+    Args:
+        segment: The segment.
+        start: A position in front of it, from which headers lead to it.
+        position: Where the damage seems to be.
+    """
+    extent = segment.damage.unserved_at(position)
+    if extent is None:
+        next_offset = None
+        with contextlib.suppress(CorruptRecordError):
+            header = segment.header_at(start)
+            if start and header is not None and header.magic == CURRENT_MAGIC:
+                next_offset = header.base_offset
+        for batch in segment.walk(start, next_offset=next_offset):
+            if batch.position > position:
+                break
+        extent = segment.damage.unserved_at(position)
+    return extent
 
 
 def floor_position(segment: "LogSegment", offset: int) -> int:

@@ -145,11 +145,12 @@ def apply_producers(
 def replay(
     state: ProducerStateManager, segments: Iterable[LogSegment], start: int, end: int
 ) -> None:
-    """Brings the state from offset `start` to `end` by the headers of the batches between."""
+    """Brings the state from offset `start` to `end` by the sound batches between."""
     for segment in segments:
         place = segment.translate_offset(start)
         if place is not None:
-            for _, header, view, _ in segment.scan(place.position):
+            lowest = min(start, place.header.base_offset)
+            for _, header, view, _ in segment.walk(place.position, next_offset=lowest):
                 if header.base_offset >= end:
                     break
                 if (completed := apply_batch(state, header, view)) is not None:

@@ -3,11 +3,9 @@
 A scan costs one header unpack and, where asked, one CRC per batch; the file is read in chunks of
 one mebibyte, so that system calls do not count. Damage is data here, not an exception: a scan
 ends with `Scan.damage` saying where the chain of batches broke and why, and the caller decides
-whether to cut, to report or to rebuild.
+whether to cut, to report or to go around it; `damage` walks on behind it.
 """
 
-import logging
-import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -26,9 +24,7 @@ from odradek.records.batch import (
     peek_header,
 )
 
-__all__ = ["CHUNK_BYTES", "Damage", "Salvage", "Scan", "ScannedBatch", "Skim", "find_batch"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["CHUNK_BYTES", "Damage", "Scan", "ScannedBatch", "Skim"]
 
 CHUNK_BYTES = (
     1 << 20
@@ -159,27 +155,31 @@ class Scan:
 
     def read_alone(self, position: int) -> ScannedBatch | None:
         """One batch by a read of its own; None with `damage` set if there is none."""
+        found = self.peek_alone(position)
+        if isinstance(found, Damage):
+            self.damage = found
+            return None
+        return found
+
+    def peek_alone(self, position: int) -> ScannedBatch | Damage:
+        """One batch by a read of its own, or why there is none."""
         prefix = self.read(position, HEADER_SIZE)
         try:
             header = peek_header(prefix)
         except CorruptRecordError as error:
-            self.damage = Damage(position, str(error))
-            return None
+            return Damage(position, str(error))
         if header is None:
-            self.damage = Damage(position, f"{len(prefix)} bytes do not hold a batch header")
-            return None
+            return Damage(position, f"{len(prefix)} bytes do not hold a batch header")
         if position + header.size > self._end:
-            self.damage = Damage(
+            return Damage(
                 position,
                 f"the batch says {header.size} bytes, {self._end - position} are left",
             )
-            return None
         view = self.read(position, header.size)
         if len(view) < header.size:
-            self.damage = Damage(
+            return Damage(
                 position, f"the batch says {header.size} bytes, the file ends after {len(view)}"
             )
-            return None
         valid = not self._check_crc or is_crc_valid(view, 0, header.size)
         return ScannedBatch(position, header, view, valid)
 
@@ -193,120 +193,3 @@ class Scan:
                 break
             data += more
         return memoryview(data)
-
-
-class Salvage:
-    """Iterates all batches of a file that can be reached, also behind a broken chain.
-
-    Where the chain is lost, `on_damage` is told. It says with `next_offset` and `good_end` how far
-    the user has accepted what it got, and the search for the next sound batch begins there; or it
-    ends the iteration by returning False.
-
-    Attributes:
-        next_offset: Behind the last accepted batch.
-        good_end: Position behind it.
-        is_resumed: Whether the batch at hand stands behind a gap in the chain.
-        damage: Where the chain was lost for good.
-    """
-
-    __slots__ = (
-        "_disk",
-        "_end",
-        "_fd",
-        "_last_offset",
-        "_on_damage",
-        "_skim",
-        "damage",
-        "good_end",
-        "is_resumed",
-        "next_offset",
-    )
-
-    def __init__(
-        self,
-        disk: Disk,
-        fd: int,
-        end: int,
-        on_damage: Callable[["Salvage", Damage], bool],
-        *,
-        first_offset: int,
-        last_offset: int,
-        skim: Skim | None = None,
-    ) -> None:
-        self._disk = disk
-        self._fd = fd
-        self._end = end
-        self._on_damage = on_damage
-        self._last_offset = last_offset
-        self._skim = skim
-        self.next_offset = first_offset
-        self.good_end = 0
-        self.is_resumed = False
-        self.damage: Damage | None = None
-
-    def __iter__(self) -> Iterator[ScannedBatch]:
-        start = 0
-        while True:
-            skim = None if self._skim is None else self._skim_in_chain
-            scan = Scan(self._disk, self._fd, start, self._end, check_crc=True, skim=skim)
-            batches = iter(scan)
-            if self.is_resumed:
-                yield next(batches)  # `find_batch` has seen it.
-                self.is_resumed = False
-            yield from batches
-            self.damage = scan.damage
-            if scan.damage is None or not self._on_damage(self, scan.damage):
-                return
-            found = find_batch(
-                self._disk,
-                self._fd,
-                max(start, self.good_end) + 1,
-                self._end,
-                first_offset=self.next_offset,
-                last_offset=self._last_offset,
-            )
-            if found is None:
-                return
-            logger.warning(
-                "behind the damage at position %d, batches go on at position %d",
-                scan.damage.position, found,
-            )  # fmt: skip
-            start, self.damage, self.is_resumed = found, None, True
-
-    def _skim_in_chain(self, chunk: memoryview, position: int, chunk_start: int) -> int:
-        """Skims, but shows the batch behind a gap, whatever it is."""
-        if self._skim is None or self.is_resumed:
-            return position
-        return self._skim(chunk, position, chunk_start)
-
-
-def find_batch(
-    disk: Disk, fd: int, start: int, end: int, *, first_offset: int, last_offset: int
-) -> int | None:
-    """Position of the first sound batch in [start, end), wherever it may begin.
-
-    For a file whose chain of batches is lost. The upper half of a base offset hardly changes within
-    a segment and the magic stands 16 bytes behind it: a pattern finds the candidates at the speed
-    of the memory, and offsets and checksum tell the real ones.
-
-    Args:
-        first_offset: The batch starts here, or later.
-        last_offset: It ends here, or earlier.
-    """
-    halves = {(offset >> 32).to_bytes(4, "big") for offset in (first_offset, last_offset)}
-    upper = b"|".join(re.escape(half) for half in sorted(halves))
-    candidate = re.compile(rb"(?=(?:" + upper + rb").{12}\x02)", re.DOTALL)
-    scan = Scan(disk, fd, start, end, check_crc=False)
-    for chunk_start in range(start, end, CHUNK_BYTES):
-        chunk = scan.read(chunk_start, CHUNK_BYTES + HEADER_SIZE)
-        for match in candidate.finditer(chunk):
-            if match.start() >= CHUNK_BYTES:
-                break
-            position = chunk_start + match.start()
-            batch = Scan(disk, fd, position, end, check_crc=True).read_alone(position)
-            if batch is None or not batch.is_crc_valid:
-                continue
-            header = batch.header
-            if first_offset <= header.base_offset <= header.last_offset <= last_offset:
-                return position
-    return None

@@ -15,25 +15,22 @@ outlives renames and ends with the removal of the file.
 import errno
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.errors import CorruptRecordError, OffsetOverflowError
 from odradek.files import Disk
 from odradek.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, peek_header
 from odradek.storage.config import INT32_MAX, LogConfig
+from odradek.storage.damage import NEVER_CUT, BatchWalk, Extent
 from odradek.storage.file_slice import FileSlice
+from odradek.storage.known_damage import KnownDamage
 from odradek.storage.offset_lookup import BatchPlace, find_batch, floor_position
 from odradek.storage.offsets import LogOffsetMetadata
 from odradek.storage.paths import LOG_SUFFIX, segment_path
-from odradek.storage.scan import Damage, Salvage, Scan, ScannedBatch, Skim
+from odradek.storage.scan import Scan, Skim
 from odradek.storage.segment_indexes import SegmentIndexes
-from odradek.storage.segment_scan import (
-    TailScan,
-    problem_with,
-    read_next_offset,
-    rebuild_indexes,
-)
+from odradek.storage.segment_scan import TailScan, read_next_offset, rebuild_indexes
 
 __all__ = ["BatchPlace", "FileSlice", "LogSegment", "SegmentRead", "TailScan"]
 
@@ -77,6 +74,7 @@ class LogSegment:
         "_rolling_based_timestamp",
         "base_offset",
         "created_ms",
+        "damage",
         "fd",
         "indexes",
         "offset_index",
@@ -107,6 +105,7 @@ class LogSegment:
         # Timestamp that the time-based roll counts from; None until known.
         self._rolling_based_timestamp: int | None = None
         self.path = segment_path(directory, base_offset, LOG_SUFFIX, stage)
+        self.damage = KnownDamage()
         self.indexes = indexes = SegmentIndexes(
             directory, base_offset, stage, config=config, disk=disk, is_new=create
         )
@@ -309,23 +308,36 @@ class LogSegment:
         """Steps through the batches from a position on."""
         return Scan(self._disk, self.fd, start, self.size, check_crc=check_crc)
 
-    def salvage(
-        self, on_damage: Callable[[Salvage, Damage], bool], *, skim: Skim | None = None
-    ) -> Salvage:
-        """Steps through all batches that can be reached, whatever lies between."""
-        return Salvage(
+    def walk(
+        self,
+        start: int = 0,
+        *,
+        next_offset: int | None = None,
+        cut_from: int = NEVER_CUT,
+        skim: Skim | None = None,
+    ) -> BatchWalk:
+        """Walks over all sound batches from a position on, whatever lies between; see `damage`.
+
+        Args:
+            start: Where a batch stands, or should.
+            next_offset: Its base offset or a lower one; None for that of the segment.
+            cut_from: Damage at or above this offset ends the walk.
+            skim: Takes whole runs of batches in front of the walk.
+        """
+        return BatchWalk(
             self._disk,
             self.fd,
-            self.size,
-            on_damage,
-            first_offset=self.base_offset,
+            start=start,
+            end=self.size,
+            next_offset=self.base_offset if next_offset is None else next_offset,
             last_offset=self.base_offset + INT32_MAX,
+            cut_from=cut_from,
+            on_damage=self._note_damage,
             skim=skim,
         )
 
-    def problem_with(self, batch: ScannedBatch, next_offset: int) -> str | None:
-        """What is wrong with a batch that stands behind `next_offset`; None if nothing is."""
-        return problem_with(self, batch, next_offset)
+    def _note_damage(self, extent: Extent) -> None:
+        self.damage.note(self.path, extent)
 
     def read_next_offset(self) -> TailScan:
         """The offset behind the last batch, found from the last index entry; CRCs are checked."""
@@ -411,6 +423,7 @@ class LogSegment:
         self._disk.ftruncate(self.fd, size)
         os.lseek(self.fd, size, os.SEEK_SET)
         self.size = size
+        self.damage.forget_from(size)
 
     def on_become_inactive(self) -> None:
         """Closes the indexes' books: a last time entry, no preallocated room."""

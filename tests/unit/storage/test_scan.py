@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.files import Disk
-from odradek.storage.scan import CHUNK_BYTES, Scan, find_batch
+from odradek.storage.scan import CHUNK_BYTES, Scan
 from tests.support.logs import batch
 
 
@@ -174,29 +174,3 @@ def test_an_old_message_has_a_checksum_as_well(tmp_path: Path, descriptors: list
     data[-1] ^= 1
     scan = scan_of(data, tmp_path, descriptors)
     assert [b.is_crc_valid for b in scan] == [True, False]
-
-
-@pytest.mark.parametrize("junk", [0, 1, 999, CHUNK_BYTES - 70, CHUNK_BYTES - 10, CHUNK_BYTES + 5])
-def test_a_sound_batch_is_found_behind_any_junk(
-    junk: int, tmp_path: Path, descriptors: list[int]
-) -> None:
-    false_start = bytes(batch(base_offset=41))[:-1] + b"?"
-    data = (
-        false_start + b"\x00" * junk + bytes(batch(base_offset=42)) + bytes(batch(base_offset=43))
-    )
-    path = tmp_path / "file"
-    path.write_bytes(data)
-    fd = os.open(path, os.O_RDONLY)
-    descriptors.append(fd)
-
-    def find(start: int, first_offset: int, last_offset: int = 1000) -> int | None:
-        return find_batch(
-            Disk(), fd, start, len(data), first_offset=first_offset, last_offset=last_offset
-        )
-
-    expected = len(false_start) + junk
-    assert find(0, 0) == expected
-    assert find(1, 42) == expected
-    assert find(0, 43) == find(expected + 1, 0) == expected + len(batch())
-    assert find(0, 44) is None
-    assert find(0, 0, last_offset=41) is None
