@@ -697,7 +697,7 @@ def test_records_below_an_old_log_start_survive_a_kill(tmp_path: Path, fully: bo
         fixture.abandon()
 
         log = fixture.open(
-            recovery_point=log.log_directory.read_recovery_points()[PARTITION],
+            recovery_point=log.log_directory.read_recovery_points().get(PARTITION, 0),
             log_start_offset=log.log_directory.read_log_starts().get(PARTITION, 0),
         )
 
