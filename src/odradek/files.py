@@ -16,8 +16,12 @@ import mmap
 import os
 from collections.abc import Callable
 from functools import cache
+from typing import Final
 
-__all__ = ["Disk", "make_directories", "read_whole", "write_atomically"]
+__all__ = ["SECRET_MODE", "Disk", "make_directories", "read_whole", "write_atomically"]
+
+OPEN_MODE: Final = 0o644  # Of files anybody may read, as far as the process's mask lets them.
+SECRET_MODE: Final = 0o600  # Of files that can hold passwords.
 
 # Checkpoints and snapshots mostly fit into one read of this size.
 _READ_BYTES = 1 << 18
@@ -40,9 +44,13 @@ class Disk:
 
     __slots__ = ()
 
-    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
-        """Opens `path`, returns a descriptor."""
+    def open(self, path: str, flags: int, mode: int = OPEN_MODE) -> int:
+        """Opens `path`, returns a descriptor; `mode` is that of a file which is made."""
         return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def fchmod(self, fd: int, mode: int) -> None:
+        """Changes who may read and write a file."""
+        os.fchmod(fd, mode)
 
     write = staticmethod(os.write)
     writev = staticmethod(os.writev)
@@ -144,26 +152,32 @@ def read_whole(disk: Disk, path: str) -> bytes:
         disk.close(fd)
 
 
-def write_atomically(disk: Disk, path: str, data: bytes) -> None:
+def write_atomically(disk: Disk, path: str, data: bytes, *, is_secret: bool = False) -> None:
     """Replaces `path` by `data` so that a crash leaves either the old or the new content.
+
+    Args:
+        is_secret: Whether the broker's own user alone may read it.
 
     Raises:
         OSError: The disk refused. That somebody removed the temporary file is no such refusal: it
             is written once more.
     """
     temporary = path + ".tmp"
-    _write_synced(disk, temporary, data)
+    _write_synced(disk, temporary, data, is_secret=is_secret)
     try:
         disk.rename(temporary, path)
     except FileNotFoundError:
-        _write_synced(disk, temporary, data)
+        _write_synced(disk, temporary, data, is_secret=is_secret)
         disk.rename(temporary, path)
     disk.fsync_dir(os.path.dirname(path))
 
 
-def _write_synced(disk: Disk, temporary: str, data: bytes) -> None:
-    fd = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def _write_synced(disk: Disk, temporary: str, data: bytes, *, is_secret: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    fd = disk.open(temporary, flags, SECRET_MODE if is_secret else OPEN_MODE)
     try:
+        if is_secret:
+            disk.fchmod(fd, SECRET_MODE)  # The file of an earlier attempt keeps its own.
         written = disk.write(fd, data)
         if written != len(data):
             raise OSError(f"short write to {temporary}: {written} of {len(data)} bytes")

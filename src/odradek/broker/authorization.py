@@ -20,7 +20,9 @@ __all__ = [
     "Operation",
     "ResourceType",
     "check_allowed",
+    "cluster_operations",
     "operation_bits",
+    "topic_operations",
 ]
 
 CLUSTER_NAME: Final = "kafka-cluster"  # The name of the only resource of type CLUSTER.
@@ -122,6 +124,24 @@ def check_allowed(
             _DENIALS[resource],
             f"{operation.name} of {resource.name.lower().replace('_', ' ')} {name} is not allowed",
         )
+
+
+def topic_operations(authorizer: Authorizer, request: Request, topic: str) -> int:
+    """What a client may do with a topic, as answers carry it."""
+    return operation_bits(
+        operation
+        for operation in TOPIC_OPERATIONS
+        if authorizer.is_allowed(request, operation, ResourceType.TOPIC, topic)
+    )
+
+
+def cluster_operations(authorizer: Authorizer, request: Request) -> int:
+    """The same for the cluster; none are told to a client that may not describe it."""
+
+    def may(operation: Operation) -> bool:
+        return authorizer.is_allowed(request, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    return operation_bits(filter(may, CLUSTER_OPERATIONS)) if may(Operation.DESCRIBE) else 0
 
 
 def operation_bits(operations: Iterable[Operation]) -> int:

@@ -38,6 +38,10 @@ __all__ = [
 class TopicCreator(Protocol):
     """Creates topics that are asked for before they exist."""
 
+    def would_start(self, topic: str) -> bool:
+        """Whether `start_creation` would begin anything."""
+        ...
+
     def start_creation(self, topic: str) -> None:
         """Begins to create a topic with the broker's defaults, unless that is under way."""
         ...

@@ -45,9 +45,13 @@ class AutoTopicCreator:
         self._failures: dict[str, str] = {}
         self._under_way: set[str] = set()
 
+    def would_start(self, topic: str) -> bool:
+        """Whether the topic is not under way yet, and there is room for one more."""
+        return topic not in self._under_way and len(self._under_way) < MAX_CREATIONS
+
     def start_creation(self, topic: str) -> None:
         """Begins to create a topic, unless that is under way."""
-        if topic in self._under_way or len(self._under_way) >= MAX_CREATIONS:
+        if not self.would_start(topic):
             return
         self._under_way.add(topic)
         self._spawn(self._create(topic))

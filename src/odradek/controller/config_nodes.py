@@ -22,7 +22,14 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek.coordination.paths import ConfigType, config_entity, sanitize, unsanitize
+from odradek.coordination.paths import (
+    DEFAULT_ENTITY,
+    ConfigType,
+    config_entity,
+    sanitize,
+    unsanitize,
+    user_client_entity,
+)
 from odradek.errors import ApiError, BadNodeData, ErrorCode
 from odradek.metadata.changes import ConfigSet, QuotaSet, ScramRemoved, ScramSet
 from odradek.metadata.image import (
@@ -42,8 +49,6 @@ __all__ = [
     "resource_entity",
 ]
 
-_DEFAULT = "<default>"
-
 # Node names right below /config whose children are entities.
 CONFIG_ROOTS = ("topics", "brokers", "clients", "users", "ips", "client-metrics", "groups")
 
@@ -56,6 +61,10 @@ _RESOURCE_ROOTS = {
 _RESOURCE_TYPES = {root: kind for kind, root in _RESOURCE_ROOTS.items()}
 _SCRAM_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _SCRAM_NUMBERS = {name: number for number, name in _SCRAM_MECHANISMS.items()}
+
+
+# Of a path below /config: leaves room in the store's limit for what stands before it.
+_MAX_ENTITY_LENGTH = 32_000
 
 
 class EntityUpdate(NamedTuple):
@@ -86,7 +95,7 @@ def resource_entity(resource: ConfigResource) -> str:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"{resource.type.name} has no stored configuration"
         )
-    return f"{root}/{sanitize(resource.name) if resource.name else _DEFAULT}"
+    return _fitting(f"{root}/{sanitize(resource.name) if resource.name else DEFAULT_ENTITY}")
 
 
 def entity_update(change: ConfigSet | QuotaSet | ScramSet | ScramRemoved) -> EntityUpdate:
@@ -100,7 +109,7 @@ def entity_update(change: ConfigSet | QuotaSet | ScramSet | ScramRemoved) -> Ent
             return EntityUpdate(resource_entity(resource), values)
         case QuotaSet(entity=entity, values=quotas):
             texts = {k: None if v is None else _quota_text(v) for k, v in quotas.items()}
-            return EntityUpdate(_quota_entity_path(entity), texts)
+            return EntityUpdate(_fitting(_quota_entity_path(entity)), texts)
         case ScramSet(key=key, credential=credential):
             text = _scram_text(credential)
             return EntityUpdate(_user_entity(key), {_SCRAM_MECHANISMS[key.mechanism]: text})
@@ -116,10 +125,10 @@ def parse_entity(entity: str, config: Mapping[str, str]) -> ParsedEntity:
     """
     parts = entity.split("/")
     if len(parts) == 2 and parts[0] in _RESOURCE_TYPES:
-        name = "" if parts[1] == _DEFAULT else unsanitize(parts[1])
+        name = "" if parts[1] == DEFAULT_ENTITY else unsanitize(parts[1])
         resource = ConfigResource(_RESOURCE_TYPES[parts[0]], name)
         return ParsedEntity(resource=resource, configs=dict(config))
-    names = [None if part == _DEFAULT else unsanitize(part) for part in parts]
+    names = [None if part == DEFAULT_ENTITY else unsanitize(part) for part in parts]
     match parts:
         case ["users", _]:
             quota_entity = QuotaEntity((("user", names[1]),))
@@ -148,7 +157,7 @@ def _quota_entity_path(entity: QuotaEntity) -> str:
         case (("user", user),):
             return config_entity(ConfigType.USER, user)
         case (("client-id", client), ("user", user)):
-            return config_entity(ConfigType.USER, user, client=client or _DEFAULT)
+            return user_client_entity(user, client)
         case (("ip", address),):
             return config_entity(ConfigType.IP, address)
         case _:
@@ -157,7 +166,18 @@ def _quota_entity_path(entity: QuotaEntity) -> str:
 
 
 def _user_entity(key: ScramKey) -> str:
-    return config_entity(ConfigType.USER, key.user)
+    return _fitting(config_entity(ConfigType.USER, key.user))
+
+
+def _fitting(entity: str) -> str:
+    """The entity, unless its path is too long for the store."""
+    if len(entity) > _MAX_ENTITY_LENGTH:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"the name has {len(entity)} characters once it is percent-encoded, expected at most"
+            f" {_MAX_ENTITY_LENGTH}",
+        )
+    return entity
 
 
 def _quota_text(value: float) -> str:
@@ -170,7 +190,8 @@ def _parse_quota(entity: str, key: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise BadNodeData(f"config entity {entity!r}: {key}: expected a number, found {text!r}")
+        # Not the text: it may be the credential of a mechanism that is not known here.
+        raise BadNodeData(f"config entity {entity!r}: {key}: expected a number")
     return value
 
 

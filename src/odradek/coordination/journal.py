@@ -10,10 +10,13 @@ Compaction writes the snapshot beside the old one, syncs and renames it, then cu
 its head. A crash between the two leaves records the snapshot already has; they are skipped. Should
 a crash bring old records back behind a cut journal, their durable zxids lie below the snapshot's,
 so they do not pass for proof of damage.
+
+Nodes can hold passwords that administrators set: only the broker's own user may read the files.
 """
 
 import fcntl
 import os
+import stat
 import threading
 from collections.abc import Sequence
 
@@ -26,7 +29,7 @@ from odradek.coordination.codec import (
 )
 from odradek.coordination.tree import NodeTree, Transaction
 from odradek.errors import LogDirLockedError, StoreCorruptError
-from odradek.files import Disk, write_atomically
+from odradek.files import SECRET_MODE, Disk, write_atomically
 
 __all__ = ["JOURNAL_NAME", "SNAPSHOT_NAME", "Journal", "lock_directory"]
 
@@ -71,8 +74,12 @@ class Journal:
                 f"{path} is missing beside {snapshot_path}: "
                 f"what was written after zxid {tree.zxid} is lost"
             )
-        fd = disk.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        fd = disk.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, SECRET_MODE)
         try:
+            # Files of an earlier version may be open to others.
+            _restrict(disk, fd)
+            if has_snapshot:
+                _restrict_file(disk, snapshot_path)
             data = _read_descriptor(disk, fd)
             if len(data) <= len(JOURNAL_HEAD) and data != JOURNAL_HEAD and not has_snapshot:
                 # The very first start: the file is new, or the process died while making it.
@@ -114,7 +121,7 @@ class Journal:
         assert tree.zxid == self._durable_zxid
         with self._lock:
             snapshot_path = os.path.join(self._directory, SNAPSHOT_NAME)
-            write_atomically(self._disk, snapshot_path, encode_snapshot(tree))
+            write_atomically(self._disk, snapshot_path, encode_snapshot(tree), is_secret=True)
             self._disk.ftruncate(self._fd, len(JOURNAL_HEAD))
             self._disk.fsync(self._fd)
         self.record_count = 0
@@ -134,7 +141,7 @@ def lock_directory(directory: str) -> int:
         LogDirLockedError: somebody else has it; names the process.
     """
     path = os.path.join(directory, LOCK_NAME)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, SECRET_MODE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -149,6 +156,19 @@ def lock_directory(directory: str) -> int:
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
     return fd
+
+
+def _restrict(disk: Disk, fd: int) -> None:
+    if stat.S_IMODE(os.fstat(fd).st_mode) != SECRET_MODE:
+        disk.fchmod(fd, SECRET_MODE)
+
+
+def _restrict_file(disk: Disk, path: str) -> None:
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        _restrict(disk, fd)
+    finally:
+        disk.close(fd)
 
 
 def _write_all(disk: Disk, fd: int, data: bytes, path: str) -> None:

@@ -243,8 +243,20 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def parse_config(data: bytes | None) -> dict[str, str]:
-    """/config/<type>/<entity>; null data is no override."""
-    return {} if data is None else JsonFields.of(data, "config").text_map("config")
+    """/config/<type>/<entity>; null data is no override.
+
+    Raises:
+        BadNodeData: it is malformed; what was found is not shown, for it may hold passwords.
+    """
+    if data is None:
+        return {}
+    try:
+        return JsonFields.of(data, "config").text_map("config")
+    except BadNodeData:
+        raise BadNodeData(
+            f"config: expected a JSON object whose field config maps keys to text, found"
+            f" {len(data)} bytes of something else"
+        ) from None
 
 
 def encode_config_change(entity_path: str) -> bytes:

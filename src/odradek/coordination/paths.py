@@ -55,6 +55,7 @@ __all__ = [
     "sanitize",
     "topic_path",
     "unsanitize",
+    "user_client_entity",
 ]
 
 CONTROLLER: Final = "/controller"
@@ -78,6 +79,7 @@ ISR_CHANGE_PREFIX: Final = f"{ISR_CHANGES}/isr_change_"
 LOG_DIR_EVENT_PREFIX: Final = f"{LOG_DIR_EVENTS}/log_dir_event_"
 
 DEFAULT_ENTITY: Final = "<default>"  # The default entity's node name; never sanitized.
+_DOTS: Final = {".": "%2E", "..": "%2E%2E"}
 
 # Nodes with null data that exist before anything else, parents first.
 INITIAL_PATHS: Final = (
@@ -141,21 +143,25 @@ def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 
 
-def config_entity(kind: ConfigType, name: str | None, *, client: str | None = None) -> str:
+def config_entity(kind: ConfigType, name: str | None) -> str:
     """The path below /config that a change notification names.
 
     Args:
         kind: What is configured.
-        name: The entity as users know it; None is the default entity.
-        client: For a user's clients: the client id, or `DEFAULT_ENTITY`.
+        name: The entity as users know it; None is the default entity. A user or client may bear
+            any name, that of the default's node, too.
     """
-    entity = f"{kind.value}/{_node_name(name)}"
-    return entity if client is None else f"{entity}/clients/{_node_name(client)}"
+    return f"{kind.value}/{_node_name(name)}"
 
 
-def config_path(kind: ConfigType, name: str | None, *, client: str | None = None) -> str:
+def user_client_entity(user: str | None, client: str | None) -> str:
+    """The same for a client id of a user; None is the default of either."""
+    return f"{config_entity(ConfigType.USER, user)}/clients/{_node_name(client)}"
+
+
+def config_path(kind: ConfigType, name: str | None) -> str:
     """The node of an entity's configuration; arguments as of `config_entity`."""
-    return f"/config/{config_entity(kind, name, client=client)}"
+    return f"/config/{config_entity(kind, name)}"
 
 
 def config_change_path(entity_path: str) -> str:
@@ -165,6 +171,9 @@ def config_change_path(entity_path: str) -> str:
 
 def sanitize(name: str) -> str:
     """Percent-encodes a user, client or address for use as a node name."""
+    # No path has a part of dots alone. Kafka's encoder leaves them, and its store refuses them.
+    if name in _DOTS:
+        return _DOTS[name]
     # quote() leaves the tilde alone, Kafka's encoder does not; both keep letters, digits and ._-
     return quote(name, safe="").replace("~", "%7E")
 
@@ -175,4 +184,4 @@ def unsanitize(node_name: str) -> str:
 
 
 def _node_name(name: str | None) -> str:
-    return DEFAULT_ENTITY if name is None or name == DEFAULT_ENTITY else sanitize(name)
+    return DEFAULT_ENTITY if name is None else sanitize(name)

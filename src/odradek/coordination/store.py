@@ -30,6 +30,7 @@ event loop and only enqueue.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -94,7 +95,7 @@ class Create:
     """Makes a node; its parent must exist and be persistent."""
 
     path: str
-    data: bytes | None = None
+    data: bytes | None = field(default=None, repr=False)  # May hold passwords.
     ephemeral: bool = False
     # Appends ten digits: a counter of the parent that never falls, so no name comes twice.
     sequential: bool = False
@@ -105,7 +106,7 @@ class Set:
     """Replaces a node's data, if its version is `version`."""
 
     path: str
-    data: bytes | None
+    data: bytes | None = field(repr=False)  # May hold passwords.
     version: int
 
 

@@ -38,6 +38,11 @@ _Key = TypeVar("_Key", str, int)
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 
+def _shown(data: bytes | None) -> str:
+    """Data as logs and errors may have it: it can hold passwords."""
+    return "no data" if data is None else f"{len(data)} bytes"
+
+
 class Node(NamedTuple):
     """One node; replaced, never edited."""
 
@@ -48,6 +53,9 @@ class Node(NamedTuple):
     ephemeral_owner: int  # 0 = persistent.
     created_count: int  # Children ever created. Invariant: never falls.
     child_count: int  # Children there now. Invariant: <= created_count.
+
+    def __repr__(self) -> str:
+        return f"Node({_shown(self.data)}, {self.stat})"
 
     @property
     def stat(self) -> Stat:
@@ -65,10 +73,16 @@ class NodeCreated(NamedTuple):
     data: bytes | None
     ephemeral_owner: int
 
+    def __repr__(self) -> str:
+        return f"NodeCreated({self.path!r}, {_shown(self.data)}, {self.ephemeral_owner})"
+
 
 class NodeSet(NamedTuple):
     path: str
     data: bytes | None
+
+    def __repr__(self) -> str:
+        return f"NodeSet({self.path!r}, {_shown(self.data)})"
 
 
 class NodeDeleted(NamedTuple):

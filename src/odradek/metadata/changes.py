@@ -114,7 +114,11 @@ class ConfigSet:
     """Sets single overrides of a resource; None removes one. Others stay."""
 
     resource: ConfigResource
-    values: Mapping[str, str | None]
+    # By key. Some are passwords, and nobody here knows which: they are never shown.
+    values: Mapping[str, str | None] = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"ConfigSet of {', '.join(map(repr, self.values))} for {self.resource}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,8 @@ class ConfigEdit:
     """
 
     resource: ConfigResource
-    decide: Callable[[Mapping[str, str]], Mapping[str, str | None]]
+    # Not shown: it may be made of values that are secret.
+    decide: Callable[[Mapping[str, str]], Mapping[str, str | None]] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class ClusterDelta:
     # Ids of the topics in `partitions`, as far as the controller sends them.
     topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
     # All overrides of a resource; an empty map removes them.
-    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict, repr=False)
     # For which topic ids the topic configs above were read; see ClusterImage.holds_configs_of.
     config_owners: Mapping[str, uuid.UUID] = field(default_factory=dict)
     # All quotas of an entity; an empty map removes them.

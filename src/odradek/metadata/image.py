@@ -175,6 +175,10 @@ class ScramCredential(NamedTuple):
     server_key: bytes
     iterations: int
 
+    def __repr__(self) -> str:
+        """Without what would let its reader guess the password, or play the server."""
+        return f"ScramCredential(iterations={self.iterations})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
@@ -186,7 +190,7 @@ class ClusterImage:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[uuid.UUID, str] = field(default_factory=dict)
     # Overrides; a resource without any is not in the map.
-    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict, repr=False)
     # For which topic id the configs of a topic name were read, when that is known.
     config_owners: Mapping[str, uuid.UUID] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)

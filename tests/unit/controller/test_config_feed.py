@@ -10,7 +10,7 @@ from odradek.controller.config_feed import PURGE_AFTER_MS, ConfigFeed
 from odradek.controller.entity_writes import write_entity
 from odradek.controller.store_bootstrap import create_parents
 from odradek.coordination import EmbeddedEngine, EmbeddedStore
-from odradek.errors import BadNodeData
+from odradek.errors import ApiError, BadNodeData, ErrorCode
 from odradek.metadata.changes import ConfigSet, QuotaSet, ScramRemoved, ScramSet
 from odradek.metadata.delta import ClusterDelta
 from odradek.metadata.image import (
@@ -70,6 +70,40 @@ def test_everything_is_read_once_then_what_is_named(tmp_path: Path) -> None:
         assert (await setup.next()).configs == {TOPIC: {"b": "3"}}
         await write_entity(setup.other, ScramRemoved(KEY))
         assert (await setup.next()).scram == {KEY: None}
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("name", ["<default>", ".", "..", "%2E", "a/b", "*~ +%", "\0\n\u2028", "é"])
+def test_a_name_is_that_of_one_entity_whatever_it_is(tmp_path: Path, name: str) -> None:
+    """13 section 12.6: names are sanitised; the default has no name at all."""
+    entities = [
+        QuotaEntity((("user", name),)),
+        QuotaEntity((("client-id", name),)),
+        QuotaEntity((("client-id", name), ("user", name))),
+        QuotaEntity((("client-id", None), ("user", name))),
+        QuotaEntity((("client-id", name), ("user", None))),
+    ]
+
+    async def scenario(setup: Setup) -> None:
+        for bound, entity in enumerate(entities, 1):
+            await write_entity(setup.other, QuotaSet(entity, {"producer_byte_rate": bound}))
+        delta = await setup.next()
+        assert {key: value for key, value in delta.quotas.items() if value} == {
+            entity: {"producer_byte_rate": bound} for bound, entity in enumerate(entities, 1)
+        }
+
+    run(tmp_path, scenario)
+
+
+def test_a_name_too_long_for_the_store_is_the_requests_fault(tmp_path: Path) -> None:
+    async def scenario(setup: Setup) -> None:
+        entity = QuotaEntity((("user", "%" * 11_000),))
+        with pytest.raises(ApiError) as refusal:
+            await write_entity(setup.other, QuotaSet(entity, {"producer_byte_rate": 1.0}))
+        assert refusal.value.code is ErrorCode.INVALID_REQUEST
+        entity = QuotaEntity((("user", "u" * 31_000),))
+        await write_entity(setup.other, QuotaSet(entity, {"producer_byte_rate": 1.0}))
 
     run(tmp_path, scenario)
 

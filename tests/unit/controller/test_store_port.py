@@ -1,7 +1,9 @@
 """What a broker writes itself: registration, ISR, producer ids, configuration."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,17 @@ from odradek.coordination.nodes import PartitionStateNode, parse_config
 from odradek.coordination.paths import ancestors, broker_path, partition_state_path
 from odradek.coordination.store import CoordinationStore
 from odradek.errors import ApiError, ErrorCode, NodeExists
-from odradek.metadata.changes import AclRemoved, ConfigEdit, QuotaSet
-from odradek.metadata.image import AclBinding, ConfigResource, ConfigResourceType, QuotaEntity
+from odradek.metadata.changes import AclRemoved, ConfigEdit, ConfigSet, QuotaSet, ScramSet
+from odradek.metadata.delta import ClusterDelta, ImageDelta, apply_delta
+from odradek.metadata.image import (
+    AclBinding,
+    ClusterImage,
+    ConfigResource,
+    ConfigResourceType,
+    QuotaEntity,
+    ScramCredential,
+    ScramKey,
+)
 from odradek.metadata.ports import IsrAltered, IsrConflict, IsrOutcomeUnknown, ProducerIds
 from odradek.model import LeaderAndIsr, TopicPartition
 from odradek.testing import ManualClock
@@ -279,3 +290,38 @@ def test_configuration_and_notices(tmp_path: Path) -> None:
         assert await port.controlled_shutdown(3) == {T0}
 
     run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    "stored", [b'{"config":{"k":"xyzzy"', b'["xyzzy"]', b'{"config":["xyzzy"]}']
+)
+def test_what_cannot_be_stored_shows_no_value(
+    tmp_path: Path, stored: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """13 section 14: a password in a change, or in the node it goes to, is in no log and answer."""
+
+    async def scenario(engine: EmbeddedEngine) -> None:
+        store = engine.connect()
+        await store.create("/config/brokers/1", stored)
+        secrets = {"ssl.key.password": "xyzzy"}
+        resource = ConfigResource(ConfigResourceType.BROKER, "1")
+        edit = ConfigEdit(resource, partial(dict, secrets))
+        [failure] = await port_of(store).alter_configs([edit])
+        assert failure is not None
+        assert failure.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "xyzzy" not in f"{edit} {ConfigSet(resource, secrets)} {failure}"
+
+    with caplog.at_level(logging.DEBUG):
+        run(tmp_path, scenario)
+    assert "xyzzy" not in caplog.text
+
+
+def test_values_that_may_be_secret_are_in_no_repr() -> None:
+    broker = ConfigResource(ConfigResourceType.BROKER, "1")
+    credential = ScramCredential(b"xyzzy", b"xyzzy", b"xyzzy", 4096)
+    key = ScramKey("u", 1)
+    delta = ClusterDelta(configs={broker: {"ssl.key.password": "xyzzy"}}, scram={key: credential})
+    image = apply_delta(ClusterImage(), ImageDelta(cluster=delta)).image
+    assert image.configs
+    assert image.scram
+    assert "xyzzy" not in f"{delta} {image} {ScramSet(key, credential)} {credential}"

@@ -273,3 +273,34 @@ def test_the_directory_is_locked_and_the_holder_named(tmp_path: Path) -> None:
     finally:
         os.close(fd)
     os.close(lock_directory(str(tmp_path)))
+
+
+def test_only_the_brokers_own_user_may_read_the_files(tmp_path: Path) -> None:
+    """13 section 14: nodes hold passwords that administrators set."""
+    journal, tree = Journal.open(str(tmp_path), Disk())
+    journal.append(list(transactions_of(tree, [[Create("/a", b"xyzzy")]])))
+    (tmp_path / f"{SNAPSHOT_NAME}.tmp").touch(0o644)  # Of an attempt that a crash ended.
+    journal.compact(tree)
+    journal.close()
+    os.close(lock_directory(str(tmp_path)))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys((JOURNAL_NAME, SNAPSHOT_NAME, "coordination.lock"), 0o600)
+
+
+def test_files_that_others_could_read_are_restricted_when_they_are_opened(tmp_path: Path) -> None:
+    journal, tree = Journal.open(str(tmp_path), Disk())
+    journal.append(list(transactions_of(tree, [[Create("/a", b"xyzzy")]])))
+    journal.compact(tree)
+    journal.close()
+    for path in tmp_path.iterdir():
+        path.chmod(0o644)
+    journal, _ = Journal.open(str(tmp_path), Disk())
+    journal.close()
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_no_data_is_shown_which_may_be_a_secret() -> None:
+    tree = NodeTree()
+    operations: list[Operation] = [Create("/a", b"xyzzy"), Set("/a", b"xyzzy", 0)]
+    [transaction] = transactions_of(tree, [operations])
+    assert "xyzzy" not in f"{operations} {transaction} {tree.get('/a')}"

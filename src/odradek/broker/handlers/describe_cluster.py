@@ -2,13 +2,7 @@
 
 from typing import Final
 
-from odradek.broker.authorization import (
-    CLUSTER_NAME,
-    CLUSTER_OPERATIONS,
-    NOT_ASKED,
-    ResourceType,
-    operation_bits,
-)
+from odradek.broker.authorization import NOT_ASKED, cluster_operations
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.model import NO_CONTROLLER
@@ -36,11 +30,7 @@ def handle_describe_cluster(request: Request, context: BrokerContext) -> Respons
         return reply_throttled(request, _refusal(message.endpoint_type), context)
     operations = NOT_ASKED
     if message.include_cluster_authorized_operations:
-        operations = operation_bits(
-            operation
-            for operation in CLUSTER_OPERATIONS
-            if context.authorizer.is_allowed(request, operation, ResourceType.CLUSTER, CLUSTER_NAME)
-        )
+        operations = cluster_operations(context.authorizer, request)
     controller_id = context.cache.get_controller_id()
     response = DescribeClusterResponse(
         error_code=ErrorCode.NONE,

@@ -7,12 +7,7 @@ a-1, cursor (a, 2); then a-2 and b-0, no cursor. A topic in error takes no place
 
 from typing import Final, NamedTuple
 
-from odradek.broker.authorization import (
-    TOPIC_OPERATIONS,
-    Operation,
-    ResourceType,
-    operation_bits,
-)
+from odradek.broker.authorization import Operation, ResourceType, topic_operations
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import PartitionMetadata, TopicMetadata
@@ -130,18 +125,13 @@ def _row(
     request: Request,
     context: BrokerContext,
 ) -> DescribeTopicPartitionsResponseTopic:
-    allowed = (
-        operation
-        for operation in TOPIC_OPERATIONS
-        if context.authorizer.is_allowed(request, operation, ResourceType.TOPIC, topic.name)
-    )
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=ZERO_UUID if topic.id is None else topic.id.bytes,
         is_internal=topic.name in context.internal_topics,
         partitions=[_partition(partition) for partition in partitions],
-        topic_authorized_operations=operation_bits(allowed),
+        topic_authorized_operations=topic_operations(context.authorizer, request, topic.name),
     )
 
 

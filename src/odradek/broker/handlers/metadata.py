@@ -3,9 +3,17 @@
 import uuid
 from collections import Counter
 
-from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.authorization import (
+    CLUSTER_NAME,
+    NOT_ASKED,
+    Operation,
+    ResourceType,
+    cluster_operations,
+    topic_operations,
+)
 from odradek.broker.context import BrokerContext, request_throttle_ms
-from odradek.errors import ErrorCode
+from odradek.broker.quotas import MutationQuota
+from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import TopicMetadata as CachedTopic
 from odradek.metadata.topic_names import find_name_problem
 from odradek.network.request import Request, Response, SendResponse
@@ -34,6 +42,7 @@ def handle_metadata(request: Request, context: BrokerContext) -> Response:
     cache = context.cache
     image = cache.image
     wanted = view.topics
+    mutations = context.quotas.mutation_quota(request, is_strict=True)
     if wanted is None or (version < _FIRST_NULL_IS_ALL_VERSION and not wanted):
         # Who may not know of a topic is not told that there is one.
         names = [name for name in sorted(image.topics) if _may_describe(name, request, context)]
@@ -42,7 +51,10 @@ def handle_metadata(request: Request, context: BrokerContext) -> Response:
         topics = _by_id([topic_id for topic_id, _ in wanted], request, context)
     else:
         names = list(dict.fromkeys(name for _, name in wanted if name is not None))
-        topics = _by_name(names, request, context, may_create=view.allow_auto_topic_creation)
+        may_create = view.allow_auto_topic_creation
+        topics = _by_name(names, request, context, mutations if may_create else None)
+    if view.include_topic_authorized_operations:
+        topics = [_with_operations(topic, request, context) for topic in topics]
     brokers: list[BrokerTuple] = [
         (node.id, node.host, node.port, node.rack) for node in cache.get_alive_nodes(listener)
     ]
@@ -57,7 +69,10 @@ def handle_metadata(request: Request, context: BrokerContext) -> Response:
         cluster_id=context.cluster_id,
         controller_id=NO_CONTROLLER if controller_id is None else controller_id,
         topics=topics,
-        throttle_time_ms=request_throttle_ms(request, context),
+        throttle_time_ms=request_throttle_ms(request, context, other_ms=mutations.throttle_ms()),
+        cluster_authorized_operations=cluster_operations(context.authorizer, request)
+        if view.include_cluster_authorized_operations
+        else NOT_ASKED,
     )
     start = encode_response_header(header.api_key, version, header.correlation_id)
     return SendResponse(request, [start + body])
@@ -84,8 +99,18 @@ def _read(names: list[str], request: Request, context: BrokerContext) -> list[Ca
     )
 
 
+def _with_operations(
+    topic: TopicMetadata, request: Request, context: BrokerContext
+) -> TopicMetadata:
+    """With what the client may do, unless it may not even know of the topic."""
+    if topic.name is None or topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return topic
+    operations = topic_operations(context.authorizer, request, topic.name)
+    return topic._replace(authorized_operations=operations)
+
+
 def _by_name(
-    names: list[str], request: Request, context: BrokerContext, *, may_create: bool
+    names: list[str], request: Request, context: BrokerContext, mutations: MutationQuota | None
 ) -> list[TopicMetadata]:
     topics = []
     for name in names:
@@ -95,7 +120,7 @@ def _by_name(
             topics.append(_known(found[0], context))
             continue
         if is_visible:
-            error = _create_or_refuse(name, request, context, may_create=may_create)
+            error = _create_or_refuse(name, request, context, mutations)
         else:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topics.append(TopicMetadata(error, name, ZERO_UUID, name in context.internal_topics, ()))
@@ -103,16 +128,27 @@ def _by_name(
 
 
 def _create_or_refuse(
-    name: str, request: Request, context: BrokerContext, *, may_create: bool
+    name: str, request: Request, context: BrokerContext, mutations: MutationQuota | None
 ) -> ErrorCode:
-    """What is told of a topic that is not there, and perhaps will be soon."""
+    """What is told of a topic that is not there, and perhaps will be soon.
+
+    Args:
+        mutations: What the client may create; None if it does not want to.
+    """
     if find_name_problem(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if not may_create or not context.auto_create_topics:
+    if mutations is None or not context.auto_create_topics:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not _may_create(name, request, context):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    context.topic_creator.start_creation(name)
+    if context.topic_creator.would_start(name):
+        try:
+            if name not in context.internal_topics:  # Those are made once, for the broker itself.
+                mutations.take(context.broker_settings().topics.num_partitions)
+        except ApiError:
+            # The client asks again, as it does while the topic is made, and waits in between.
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        context.topic_creator.start_creation(name)
     return ErrorCode.LEADER_NOT_AVAILABLE
 
 

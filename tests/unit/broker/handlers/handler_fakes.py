@@ -243,6 +243,9 @@ class FakeTopicCreator:
     def __init__(self) -> None:
         self.started: list[str] = []
 
+    def would_start(self, topic: str) -> bool:
+        return topic not in self.started
+
     def start_creation(self, topic: str) -> None:
         self.started.append(topic)
 
