@@ -50,10 +50,14 @@ def test_incremental_answers_add_up_to_full_ones(
         context = cache.begin(
             session_id=session_id,
             epoch=epoch,
-            wanted=[SessionPartition(PartitionKey("t", p), -1, 0, -1, 0, 1) for p in sorted(added)],
+            wanted={
+                key: SessionPartition(key, -1, 0, -1, 0, 1)
+                for key in (PartitionKey("t", p) for p in sorted(added))
+            },
             forgotten=[PartitionKey("t", p) for p in sorted(forgotten)],
             is_from_follower=False,
             uses_topic_ids=False,
+            is_known=lambda _key: True,
             now_ms=0,
         )
         assert {partition.key.partition for partition in context.partitions} == watched
@@ -64,3 +68,4 @@ def test_incremental_answers_add_up_to_full_ones(
         session_id, epoch = context.session_id, next_epoch(epoch)
         assert (session_id > 0) is bool(watched)
         assert len(cache) == int(bool(watched))
+        assert cache.partition_count == len(watched)

@@ -453,6 +453,7 @@ class Broker:
             groups=self._groups,
             broker_settings=lambda: self._settings,
             delete_topics_enabled=settings.topics.delete_enabled,
+            max_fetch_bytes=settings.requests.fetch_max_bytes,
             max_described_partitions=settings.requests.max_described_partitions,
         )
 

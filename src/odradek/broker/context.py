@@ -123,6 +123,8 @@ class BrokerContext:
     authorizer: Authorizer = field(default_factory=AllowEverything)
     # delete.topic.enable
     delete_topics_enabled: bool = True
+    # fetch.max.bytes: records in one answer, whatever its request asks for.
+    max_fetch_bytes: int = 55 << 20
     # max.request.partition.size.limit: partitions in one answer of DescribeTopicPartitions.
     max_described_partitions: int = 2_000
 

@@ -16,12 +16,16 @@ names or ids for its topics, never both: a request of the other kind is
 FETCH_SESSION_TOPIC_ID_ERROR. After epoch 2147483647 comes 1. A session that is left without
 partitions ends, and the answer says id 0.
 
-The cache has a fixed number of slots. A newcomer takes the place of a session that was not used
-for a while, or of one with fewer partitions that is not a follower's; otherwise it gets none.
+The cache has a fixed number of slots, and of partitions in all sessions together. A newcomer takes
+the place of a session that was not used for a while, or of one with fewer partitions that is not a
+follower's; otherwise it gets none. Sessions outlive their connections, so what a client can make
+them keep is limited to what exists: a session takes no partition that this broker does not know. A
+full request that names one gets no session; an incremental one ends its session with
+FETCH_SESSION_ID_NOT_FOUND, and the client's next request is a full one.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -33,6 +37,7 @@ __all__ = [
     "EVICTION_MS",
     "FINAL_EPOCH",
     "INITIAL_EPOCH",
+    "MAX_CACHED_PARTITIONS",
     "FetchContext",
     "FetchSessionCache",
     "PartitionKey",
@@ -44,6 +49,8 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000  # A session unused for longer may be evicted by anyone.
+# Partitions in all sessions together: some 100 MB. 200 in each of the 1,000 default sessions.
+MAX_CACHED_PARTITIONS = 200_000
 
 
 def next_epoch(epoch: int) -> int:
@@ -165,60 +172,77 @@ class FetchSessionCache:
     Args:
         slots: How many there may be (max.incremental.fetch.session.cache.slots).
         random: Where ids come from.
+        max_partitions: How many partitions all of them may have.
     """
 
-    def __init__(self, slots: int, *, random: Random) -> None:
+    def __init__(
+        self, slots: int, *, random: Random, max_partitions: int = MAX_CACHED_PARTITIONS
+    ) -> None:
         self._slots = slots
         self._random = random
+        self._max_partitions = max_partitions
         self._sessions: dict[int, _Session] = {}
+        # In all sessions together. Invariant: at most _max_partitions.
+        self.partition_count = 0
         # Told of each session that had to make room.
         self.on_eviction: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    @property
-    def partition_count(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
-
     def begin(
         self,
         *,
         session_id: int,
         epoch: int,
-        wanted: Sequence[SessionPartition],
+        wanted: Mapping[PartitionKey, SessionPartition],
         forgotten: Iterable[PartitionKey],
         is_from_follower: bool,
         uses_topic_ids: bool,
+        is_known: Callable[[PartitionKey], bool],
         now_ms: int,
     ) -> FetchContext:
         """What a request asks for, with its session's memory.
+
+        Args:
+            is_known: Whether this broker knows a partition; asked about those that are new to the
+                session.
 
         Raises:
             ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
                 FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._remove(session_id)
             session = None
-            if epoch == INITIAL_EPOCH:
+            if epoch == INITIAL_EPOCH and all(map(is_known, wanted)):
                 session = self._create(len(wanted), is_from_follower, uses_topic_ids, now_ms)
             if session is not None:
-                session.partitions.update((partition.key, partition) for partition in wanted)
-            return FetchContext(list(wanted), session, is_incremental=False)
+                session.partitions.update(wanted)
+                self.partition_count += len(wanted)
+            return FetchContext(list(wanted.values()), session, is_incremental=False)
         session = self._find(session_id, epoch, uses_topic_ids=uses_topic_ids)
-        for partition in wanted:
-            known = session.partitions.get(partition.key)
-            if known is None:
-                session.partitions[partition.key] = partition
-            else:
+        for key, partition in wanted.items():
+            known = session.partitions.get(key)
+            if known is not None:
                 known.update(partition)
+                continue
+            if self.partition_count >= self._max_partitions or not is_known(key):
+                self._remove(session_id)
+                raise ApiError(
+                    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                    f"fetch session {session_id} ends: there is no room for partition"
+                    f" {key.partition} of {key.topic!r}, or no such partition",
+                )
+            session.partitions[key] = partition
+            self.partition_count += 1
         for key in forgotten:
-            session.partitions.pop(key, None)
+            if session.partitions.pop(key, None) is not None:
+                self.partition_count -= 1
         # Also when it ends now: an answer that is still to come must see that it did.
         session.epoch = next_epoch(session.epoch)
         if not session.partitions:
-            del self._sessions[session_id]
+            self._remove(session_id)
             return FetchContext([], None, is_incremental=False)
         session.last_used_ms = now_ms
         return FetchContext(list(session.partitions.values()), session, is_incremental=True)
@@ -258,21 +282,32 @@ class FetchSessionCache:
         return session
 
     def _make_room(self, size: int, is_privileged: bool, now_ms: int) -> bool:
-        if len(self._sessions) < self._slots:
+        """Whether a session of that size may come; one that has to go for it is gone then."""
+        has_slot = len(self._sessions) < self._slots
+        spare = self._max_partitions - self.partition_count - size
+        if has_slot and spare >= 0:
             return True
-        if not self._sessions:
+        if not self._sessions or size > self._max_partitions:
             return False
         stalest = min(self._sessions.values(), key=lambda session: session.last_used_ms)
         if now_ms - stalest.last_used_ms > EVICTION_MS:
-            return self._evict(stalest)
+            return self._evict(stalest, spare)
         smallest = min(
             self._sessions.values(),
             key=lambda session: (session.is_privileged, len(session.partitions)),
         )
         rank = (smallest.is_privileged, len(smallest.partitions))
-        return rank < (is_privileged, size) and self._evict(smallest)
+        return rank < (is_privileged, size) and self._evict(smallest, spare)
 
-    def _evict(self, session: _Session) -> bool:
-        del self._sessions[session.id]
+    def _evict(self, session: _Session, spare: int) -> bool:
+        """Lets a session go, if that makes room enough."""
+        if spare + len(session.partitions) < 0:
+            return False
+        self._remove(session.id)
         self.on_eviction()
         return True
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.partitions)

@@ -5,6 +5,10 @@ Until something was found, the next batch comes whole even if it exceeds the lim
 asks for less than one batch would otherwise never get on. Example with a budget of 100 and batches
 of 80 bytes in three partitions: 80 bytes of the first, nothing of the others, since 20 bytes hold
 no batch. Read again with the first one drained: 80 bytes of the second.
+
+The pieces of one answer are limited, too. Each is read, or keeps a descriptor until it is sent, so
+many partitions of little data would cost the others more than one of much. Partitions beyond the
+limit have no records in this answer; a session puts them in front of the next one.
 """
 
 import logging
@@ -16,11 +20,15 @@ from odradek.replication.hosted import HostedPartitions
 from odradek.replication.partition import Partition, ReadOutcome
 from odradek.replication.stats import TopicStats
 
-__all__ = ["find_wanted", "read_partitions"]
+__all__ = ["MAX_PIECES", "find_wanted", "read_partitions"]
 
 logger = logging.getLogger(__name__)
 
 _NONE = ErrorCode.NONE
+
+# Pieces of files in one answer. With the usual megabyte of each partition, fetch.max.bytes is used
+# up before.
+MAX_PIECES = 100
 
 
 def find_wanted(
@@ -50,6 +58,7 @@ def read_partitions(
     """Reads what there is now; the result of each partition, in order."""
     results: FetchResults = []
     budget = params.max_bytes
+    piece_count = 0
     is_soft_limit = not params.is_hard_limit
     min_one_message = is_soft_limit
     isolation, only_leader = params.isolation, params.only_from_leader
@@ -86,6 +95,9 @@ def read_partitions(
             if result.records is not None:
                 budget -= result.records.length
                 min_one_message = False
+                piece_count += 1
+                if piece_count == MAX_PIECES:
+                    budget = 0
         stats.count_fetch()
         results.append((wanted, result))
     return results

@@ -19,6 +19,7 @@ from odradek.replication.fetch_session import (
 from odradek.storage.segment import FileSlice
 
 RECORDS = FileSlice(Disk(), -1, 0, 10)
+UNKNOWN = 1_000  # The first partition that does not exist.
 
 
 def key(partition: int) -> PartitionKey:
@@ -71,10 +72,11 @@ class Client:
         context = self.cache.begin(
             session_id=self.session_id if session_id is None else session_id,
             epoch=self.epoch if epoch is None else epoch,
-            wanted=partitions,
+            wanted={partition.key: partition for partition in partitions},
             forgotten=[key(p) for p in forgotten],
             is_from_follower=self.is_follower,
             uses_topic_ids=uses_topic_ids,
+            is_known=lambda key: key.partition < UNKNOWN,
             now_ms=self.now_ms,
         )
         self.session_id = context.session_id
@@ -254,3 +256,39 @@ def test_followers_do_not_yield_to_consumers(cache: FetchSessionCache) -> None:
 def test_no_slots() -> None:
     cache = FetchSessionCache(0, random=Random(1))
     assert Client(cache).ask(wanted(0)).session_id == 0
+
+
+def test_a_partition_that_does_not_exist_gets_no_session(cache: FetchSessionCache) -> None:
+    """02 §12: a session outlives its connection, and so would all that a client thinks up."""
+    context = Client(cache).ask(wanted(0, UNKNOWN))
+    assert (context.session_id, order(context)) == (0, [0, UNKNOWN])
+    assert (len(cache), cache.partition_count) == (0, 0)
+
+
+def test_a_session_ends_when_a_partition_is_added_that_does_not_exist(
+    cache: FetchSessionCache, client: Client
+) -> None:
+    client.ask(wanted(0))
+    with pytest.raises(ApiError) as caught:
+        client.ask(wanted(UNKNOWN))
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache), cache.partition_count) == (0, 0)
+
+
+def test_partitions_of_all_sessions_are_bounded() -> None:
+    """02 §12."""
+    cache = FetchSessionCache(10, random=Random(1), max_partitions=10)
+    first, second, third = Client(cache), Client(cache), Client(cache)
+    assert first.ask(wanted(*range(4))).session_id
+    assert second.ask(wanted(*range(5))).session_id
+    assert cache.partition_count == 9
+    # It may not push two sessions out.
+    assert third.ask(wanted(*range(6))).session_id == 0
+    third.epoch = 0
+    assert third.ask(wanted(*range(5))).session_id
+    assert (len(cache), cache.partition_count) == (2, 10)
+    with pytest.raises(ApiError):
+        second.ask(wanted(9))
+    assert cache.partition_count == 5
+    third.ask(forgotten=[1, 2])
+    assert cache.partition_count == 3

@@ -69,10 +69,14 @@ def test_fetch_sessions(fixture: ReplicaFixture) -> None:
         cache.begin(
             session_id=0,
             epoch=0,
-            wanted=[SessionPartition(PartitionKey("t", i), -1, 0, -1, 0, 1) for i in range(size)],
+            wanted={
+                key: SessionPartition(key, -1, 0, -1, 0, 1)
+                for key in (PartitionKey("t", number) for number in range(size))
+            },
             forgotten=(),
             is_from_follower=False,
             uses_topic_ids=False,
+            is_known=lambda _key: True,
             now_ms=0,
         )
     assert read(fixture, "NumIncrementalFetchSessions", "FetchSessionCache") == 1

@@ -76,12 +76,15 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
         throttle_ms = 0 if is_from_follower else _throttle_ms(request, told, context)
         context.send(_finish(request, session, told, throttle_ms))
 
-    max_bytes = None if is_from_follower else context.quotas.max_fetch_bytes(request)
+    max_bytes = min(view.max_bytes, context.max_fetch_bytes)
+    if not is_from_follower:
+        quota_bytes = context.quotas.max_fetch_bytes(request)
+        max_bytes = max_bytes if quota_bytes is None else min(max_bytes, quota_bytes)
     params = FetchParams(
         replica_id=view.replica_id,
         max_wait_ms=0 if refused else view.max_wait_ms,
         min_bytes=view.min_bytes,
-        max_bytes=view.max_bytes if max_bytes is None else min(view.max_bytes, max_bytes),
+        max_bytes=max_bytes,
         is_hard_limit=version < _FIRST_SOFT_LIMIT_VERSION,
         read_committed=view.isolation_level == _READ_COMMITTED,
         has_client_metadata=False,
@@ -119,7 +122,12 @@ class _Permissions(dict[str, bool]):
 
 
 def _begin(view: FetchView, version: int, context: BrokerContext) -> FetchContext:
-    wanted = [_wanted(topic, row) for topic, partitions in view.topics for row in partitions]
+    # By key: a partition that comes twice costs once, and what is said last counts, as in Kafka.
+    wanted: dict[PartitionKey, SessionPartition] = {}
+    for topic, partitions in view.topics:
+        for row in partitions:
+            partition = _wanted(topic, row)
+            wanted[partition.key] = partition
     return context.fetch_sessions.begin(
         session_id=view.session_id,
         epoch=view.session_epoch,
@@ -131,8 +139,15 @@ def _begin(view: FetchView, version: int, context: BrokerContext) -> FetchContex
         ],
         is_from_follower=view.replica_id >= 0,
         uses_topic_ids=version >= _FIRST_ID_VERSION,
+        is_known=lambda key: _is_known(key, context),
         now_ms=context.clock.monotonic_ms(),
     )
+
+
+def _is_known(key: PartitionKey, context: BrokerContext) -> bool:
+    topic, partition = key
+    name = topic if isinstance(topic, str) else _name_of(topic, context)[0]
+    return name is not None and context.cache.contains(TopicPartition(name, partition))
 
 
 def _wanted(topic: str | bytes, row: FetchPartitionTuple) -> SessionPartition:
