@@ -210,6 +210,35 @@ def assert_same_judgement(
         assert parse(memoryview(data), 0, version) == view_of(message, version)
 
 
+LONG = "x" * 32_768
+TOO_LONG: list[tuple[Message, int]] = [
+    (produce.ProduceRequest(transactional_id=LONG), 9),
+    (produce.ProduceRequest(topic_data=[produce.TopicProduceData(name=LONG)]), 9),
+    (fetch.FetchRequest(rack_id=LONG), 12),
+    (fetch.FetchRequest(cluster_id=LONG), 12),
+    (fetch.FetchRequest(topics=[fetch.FetchTopic(topic=LONG)]), 12),
+    (fetch.FetchRequest(forgotten_topics_data=[fetch.ForgottenTopic(topic=LONG)]), 12),
+    (metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=LONG)]), 12),
+    (offset_commit.OffsetCommitRequest(group_id=LONG), 9),
+    (offset_commit.OffsetCommitRequest(member_id=LONG), 9),
+    (offset_commit.OffsetCommitRequest(group_instance_id=LONG), 9),
+    (heartbeat.HeartbeatRequest(group_id=LONG), 4),
+    (heartbeat.HeartbeatRequest(member_id=LONG), 4),
+    (heartbeat.HeartbeatRequest(group_instance_id=LONG), 4),
+]
+
+
+@pytest.mark.parametrize(("message", "version"), TOO_LONG)
+def test_compact_strings_above_32767_bytes_are_refused(message: Message, version: int) -> None:
+    """11 section 3, in every string that a hand-tuned codec reads."""
+    encoded = encode_message(message, version)
+    [parse] = [parse for cls, parse, _ in READERS if isinstance(message, cls)]
+    with pytest.raises(DecodeError, match="a string of 32768 bytes"):
+        parse(memoryview(encoded), 0, version)
+    with pytest.raises(DecodeError, match="a string of 32768 bytes"):
+        parse_message(type(message), encoded, version)
+
+
 def lone_request(data: st.DataObject, version: int) -> produce.ProduceRequest:
     """A request of the kind that has a lane of its own, short and long names and batches."""
     name = data.draw(st.text("abü", max_size=90) | st.just("t" * 126) | st.just("t" * 127))

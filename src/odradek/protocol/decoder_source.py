@@ -29,6 +29,7 @@ from typing import Any
 
 from odradek.protocol.primitives import (
     BYTES,
+    MAX_STRING_BYTES,
     RECORDS,
     STRING,
     UUID,
@@ -125,7 +126,10 @@ class _DecoderWriter:
         self._open_present(length, value, nullable=nullable)
         end = self._name("e")
         self.line(f"{end} = pos + {length}")
-        self.line(f"if {end} > end: fail_length({label!r}, {length}, pos, end)")
+        # An int16 cannot say more than a string may have.
+        is_bounded = type_ is STRING and self._flexible
+        too_long = f" or {length} > {MAX_STRING_BYTES}" if is_bounded else ""
+        self.line(f"if {end} > end{too_long}: fail_length({label!r}, {length}, pos, end)")
         part = f"buf[pos:{end}]"
         read = {STRING: f'str({part}, "utf-8")', BYTES: f"bytes({part})", RECORDS: part}[type_]
         self.line(f"{value} = {read}")

@@ -15,6 +15,9 @@ nullable struct (flexible)       int8: -1 null, 1 present
 tagged fields                    varint count, then tag, size, data each; tags ascend strictly
 ===============================  ==========================================================
 
+A string has at most 32,767 bytes in both forms (`MAX_STRING_BYTES`), whatever its length could say:
+names are hashed, compared and kept by whoever receives them.
+
 An unsigned varint has 7 bits a byte, low bits first, the top bit set on all but the last byte;
 300 is `ac 02`. It holds at most 32 bits, so it ends with the fifth byte.
 
@@ -35,6 +38,7 @@ __all__ = [
     "INT16",
     "INT32",
     "INT64",
+    "MAX_STRING_BYTES",
     "RECORDS",
     "STRING",
     "UINT16",
@@ -57,6 +61,9 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 # The absent topic id, directory id and the like.
 ZERO_UUID: Final = bytes(16)
+
+# What an int16 can announce; longer compact strings are refused, as Kafka's readers do.
+MAX_STRING_BYTES: Final = 32_767
 
 
 class WireType(NamedTuple):
@@ -164,6 +171,11 @@ def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
 
 def fail_length(label: str, length: int, position: int, end: int) -> NoReturn:
     """Refuse a string, bytes or records length."""
+    if end - position >= length > MAX_STRING_BYTES:
+        raise DecodeError(
+            f"{label}: a string of {length} bytes at byte {position}, {MAX_STRING_BYTES} at most "
+            "are allowed"
+        )
     raise DecodeError(
         f"{label}: length {length} at byte {position}, {max(end - position, 0)} bytes are left"
     )

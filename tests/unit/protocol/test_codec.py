@@ -39,7 +39,7 @@ from odradek.protocol.primitives import (
     UUID,
     WireType,
 )
-from odradek.protocol.schema import Message, array, wire
+from odradek.protocol.schema import Message, array, replace, wire
 
 
 class Pair(Message):
@@ -272,11 +272,28 @@ def test_values_that_do_not_fit_are_our_bug() -> None:
         encode_message(MetadataRequest(topics=[MetadataRequestTopic(topic_id=b"abc")]), 12)
 
 
-def test_strings_of_32767_bytes_fit_and_longer_ones_need_compact_form() -> None:
-    for version, length in ((0, 32767), (4, 40000)):
-        request = HeartbeatRequest(group_id="g" * length)
-        encoded = encode_message(request, version)
-        assert parse_message(HeartbeatRequest, encoded, version)[0] == request
+@pytest.mark.parametrize("version", [0, 4])
+def test_strings_of_32767_bytes_fit(version: int) -> None:
+    request = HeartbeatRequest(group_id="g" * 32767)
+    encoded = encode_message(request, version)
+    assert parse_message(HeartbeatRequest, encoded, version)[0] == request
+
+
+@pytest.mark.parametrize("name", ["group_id", "member_id", "group_instance_id"])
+def test_longer_compact_strings_are_refused(name: str) -> None:
+    """11 section 3: a string has at most 32767 bytes in both forms."""
+    encoded = encode_message(replace(HeartbeatRequest(), **{name: "g" * 32768}), 4)
+    with pytest.raises(DecodeError, match=f"{name}: a string of 32768 bytes .* 32767 at most"):
+        parse_message(HeartbeatRequest, encoded, 4)
+
+
+def test_compact_bytes_may_be_longer_than_strings() -> None:
+    request = SyncGroupRequest(
+        group_id="g",
+        assignments=(SyncGroupRequestAssignment(member_id="m", assignment=bytes(40_000)),),
+    )
+    encoded = encode_message(request, 5)
+    assert parse_message(SyncGroupRequest, encoded, 5)[0] == request
 
 
 def test_uint_types_have_their_sizes() -> None:

@@ -4,6 +4,7 @@ from struct import Struct
 from typing import Final
 
 from odradek.protocol.primitives import (
+    MAX_STRING_BYTES,
     encode_uvarint,
     fail_count,
     fail_length,
@@ -25,6 +26,7 @@ __all__ = [
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
+_MAX_COMPACT_LENGTH: Final = MAX_STRING_BYTES + 1
 
 
 def parse_string(view: memoryview, position: int, label: str) -> tuple[str | None, int]:
@@ -47,7 +49,7 @@ def parse_compact_string(view: memoryview, position: int, label: str) -> tuple[s
     if not length:
         return None, position
     end = position + length - 1
-    if end > len(view):
+    if end > len(view) or length > _MAX_COMPACT_LENGTH:
         fail_length(label, length - 1, position, len(view))
     return str(view[position:end], "utf-8"), end
 
