@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from odradek.metrics import Histogram, MetricName
+from odradek.metrics import Histogram, MetricName, render_prometheus
 from odradek.network import (
     AuthenticationStep,
     ClientInformation,
@@ -243,6 +243,14 @@ def test_software_of_the_client_is_remembered_for_later_requests() -> None:
             client.send(request_frame(1) + request_frame(2))
             await client.receive()
             await client.receive()
+            family = "kafka_server_socket_server_metrics_connections"
+            labels = (
+                'clientSoftwareName="librdkafka",clientSoftwareVersion="2.16",listener="PLAINTEXT"'
+            )
+            assert f"{family}{{{labels}}} 1.0\n" in render_prometheus(server.metrics)
+            client.writer.close()
+            await eventually(lambda: server.socket_server.connection_count == 0)
+            assert f"{family}{{" not in render_prometheus(server.metrics)
         assert seen == [ClientInformation(), ClientInformation("librdkafka", "2.16")]
 
     asyncio.run(scenario())
@@ -421,6 +429,99 @@ def test_a_peer_that_has_nothing_more_to_say_still_gets_its_answers() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("is_more_sent", [False, True])
+def test_a_peer_that_hangs_up_while_its_request_waits_is_noticed(is_more_sent: bool) -> None:
+    """A muted connection does not read; what waits for it is let go all the same."""
+    clock = ManualClock()
+    parked: list[Request] = []
+    abandoned: list[int] = []
+
+    def handler(request: Request) -> None:
+        request.on_abandoned = lambda: abandoned.append(request.header.correlation_id)
+        parked.append(request)
+
+    async def scenario() -> None:
+        async with serving(handler, clock=clock) as server:
+            async with await Client.connect(server.port()) as client:
+                client.send(request_frame(1))
+                await eventually(lambda: bool(parked))
+                if is_more_sent:
+                    client.send(request_frame(2))
+                    await client.writer.drain()
+            await asyncio.sleep(0.01)
+            # It may have closed its side alone: soon enough, an answer would have gone out.
+            assert (abandoned, server.socket_server.connection_count) == ([], 1)
+            clock.advance(1_000)
+            await server.run_timers()
+            assert (abandoned, server.socket_server.connection_count) == ([1], 0)
+        assert len(parked) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_queued_write_of_a_peer_that_hung_up_never_begins() -> None:
+    """02 section 12: the handlers that run end; the one in the queue goes with its peer."""
+    clock = ManualClock()
+    begun: list[int] = []
+    release = asyncio.Event()
+
+    async def handler(request: Request) -> Response:
+        begun.append(request.header.correlation_id)
+        await release.wait()
+        return echo(request)
+
+    async def scenario() -> None:
+        config = NetworkConfig(listeners=(ANY_PORT,), io_threads=1)
+        async with (
+            serving(handler, clock=clock, config=config) as server,
+            await Client.connect(server.port()) as first,
+        ):
+            first.send(request_frame(1))
+            await eventually(lambda: begun == [1])
+            async with await Client.connect(server.port()) as second:
+                second.send(request_frame(2))
+                await eventually(lambda: server.socket_server.data_channel.queue_length == 1)
+            await asyncio.sleep(0.01)
+            clock.advance(1_000)
+            await server.run_timers()
+            assert server.socket_server.data_channel.queue_length == 0
+            release.set()
+            assert await first.receive() == (1, b"")
+            assert server.socket_server.data_channel.is_idle
+        assert begun == [1]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(ApiKey.FETCH, 99), (ApiKey.METADATA, 99)])
+def test_a_peer_that_asks_for_a_version_nobody_serves_waits_for_its_end(
+    api_key: ApiKey, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """11:PS-4: closed without an answer, as by Kafka; after a second, as it would come back."""
+    clock = ManualClock()
+
+    async def scenario() -> None:
+        async with (
+            serving(echo, clock=clock) as server,
+            await Client.connect(server.port()) as other,
+            await Client.connect(server.port()) as client,
+        ):
+            unknown = struct.pack(">hhih", api_key, version, 7, 4) + b"test" + bytes(20)
+            client.send(request_frame(1, b"before") + frame(unknown) + request_frame(2, b"after"))
+            assert await client.receive() == (1, b"before")
+            other.send(request_frame(3, b"unharmed"))
+            assert await other.receive() == (3, b"unharmed")
+            clock.advance(999)
+            await server.run_timers()
+            assert server.socket_server.connection_count == 2
+            clock.advance(1)
+            await server.run_timers()
+            assert await client.is_closed_by_peer()
+        assert f"client 'test' sent api key {int(api_key)} version 99" in caplog.text
+
+    asyncio.run(scenario())
+
+
 def test_an_answer_for_a_connection_that_is_gone_is_dropped() -> None:
     parked: list[Request] = []
 
@@ -534,6 +635,44 @@ def test_a_failed_authentication_is_answered_then_closed_after_a_delay(
             await server.run_timers()
             assert await client.is_closed_by_peer()
         assert [record.message.count("a wrong word") for record in caplog.records] == [1]
+
+    asyncio.run(scenario())
+
+
+class Chatty:
+    """Answers much to little, and never lets anybody in."""
+
+    max_frame_bytes = 100
+
+    def __init__(self) -> None:
+        self.received_count = 0
+
+    def receive(self, payload: memoryview) -> AuthenticationStep:
+        self.received_count += 1
+        return AuthenticationStep(reply=[bytes(MAX_QUEUED_BYTES)])
+
+
+def test_before_authentication_a_peer_that_does_not_read_is_not_heard() -> None:
+    """What is queued for it is bounded as it is for answers."""
+    chatty = Chatty()
+    count = 400
+
+    async def scenario() -> None:
+        security = {"PLAINTEXT": ListenerSecurity(authenticator=lambda context: chatty)}
+        async with (
+            serving(echo, security=security) as server,
+            await Client.connect(server.port()) as client,
+        ):
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it can
+            client.send(frame(b"hello") * count)
+            await eventually(lambda: chatty.received_count > 0)
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            assert chatty.received_count < count // 2
+            client.writer.transport.resume_reading()  # type: ignore[attr-defined]  # it can
+            for _ in range(count):
+                await client.reader.readexactly(MAX_QUEUED_BYTES + 4)
+        assert chatty.received_count == count
 
     asyncio.run(scenario())
 

@@ -11,36 +11,37 @@ all answers in one write. Rules:
 3. More than `MAX_QUEUED_BYTES` unsent keep the connection muted until they are gone: a peer that
    does not read gets no further request served.
 4. The end of the peer's stream is the end of requests, not of answers: what was asked before is
-   still answered if the peer reads on.
+   still answered if the peer reads on, and if the answer comes soon. Also a peer that is not read
+   from is noticed when it hangs up (`odradek.network.closing`).
 5. A connection closes once, with one line in the log that says why, and what it held is given back.
 6. Small answers leave when everybody in the wake-up has been served. Each of them wakes its reader,
    and a reader that is awake already costs a fraction: one process with fifty connections is woken
    once instead of fifty times.
-
-Nothing here knows asyncio: `EventLoop` is the part of a loop that is needed.
 """
 
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from enum import Enum
 from socket import IPPROTO_TCP, TCP_INFO, socket
-from typing import Any, Final, Protocol
+from typing import Final
 
-from odradek.errors import DecodeError, FramingError
-from odradek.metrics import Meter
+from odradek.errors import DecodeError, FramingError, UnsupportedRequestError
 from odradek.network.authentication import (
     AUTHENTICATION_TIMEOUT_MS,
     HANDSHAKE_TIMEOUT_MS,
     Authenticator,
     ListenerSecurity,
 )
-from odradek.network.memory_pool import MemoryPool
+from odradek.network.closing import (
+    HANG_UP_GRACE_MS,
+    UNSUPPORTED_DELAY_MS,
+    CloseCause,
+    tls_reason,
+)
+from odradek.network.connection_host import ConnectionHost
 from odradek.network.mute import WHILE_HANDLING, MuteEvent, MuteState, after, unmute
-from odradek.network.poller import Poller
 from odradek.network.receive_buffer import OutOfMemoryError, ReceiveBuffer
 from odradek.network.request import (
     ClientInformation,
@@ -50,14 +51,12 @@ from odradek.network.request import (
     Response,
     SendResponse,
 )
-from odradek.network.request_channel import RequestChannel
 from odradek.network.send_queue import SendQueue, TruncatedFileError
 from odradek.network.timer_call import TimerCall
 from odradek.network.transport import PlainTransport, TlsTransport, Transport
 from odradek.protocol.headers import parse_request_header
-from odradek.purgatory import Timer
 
-__all__ = ["MAX_QUEUED_BYTES", "CloseCause", "Connection", "ConnectionHost", "EventLoop"]
+__all__ = ["MAX_QUEUED_BYTES", "Connection"]
 
 _log = logging.getLogger(__name__)
 
@@ -77,74 +76,6 @@ _TOUCH_AFTER_NS: Final = 1_000_000
 _NOT_MUTED: Final = MuteState.NOT_MUTED
 
 
-class EventLoop(Protocol):
-    """The part of an event loop that sockets need."""
-
-    def add_reader(self, fd: int, callback: Callable[[], object], /) -> None: ...
-
-    def remove_reader(self, fd: int, /) -> bool: ...
-
-    def add_writer(self, fd: int, callback: Callable[[], object], /) -> None: ...
-
-    def remove_writer(self, fd: int, /) -> bool: ...
-
-    def call_soon(self, callback: Callable[[], object], /) -> Any: ...
-
-
-class CloseCause(Enum):
-    """Why a connection closed: level of the log line, and its words."""
-
-    PEER = logging.DEBUG, "the peer hung up"
-    BROKEN = logging.DEBUG, "the connection broke"
-    SYSTEM = logging.WARNING, "the system refused"
-    IDLE = logging.INFO, "it was idle"
-    EXCESS = logging.INFO, "the broker has too many connections"
-    SHUTDOWN = logging.DEBUG, "the broker stops"
-    INVALID = logging.WARNING, "invalid bytes"
-    TLS = logging.WARNING, "TLS failed"
-    AUTHENTICATION = logging.WARNING, "authentication failed"
-    REQUEST = logging.WARNING, "a request could not be answered"
-    TRUNCATED = logging.WARNING, "a file was cut while it was sent"
-    BUG = logging.ERROR, "an unexpected error"
-
-    @property
-    def level(self) -> int:
-        return self.value[0]
-
-    @property
-    def words(self) -> str:
-        return self.value[1]
-
-
-class ConnectionHost(Protocol):
-    """What a connection needs from the processor that owns it."""
-
-    id: int
-    busy: Meter
-    channel: RequestChannel
-    loop: Poller
-    timer: Timer
-    pool: MemoryPool
-    now_ns: Callable[[], int]
-    failed_authentication_delay_ms: int
-
-    def touch(self, connection: "Connection", now_ns: int) -> None:
-        """Something was received or sent."""
-        ...
-
-    def flush_later(self, connection: "Connection") -> None:
-        """Call its `flush` when everybody in this wake-up has been served."""
-        ...
-
-    def forget(self, connection: "Connection") -> None:
-        """It is closed."""
-        ...
-
-    def may_log(self, cause: str, now_ns: int) -> bool:
-        """Whether another line of this cause may be logged."""
-        ...
-
-
 class Connection:
     """See the module's docstring."""
 
@@ -157,6 +88,7 @@ class Connection:
         "_is_draining",
         "_is_eof",
         "_is_handshaking",
+        "_is_hang_up_watched",
         "_is_pool_bounded",
         "_is_read_watched",
         "_is_write_watched",
@@ -211,6 +143,7 @@ class Connection:
         # Whether the last answer waits, with RESPONSE_SENT, for the send queue to empty.
         self._is_draining = False
         self._is_eof = False
+        self._is_hang_up_watched = False
         self._is_read_watched = False
         self._is_write_watched = False
         self._throttle: TimerCall | None = None
@@ -253,6 +186,7 @@ class Connection:
 
     def register_client(self, information: ClientInformation) -> None:
         """Remember what the peer's ApiVersions request said of its software."""
+        self._host.count_client(self.context.client_information, information)
         self.context = replace(self.context, client_information=information)
 
     def complete(self, response: Response) -> None:
@@ -286,6 +220,8 @@ class Connection:
         """The loop's callback."""
         if self._mute_state is not _NOT_MUTED or self._is_eof:
             self._unwatch_reads()
+            if self._request is not None:
+                self._watch_hang_up()
             return
         try:
             self._read()
@@ -494,8 +430,9 @@ class Connection:
 
     def _authenticate(self, authenticator: Authenticator, payload: memoryview) -> None:
         step = authenticator.receive(payload)
+        queue = self._send_queue
         if step.reply:
-            self._send_queue.append_frame(step.reply)
+            queue.append_frame(step.reply)
         if step.failure is not None:
             self._mute_state = MuteState.MUTED
             self._flush()
@@ -505,6 +442,11 @@ class Connection:
             self._authenticator = None
             self._receive_buffer.max_frame_bytes = self._max_frame_bytes
             self._clear_deadline()
+        if step.failure is None and queue.queued_bytes > MAX_QUEUED_BYTES:
+            # As after an answer (rule 3): a peer that does not read is not heard.
+            self._mute_state = WHILE_HANDLING
+            self._is_draining = True
+            self._flush()
 
     def _set_deadline(self, delay_ms: int, reason: str) -> None:
         self._clear_deadline()
@@ -524,10 +466,12 @@ class Connection:
         match error:
             case FramingError() if self._receive_buffer.first_bytes(2) == _TLS_HELLO:
                 self._close_after_flush(CloseCause.INVALID, "a TLS hello on a plain listener")
+            case UnsupportedRequestError():
+                self._close_later(CloseCause.INVALID, str(error))
             case DecodeError():
                 self._close_after_flush(CloseCause.INVALID, str(error))
             case ssl.SSLError():
-                self.close(CloseCause.TLS, _tls_reason(error))
+                self.close(CloseCause.TLS, tls_reason(error))
             case TruncatedFileError():
                 self.close(CloseCause.TRUNCATED, str(error))
             case ConnectionError() | TimeoutError():
@@ -542,6 +486,27 @@ class Connection:
         with suppress(OSError, TruncatedFileError):
             self._transport.flush(self._send_queue)
         self.close(cause, detail)
+
+    def _close_later(self, cause: CloseCause, detail: str) -> None:
+        """Close a connection whose peer would open another one at once, after a while."""
+        self._mute_state = MuteState.MUTED
+        with suppress(OSError, TruncatedFileError):
+            self._transport.flush(self._send_queue)
+        self._unwatch_reads()
+        self._clear_deadline()
+        self._deadline = TimerCall(UNSUPPORTED_DELAY_MS, lambda: self.close(cause, detail))
+        self._host.timer.add(self._deadline)
+
+    def _on_hang_up(self) -> None:
+        """The loop's callback: the peer sends no more, or is gone."""
+        self._unwatch_hang_up()
+        request = self._request
+        if request is not None:
+            self._host.timer.add(TimerCall(HANG_UP_GRACE_MS, lambda: self._give_up(request)))
+
+    def _give_up(self, request: Request) -> None:
+        if self._request is request:
+            self.close(CloseCause.PEER, "while its request waited")
 
     def close(
         self,
@@ -565,6 +530,7 @@ class Connection:
         self._mute_state = MuteState.MUTED  # No frame is handed out any more.
         now_ns = self._host.now_ns()
         self._unwatch_reads()
+        self._unwatch_hang_up()
         self._unwatch_writes()
         self._clear_deadline()
         if self._throttle is not None:
@@ -612,6 +578,7 @@ class Connection:
 
     def _watch_reads(self) -> None:
         if not self._is_read_watched:
+            self._unwatch_hang_up()
             self._host.loop.add_reader(self._fd, self.on_readable)
             self._is_read_watched = True
 
@@ -619,6 +586,16 @@ class Connection:
         if self._is_read_watched:
             self._is_read_watched = False
             self._host.loop.remove_reader(self._fd)
+
+    def _watch_hang_up(self) -> None:
+        if not self._is_hang_up_watched:
+            self._host.loop.add_hang_up(self._fd, self._on_hang_up)
+            self._is_hang_up_watched = True
+
+    def _unwatch_hang_up(self) -> None:
+        if self._is_hang_up_watched:
+            self._is_hang_up_watched = False
+            self._host.loop.remove_hang_up(self._fd)
 
     def _watch_writes(self) -> None:
         if not self._is_write_watched:
@@ -634,9 +611,3 @@ class Connection:
 # The kernel's number of the state, the first byte of TCP_INFO.
 _TCP_ESTABLISHED: Final = 1
 _TLS_HELLO: Final = b"\x16\x03"
-
-
-def _tls_reason(error: ssl.SSLError) -> str:
-    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
-        return f"no TLS came on a TLS listener ({error.reason})"
-    return error.reason or str(error)

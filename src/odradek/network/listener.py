@@ -15,7 +15,7 @@ from odradek.clock import PreciseClock
 from odradek.errors import ConfigError, InvariantViolation
 from odradek.metrics import MetricRegistry
 from odradek.network.congestion import is_local, send_unpaced
-from odradek.network.connection import EventLoop
+from odradek.network.connection_host import EventLoop
 from odradek.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
 from odradek.network.endpoint import EndPoint
 from odradek.network.processor import Processor

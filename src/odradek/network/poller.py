@@ -10,12 +10,14 @@ sockets, and the loop watches nothing but that epoll. One wake-up of it
 3. calls what was left for the end with `at_end`: what costs the same for one request as for many,
    such as a write to one file, is done there for all requests of the wake-up.
 
+A socket that is not read from can be watched for the hang-up of its peer alone.
+
 `has_more` says whether there will be somebody to share that cost with.
 """
 
 import logging
 from collections.abc import Callable
-from select import EPOLLIN, EPOLLOUT, epoll
+from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, epoll
 from typing import Any, Final, Protocol
 
 __all__ = ["MAX_EVENTS", "Poller"]
@@ -24,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 # Sockets served in one wake-up: a few milliseconds if each brings a small request.
 MAX_EVENTS: Final = 64
+
+_HUNG_UP: Final = EPOLLRDHUP | EPOLLHUP | EPOLLERR
 
 _Callback = Callable[[], object]
 
@@ -39,19 +43,29 @@ class _Loop(Protocol):
 
 
 class Poller:
-    """See the module's docstring; an `odradek.network.connection.EventLoop`.
+    """See the module's docstring; an `odradek.network.connection_host.EventLoop`.
 
     Args:
         loop: Watches the epoll.
     """
 
-    __slots__ = ("_at_end", "_epoll", "_left", "_loop", "_readers", "_writers", "is_running")
+    __slots__ = (
+        "_at_end",
+        "_epoll",
+        "_hang_ups",
+        "_left",
+        "_loop",
+        "_readers",
+        "_writers",
+        "is_running",
+    )
 
     def __init__(self, loop: _Loop) -> None:
         self._loop = loop
         self._epoll: epoll | None = None  # From the first socket on, until `close`.
         self._readers: dict[int, _Callback] = {}
         self._writers: dict[int, _Callback] = {}
+        self._hang_ups: dict[int, _Callback] = {}
         self._at_end: list[_Callback] = []
         self._left = 0  # Sockets that still get their turn in this wake-up.
         self.is_running = False  # In a wake-up, before its end.
@@ -86,6 +100,17 @@ class Poller:
         self._watch(fd, before)
         return True
 
+    def add_hang_up(self, fd: int, callback: _Callback, /) -> None:
+        """Call back when the peer has closed its side; for sockets that are not read from."""
+        self._add(self._hang_ups, fd, callback)
+
+    def remove_hang_up(self, fd: int, /) -> bool:
+        before = self._events(fd)
+        if self._hang_ups.pop(fd, None) is None:
+            return False
+        self._watch(fd, before)
+        return True
+
     def call_soon(self, callback: _Callback, /) -> Any:
         return self._loop.call_soon(callback)
 
@@ -93,6 +118,7 @@ class Poller:
         """Watch nothing any more; harmless when done before."""
         self._readers.clear()
         self._writers.clear()
+        self._hang_ups.clear()
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -108,7 +134,11 @@ class Poller:
             raise
 
     def _events(self, fd: int) -> int:
-        return (EPOLLIN if fd in self._readers else 0) | (EPOLLOUT if fd in self._writers else 0)
+        return (
+            (EPOLLIN if fd in self._readers else 0)
+            | (EPOLLOUT if fd in self._writers else 0)
+            | (EPOLLRDHUP if fd in self._hang_ups else 0)
+        )
 
     def _watch(self, fd: int, before: int) -> None:
         """Tell the kernel what is waited for, where that has changed."""
@@ -140,8 +170,11 @@ class Poller:
                 # An error or the end of the stream wakes both. Whoever is gone is in no table.
                 if mask != EPOLLOUT and (reader := readers.get(fd)) is not None:
                     _call(reader)
-                if mask != EPOLLIN and (writer := writers.get(fd)) is not None:
-                    _call(writer)
+                if mask != EPOLLIN:
+                    if (writer := writers.get(fd)) is not None:
+                        _call(writer)
+                    if mask & _HUNG_UP and (callback := self._hang_ups.get(fd)) is not None:
+                        _call(callback)
         finally:  # Also if the process is to end, which is no `Exception`: others were promised.
             self._left = 0
             self._run_end()

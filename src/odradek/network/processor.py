@@ -9,7 +9,7 @@ Once per turn of the loop, if there is anything to do, `run_turn`
 """
 
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from socket import socket
 from typing import Final
@@ -17,12 +17,19 @@ from typing import Final
 from odradek.clock import PreciseClock
 from odradek.metrics import Meter, MetricRegistry
 from odradek.network.authentication import ListenerSecurity
-from odradek.network.connection import CloseCause, Connection
+from odradek.network.closing import CloseCause
+from odradek.network.connection import Connection
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.endpoint import EndPoint
 from odradek.network.memory_pool import MemoryPool
 from odradek.network.poller import Poller
-from odradek.network.request import ConnectionContext, Request, Response
+from odradek.network.request import (
+    UNKNOWN_CLIENT,
+    ClientInformation,
+    ConnectionContext,
+    Request,
+    Response,
+)
 from odradek.network.request_channel import RequestChannel
 from odradek.network.timer_call import TimerCall
 from odradek.purgatory import Timer
@@ -101,6 +108,8 @@ class Processor:
         # With answers that leave at the end of the wake-up.
         self._unflushed: list[Connection] = []
         self._log_window: dict[str, tuple[int, int]] = {}  # By cause: second, lines in it.
+        # Connections by the software that their peers say they are; each is counted once at most.
+        self.clients: Counter[ClientInformation] = Counter()
         self.is_stopping = False
         self.idle_closed_count = 0
         self.busy = Meter(clock)  # Nanoseconds spent with sockets, handlers apart.
@@ -185,7 +194,17 @@ class Processor:
 
     def forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self.count_client(connection.context.client_information, UNKNOWN_CLIENT)
         self._quotas.decrement(self._endpoint.listener, connection.context.client_address)
+
+    def count_client(self, before: ClientInformation, after: ClientInformation) -> None:
+        clients = self.clients
+        if before is not UNKNOWN_CLIENT:
+            clients[before] -= 1
+            if not clients[before]:
+                del clients[before]
+        if after is not UNKNOWN_CLIENT:
+            clients[after] += 1
 
     def may_log(self, cause: str, now_ns: int) -> bool:
         second = now_ns // 1_000_000_000

@@ -16,6 +16,7 @@ from odradek.values import dataclass
 
 __all__ = [
     "ANONYMOUS",
+    "UNKNOWN_CLIENT",
     "ClientInformation",
     "CloseConnectionResponse",
     "ConnectionContext",

@@ -21,16 +21,17 @@ Duties of whoever runs it, in order:
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
 from odradek.clock import PreciseClock
 from odradek.errors import InvariantViolation
-from odradek.metrics import MetricRegistry
+from odradek.metrics import MetricName, MetricRegistry
 from odradek.network.authentication import ListenerSecurity
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize, parse_ip_overrides
-from odradek.network.connection import EventLoop
+from odradek.network.connection_host import EventLoop
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.endpoint import EndPoint
 from odradek.network.listener import Listener
@@ -38,6 +39,7 @@ from odradek.network.loop_turns import turns_of
 from odradek.network.memory_pool import MemoryPool
 from odradek.network.poller import Poller
 from odradek.network.processor import Processor
+from odradek.network.request import ClientInformation
 from odradek.network.request_channel import (
     CONTROL_PLANE_PREFIX,
     CONTROL_PLANE_QUEUE_SIZE,
@@ -53,6 +55,9 @@ _log = logging.getLogger(__name__)
 
 # How often a shutdown looks whether the last answers have left.
 _SHUTDOWN_POLL_S: Final = 0.01
+
+# Kafka's name, less the processor: those are objects of one loop here.
+_CLIENTS: Final = MetricName("kafka.server", "socket-server-metrics", "connections")
 
 
 class _Plane:
@@ -126,6 +131,11 @@ class SocketServer:
         self._group = metrics.group("kafka.network", "SocketServer")
         self._group.gauge("MemoryPoolAvailable", lambda: self.pool.available_bytes)
         self._group.gauge("MemoryPoolUsed", lambda: self.pool.used_bytes)
+        metrics.collect(
+            _CLIENTS,
+            self._count_clients,
+            "Connections by what their peers' ApiVersions requests say of their software.",
+        )
         # In the order in which a turn serves them.
         self._planes: list[_Plane] = []
         if planes.control is not None:
@@ -384,6 +394,19 @@ class SocketServer:
         self.quotas.remove_listener(listener.name)
 
     # Running.
+
+    def _count_clients(self) -> Iterator[tuple[tuple[tuple[str, str], ...], float]]:
+        for name, listener in tuple(self.listeners.items()):
+            counts: Counter[ClientInformation] = Counter()
+            for processor in listener.processors:
+                counts += processor.clients
+            for client, count in counts.items():
+                tags = (
+                    ("clientSoftwareName", client.software_name),
+                    ("clientSoftwareVersion", client.software_version),
+                    ("listener", name),
+                )
+                yield tags, float(count)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         assert self._tasks is not None, "enter the server before it processes requests"

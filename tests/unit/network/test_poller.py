@@ -215,3 +215,27 @@ def test_closing_ends_it_and_a_later_socket_begins_anew(
     to_second.send(b"x")
     loop.wake()
     assert seen == ["second"]
+
+
+def test_a_hang_up_is_told_without_reading(
+    loop: Loop, poller: Poller, pairs: list[tuple[socket, socket]]
+) -> None:
+    """Bytes that nobody wants to read wake nobody."""
+    seen: list[str] = []
+    ours, theirs = pairs[0]
+    fd = ours.fileno()
+    poller.add_hang_up(fd, lambda: seen.append("gone"))
+    theirs.send(b"unread")
+    loop.wake()
+    assert seen == []
+    poller.add_writer(fd, lambda: seen.append("writable"))
+    loop.wake()
+    assert seen == ["writable"]
+    assert poller.remove_writer(fd)
+    theirs.close()
+    loop.wake()
+    assert seen == ["writable", "gone"]
+    assert poller.remove_hang_up(fd)
+    assert not poller.remove_hang_up(fd)
+    loop.wake()
+    assert seen == ["writable", "gone"]

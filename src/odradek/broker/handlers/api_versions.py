@@ -4,7 +4,13 @@ from collections.abc import Callable, Iterable
 
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
-from odradek.network.request import Request, Response, SendResponse, is_valid_client_information
+from odradek.network.request import (
+    ClientInformation,
+    Request,
+    Response,
+    SendResponse,
+    is_valid_client_information,
+)
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.codec import parse_message
 from odradek.protocol.envelope import encode_response
@@ -17,6 +23,8 @@ from odradek.protocol.messages.api_versions import (
 __all__ = ["api_versions_handler"]
 
 _FIRST_NAMED_VERSION = 3
+# Of a client's name and version, which become labels of a metric.
+_SHOWN_CHARACTERS = 64
 
 
 def api_versions_handler(
@@ -39,6 +47,13 @@ def api_versions_handler(
         ):
             refusal = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
             return reply_throttled(request, refusal, context)
+        if version >= _FIRST_NAMED_VERSION:
+            request.connection.register_client(
+                ClientInformation(
+                    asked.client_software_name[:_SHOWN_CHARACTERS],
+                    asked.client_software_version[:_SHOWN_CHARACTERS],
+                )
+            )
         answer = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=rows)
         return reply_throttled(request, answer, context)
 

@@ -1,0 +1,54 @@
+"""Why connections close: what the log says, how loudly, and how soon.
+
+A peer whose request is of a kind or version that is not served gets no answer, since the layout of
+one is unknown, and its connection closes (spec 11 section 1, as with Kafka). A program that does
+not expect this asks again on a new connection at once, thousands of times a second. So such a
+connection stays open, unread, for `UNSUPPORTED_DELAY_MS`: the peer waits for its answer meanwhile.
+
+A peer that hangs up while its request waits may have closed its side alone, and still read. It has
+`HANG_UP_GRACE_MS` to get its answer; then the connection closes, and what was held for it goes.
+"""
+
+import logging
+import ssl
+from enum import Enum
+from typing import Final
+
+__all__ = ["HANG_UP_GRACE_MS", "UNSUPPORTED_DELAY_MS", "CloseCause", "tls_reason"]
+
+# One attempt a second and connection; `max.connections.per.ip` bounds the connections.
+UNSUPPORTED_DELAY_MS: Final = 1_000
+# Answers to programs that close their side of a connection after they have asked come within it.
+HANG_UP_GRACE_MS: Final = 1_000
+
+
+class CloseCause(Enum):
+    """Why a connection closed: level of the log line, and its words."""
+
+    PEER = logging.DEBUG, "the peer hung up"
+    BROKEN = logging.DEBUG, "the connection broke"
+    SYSTEM = logging.WARNING, "the system refused"
+    IDLE = logging.INFO, "it was idle"
+    EXCESS = logging.INFO, "the broker has too many connections"
+    SHUTDOWN = logging.DEBUG, "the broker stops"
+    INVALID = logging.WARNING, "invalid bytes"
+    TLS = logging.WARNING, "TLS failed"
+    AUTHENTICATION = logging.WARNING, "authentication failed"
+    REQUEST = logging.WARNING, "a request could not be answered"
+    TRUNCATED = logging.WARNING, "a file was cut while it was sent"
+    BUG = logging.ERROR, "an unexpected error"
+
+    @property
+    def level(self) -> int:
+        return self.value[0]
+
+    @property
+    def words(self) -> str:
+        return self.value[1]
+
+
+def tls_reason(error: ssl.SSLError) -> str:
+    """Why TLS failed, in words."""
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
+        return f"no TLS came on a TLS listener ({error.reason})"
+    return error.reason or str(error)

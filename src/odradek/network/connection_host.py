@@ -1,0 +1,67 @@
+"""What connections need around them: a loop, and the processor that owns them.
+
+Nothing of the network layer's connections knows asyncio: `EventLoop` is the part of a loop that is
+needed.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from odradek.metrics import Meter
+from odradek.network.memory_pool import MemoryPool
+from odradek.network.poller import Poller
+from odradek.network.request import ClientInformation
+from odradek.network.request_channel import RequestChannel
+from odradek.purgatory import Timer
+
+if TYPE_CHECKING:
+    from odradek.network.connection import Connection
+
+__all__ = ["ConnectionHost", "EventLoop"]
+
+
+class EventLoop(Protocol):
+    """The part of an event loop that sockets need."""
+
+    def add_reader(self, fd: int, callback: Callable[[], object], /) -> None: ...
+
+    def remove_reader(self, fd: int, /) -> bool: ...
+
+    def add_writer(self, fd: int, callback: Callable[[], object], /) -> None: ...
+
+    def remove_writer(self, fd: int, /) -> bool: ...
+
+    def call_soon(self, callback: Callable[[], object], /) -> Any: ...
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs from the processor that owns it."""
+
+    id: int
+    busy: Meter
+    channel: RequestChannel
+    loop: Poller
+    timer: Timer
+    pool: MemoryPool
+    now_ns: Callable[[], int]
+    failed_authentication_delay_ms: int
+
+    def touch(self, connection: "Connection", now_ns: int) -> None:
+        """Something was received or sent."""
+        ...
+
+    def flush_later(self, connection: "Connection") -> None:
+        """Call its `flush` when everybody in this wake-up has been served."""
+        ...
+
+    def forget(self, connection: "Connection") -> None:
+        """It is closed."""
+        ...
+
+    def count_client(self, before: ClientInformation, after: ClientInformation) -> None:
+        """A peer has said what software it is."""
+        ...
+
+    def may_log(self, cause: str, now_ns: int) -> bool:
+        """Whether another line of this cause may be logged."""
+        ...
