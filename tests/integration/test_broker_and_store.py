@@ -25,7 +25,7 @@ from odradek.coordination.paths import (
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create, Delete
 from odradek.errors import ErrorCode
 from odradek.files import Disk
-from odradek.metadata.delta import HostedPartition, LocalDelta
+from odradek.metadata.delta import HostedPartition, ImageDelta, LocalDelta
 from odradek.metadata.image import Broker as BrokerImage
 from odradek.metadata.image import PartitionState
 from odradek.model import ReplicaAssignment, TopicPartition
@@ -325,9 +325,8 @@ def test_answers_keep_their_order_although_the_second_waits_for_a_replica(tmp_pa
                 topic="t", partition=1, leader=0, leader_epoch=1, isr=(0, 1), replicas=(0, 1)
             )
             hosted = HostedPartition(state=replicated, topic_id=None, is_new=False)
-            broker._replicas.apply_local(
-                LocalDelta(controller_id=0, controller_epoch=1, hosted=(hosted,))
-            )
+            delta = LocalDelta(controller_id=0, controller_epoch=1, hosted=(hosted,))
+            await broker._publisher.publish(ImageDelta(local=delta))
             for number in range(5):
                 ask_to_produce(
                     client, bytes(batch(1)), partition=int(number == 1), correlation_id=number

@@ -65,7 +65,7 @@ def test_a_partition_without_leader_has_one_again(tmp_path: Path) -> None:
             state = PartitionState(
                 topic="t", partition=0, leader=-1, leader_epoch=4, isr=(0,), replicas=(0,)
             )
-            broker._publisher.publish(ImageDelta(cluster=ClusterDelta(partitions=(state,))))
+            await broker._publisher.publish(ImageDelta(cluster=ClusterDelta(partitions=(state,))))
             assert shown_leader(broker) == -1
 
             outcome = await re_elect(tmp_path)

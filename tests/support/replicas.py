@@ -43,7 +43,16 @@ from odradek.storage.log_manager import LogManager
 from odradek.testing import ManualClock
 from tests.support.logs import UnsyncedDisk, make_services
 
-__all__ = ["BROKER_ID", "MAX_LAG_MS", "ReplicaFixture", "hosted", "state_of", "stopped", "tp"]
+__all__ = [
+    "BROKER_ID",
+    "MAX_LAG_MS",
+    "ReplicaFixture",
+    "apply_local",
+    "hosted",
+    "state_of",
+    "stopped",
+    "tp",
+]
 
 BROKER_ID = 1
 MAX_LAG_MS = 10_000
@@ -83,6 +92,20 @@ def stopped(
     partition: TopicPartition, *, leader_epoch: int = -1, deletes_log: bool = True
 ) -> StoppedPartition:
     return StoppedPartition(tp=partition, leader_epoch=leader_epoch, deletes_log=deletes_log)
+
+
+def apply_local(replicas: ReplicaManager, delta: LocalDelta) -> dict[TopicPartition, ErrorCode]:
+    """Takes roles where background work is done at once."""
+    ended: list[dict[TopicPartition, ErrorCode]] = []
+
+    def done(results: dict[TopicPartition, ErrorCode], error: Exception | None) -> None:
+        if error is not None:
+            raise error
+        ended.append(results)
+
+    replicas.apply_local(delta, done)
+    [results] = ended
+    return results
 
 
 class ReplicaFixture:
@@ -158,13 +181,14 @@ class ReplicaFixture:
     def apply(
         self, *changes: HostedPartition | StoppedPartition
     ) -> dict[TopicPartition, ErrorCode]:
-        return self.replicas.apply_local(
+        return apply_local(
+            self.replicas,
             LocalDelta(
                 controller_id=9,
                 controller_epoch=1,
                 hosted=tuple(c for c in changes if isinstance(c, HostedPartition)),
                 stopped=tuple(c for c in changes if isinstance(c, StoppedPartition)),
-            )
+            ),
         )
 
     def lead(self, partition: TopicPartition, **fields: Any) -> Partition:

@@ -10,15 +10,15 @@ last:
 5. the broker registers, and its controller stands for election;
 6. the first metadata is published: clients are served, and `start` returns.
 
-Stop runs the other way round: no more requests, controller resigns, logs closed in order and marked
-clean, the store, and last the page that tells of health.
+Stop runs the other way round: no more requests, controller resigns, the delta under way is
+published, logs closed in order and marked clean, the store, and last the page that tells of health.
 """
 
 import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import Random, SystemRandom
@@ -188,6 +188,7 @@ class Broker:
         self._stack.callback(self._shutdown_logs)
         self._stack.push_async_callback(self._background.stop)
         self._stack.push_async_callback(self._stop_cleaning)
+        self._stack.push_async_callback(self._publisher.stop)
         await _to_its_end(loop.run_in_executor(executor, self._log_manager.load))
         self._log_manager.take_into_service()
         register_log_gauges(self._log_manager, self.metrics)
@@ -243,6 +244,7 @@ class Broker:
         self._on_unclean_enabled = self._controller.enable_unclean_election
         self._stack.push_async_callback(self._controller.stop)
         await self._first_publish.wait()
+        await self._controller.told_own_broker()
         self._gate.open(server.data_channel)
         self._start_periodic_work()
         await self._start_control_socket(directories[0])
@@ -385,9 +387,10 @@ class Broker:
 
         async def follow() -> None:
             async for delta in feed.deltas():
-                self._publisher.publish(ImageDelta(cluster=delta))
+                await self._publisher.publish(ImageDelta(cluster=delta))
                 first.set()
 
+        self._spawn(self._publisher.run())
         self._spawn(follow())
         await first.wait()
 
@@ -546,38 +549,50 @@ class Broker:
         if self._cache.is_published:
             self._first_publish.set()
 
-    def _apply_settings(self, delta: ClusterDelta, image: ClusterImage) -> None:
+    def _apply_settings(self, delta: ClusterDelta, image: ClusterImage) -> Iterator[None]:
+        """Makes changed settings count, in small steps; all logs are passed once, at the end."""
+        changed: set[str] = set()
+        is_broker_changed = False
         for resource in delta.configs:
             overrides = image.configs.get(resource, {})
             if resource.type is ConfigResourceType.TOPIC:
+                changed.add(resource.name)
                 effective = self._topic_configs.apply(resource.name, overrides)
-                self._log_manager.update_config(resource.name, effective.log)
-                self._replicas.update_topic_settings(resource.name)
                 if effective.unclean_leader_election:
                     self._on_unclean_enabled(resource.name)
             elif resource.type is ConfigResourceType.BROKER:
-                self._apply_broker_settings(resource.name, overrides)
+                is_broker_changed |= yield from self._apply_broker_settings(
+                    resource.name, overrides
+                )
+            yield
         if delta.quotas:
             self._quotas.update(image.quotas)
+        if changed or is_broker_changed:
 
-    def _apply_broker_settings(self, name: str, overrides: Mapping[str, str]) -> None:
+            def is_changed(topic: str) -> bool:
+                return is_broker_changed or topic in changed
+
+            yield from self._log_manager.renew_configs(is_changed)
+            yield from self._replicas.renew_settings(is_changed)
+
+    def _apply_broker_settings(
+        self, name: str, overrides: Mapping[str, str]
+    ) -> Generator[None, None, bool]:
+        """Makes settings of brokers count; returns whether any do here."""
         if name not in ("", str(self.broker_id)):
-            return
+            return False
         source = Source.DYNAMIC_BROKER if name else Source.DYNAMIC_DEFAULT
         before = self._settings
         try:
             self._settings = before.with_dynamic(source, overrides, is_stored=True)
         except ConfigError as error:
             logger.error("dynamic configuration is not applied: %s", error)  # noqa: TRY400
-            return
+            return False
         self._on_broker_settings(before, self._settings)
-        self._topic_configs.use_broker(self._settings)
         self._log_manager.use_recovery_threads(self._settings.log.recovery_threads)
         self._log_manager.cleaner.config = self._settings.cleaner
-        for log in self._log_manager.all_logs():
-            topic = log.topic_partition.topic
-            self._log_manager.update_config(topic, self._topic_configs.log_config(topic))
-            self._replicas.update_topic_settings(topic)
+        yield from self._topic_configs.renew(self._settings)
+        return True
 
     def _apply_network_settings(
         self, server: SocketServer, before: BrokerSettings, after: BrokerSettings

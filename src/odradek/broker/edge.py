@@ -9,7 +9,8 @@
 A request of an older controller (11), for an earlier life of this broker (77), or one that cannot
 be meant (42) changes nothing. Topic creation is not notified, so the configs of a topic that is new
 here are read before its first log is made; otherwise a compacted topic would run with deletion by
-time. While they are read, others may be served; so every check comes after that.
+time. A delta is made when it is its turn in the publisher's queue, and every check comes after the
+last wait: what was current when the request came may have changed.
 """
 
 import logging
@@ -75,8 +76,8 @@ class MetadataEdge:
         if isinstance(request, LeaderAndIsrRequest):
             return await self._handle_leader_and_isr(request)
         if isinstance(request, StopReplicaRequest):
-            return self._handle_stop_replica(request)
-        return self._handle_update_metadata(request)
+            return await self._handle_stop_replica(request)
+        return await self._handle_update_metadata(request)
 
     def _check_broker_epoch(self, epoch: int) -> None:
         # A controller that knows no epochs sends -1.
@@ -109,20 +110,22 @@ class MetadataEdge:
             for topic in request.topic_states
             for p in topic.partition_states
         ]
-        try:
+
+        async def make() -> ImageDelta:
             self._check_broker_epoch(request.broker_epoch)
             cluster = await self._configs_of_new_topics(hosted)
             self._check_broker_epoch(request.broker_epoch)
-            results = self._publisher.publish(
-                ImageDelta(
-                    cluster=cluster,
-                    local=LocalDelta(
-                        controller_id=request.controller_id,
-                        controller_epoch=request.controller_epoch,
-                        hosted=tuple(hosted),
-                    ),
-                )
+            return ImageDelta(
+                cluster=cluster,
+                local=LocalDelta(
+                    controller_id=request.controller_id,
+                    controller_epoch=request.controller_epoch,
+                    hosted=tuple(hosted),
+                ),
             )
+
+        try:
+            results = await self._publisher.publish_made(make)
         except ApiError as error:
             logger.warning("LeaderAndIsr refused: %s", error)
             return LeaderAndIsrResponse(error_code=error.code)
@@ -175,7 +178,7 @@ class MetadataEdge:
 
     # StopReplica
 
-    def _handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+    async def _handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         stopped = [
             StoppedPartition(
                 tp=TopicPartition(topic.topic_name, p.partition_index),
@@ -185,17 +188,19 @@ class MetadataEdge:
             for topic in request.topic_states
             for p in topic.partition_states
         ]
-        try:
+
+        async def make() -> ImageDelta:
             self._check_broker_epoch(request.broker_epoch)
-            results = self._publisher.publish(
-                ImageDelta(
-                    local=LocalDelta(
-                        controller_id=request.controller_id,
-                        controller_epoch=request.controller_epoch,
-                        stopped=tuple(stopped),
-                    )
+            return ImageDelta(
+                local=LocalDelta(
+                    controller_id=request.controller_id,
+                    controller_epoch=request.controller_epoch,
+                    stopped=tuple(stopped),
                 )
             )
+
+        try:
+            results = await self._publisher.publish_made(make)
         except ApiError as error:
             logger.warning("StopReplica refused: %s", error)
             return StopReplicaResponse(error_code=error.code)
@@ -211,10 +216,15 @@ class MetadataEdge:
 
     # UpdateMetadata
 
-    def _handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        try:
+    async def _handle_update_metadata(
+        self, request: UpdateMetadataRequest
+    ) -> UpdateMetadataResponse:
+        async def make() -> ImageDelta:
             self._check_broker_epoch(request.broker_epoch)
-            self._publisher.publish(ImageDelta(cluster=_cluster_delta(request)))
+            return ImageDelta(cluster=_cluster_delta(request))
+
+        try:
+            await self._publisher.publish_made(make)
         except ApiError as error:
             logger.warning("UpdateMetadata refused: %s", error)
             return UpdateMetadataResponse(error_code=error.code)

@@ -1,20 +1,34 @@
-"""Metadata into this broker: one delta at a time, in one order, then visible to clients.
+"""Metadata into this broker: a queue of deltas, each published whole before the next one begins.
 
 Steps of a publish; the later see what the earlier made:
 
+0. the delta is made, on its turn and not before: what has to be read for it, and what it is checked
+   against, is then as all earlier deltas left it;
 1. the next image is made (an older controller's delta is refused here);
 2. changed configs, quotas, access rules and credentials take effect (`on_settings`): a log that is
    made in the next step must have its topic's own;
-3. replicas take their roles, with brokers and topic configs of the *next* image;
+3. replicas take their roles, with brokers and topic configs of the *next* image; what blocks runs
+   on storage threads, many partitions at once;
 4. coordinators of internal partitions follow (`on_roles`);
 5. the request-side cache shows the image, and whoever waits for metadata looks again;
 6. what was kept for topics that are gone is forgotten (`on_deleted`).
 
-Nothing here awaits, so a publish is one step for everybody else on the loop.
+Steps 4 to 6 are one step for everybody else on the loop. Between and within the earlier ones
+requests are served: from the image before, and a partition whose role is being taken answers
+NOT_LEADER_OR_FOLLOWER. So a client that finds a topic in Metadata finds its partitions serving.
+
+Duties of the driver (`run`): one delta at a time, in the order of the calls of `publish`. A delta
+whose feeder has given up before its turn is dropped; one that began is published to its end. `stop`
+lets the one under way end, so that nothing touches a log after it, and drops the others. There are
+as many deltas in the queue as there are feeders at most, since each feeder waits for its own: the
+edge of the controller and the config feed.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Final, NamedTuple, TypeAlias
 
 from odradek.errors import ErrorCode
 from odradek.metadata.cache import MetadataCache
@@ -25,6 +39,17 @@ from odradek.replication import ReplicaManager
 
 __all__ = ["Publisher"]
 
+Results: TypeAlias = Mapping[TopicPartition, ErrorCode]
+
+# So many small steps of new settings are taken before others on the loop get their turn; each
+# takes a few microseconds.
+_STEPS_PER_TURN: Final = 100
+
+
+class _Queued(NamedTuple):
+    make: Callable[[], Awaitable[ImageDelta]]
+    published: asyncio.Future[Results]
+
 
 class Publisher:
     """Applies deltas to the parts of one broker.
@@ -32,7 +57,8 @@ class Publisher:
     Args:
         cache: What clients are told from.
         replicas: Takes roles.
-        on_settings: Called with a delta that changes settings and the image it gave.
+        on_settings: Called with a delta that changes settings and the image it gave; returns small
+            steps that make them count.
         on_roles: Called with what of a delta was obeyed: a role that was refused must not move a
             coordinator, either.
         on_published: Called after each publish.
@@ -44,7 +70,7 @@ class Publisher:
         cache: MetadataCache,
         replicas: ReplicaManager,
         *,
-        on_settings: Callable[[ClusterDelta, ClusterImage], None],
+        on_settings: Callable[[ClusterDelta, ClusterImage], Iterable[object]],
         on_roles: Callable[[LocalDelta], None],
         on_published: Callable[[], None],
         on_deleted: Callable[[frozenset[str]], None] = lambda _topics: None,
@@ -55,34 +81,121 @@ class Publisher:
         self._on_roles = on_roles
         self._on_published = on_published
         self._on_deleted = on_deleted
+        self._queue: deque[_Queued] = deque()
+        self._is_filled = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._is_stopped = False
         # Ahead of the cache while a delta is being published.
         self.image = cache.image
 
-    def publish(
-        self, delta: ImageDelta, *, correlation_id: int = -1
-    ) -> Mapping[TopicPartition, ErrorCode]:
+    # Feeding
+
+    async def publish(self, delta: ImageDelta) -> Results:
         """Publishes a delta; returns the result of each partition of its local part.
 
         Raises:
             ApiError: STALE_CONTROLLER_EPOCH; nothing has changed.
         """
+
+        async def make() -> ImageDelta:
+            return delta
+
+        return await self.publish_made(make)
+
+    async def publish_made(self, make: Callable[[], Awaitable[ImageDelta]]) -> Results:
+        """Publishes a delta that is made on its turn.
+
+        Args:
+            make: Makes it; what it raises is raised here, and nothing has changed.
+
+        Raises:
+            ApiError: STALE_CONTROLLER_EPOCH; nothing has changed.
+            asyncio.CancelledError: The broker stops.
+        """
+        published: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
+        if self._is_stopped:
+            published.cancel()
+        else:
+            self._queue.append(_Queued(make, published))
+            self._is_filled.set()
+        return await published
+
+    # Driving
+
+    async def run(self) -> None:
+        """Publishes what is queued, until it is cancelled."""
+        while True:
+            while not self._queue:
+                self._is_filled.clear()
+                await self._is_filled.wait()
+            queued = self._queue.popleft()
+            if queued.published.done():
+                continue
+            self._is_idle.clear()
+            try:
+                await self._serve(queued)
+            finally:
+                self._is_idle.set()
+
+    async def stop(self) -> None:
+        """Drops what is queued and returns when the delta under way is published."""
+        self._is_stopped = True
+        for queued in self._queue:
+            queued.published.cancel()
+        self._queue.clear()
+        await self._is_idle.wait()
+
+    async def _serve(self, queued: _Queued) -> None:
+        try:
+            results = await self._publish(await queued.make())
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever feeds this delta
+            if not queued.published.done():
+                queued.published.set_exception(error)
+        except asyncio.CancelledError:
+            queued.published.cancel()
+            raise
+        else:
+            if not queued.published.done():
+                queued.published.set_result(results)
+
+    async def _publish(self, delta: ImageDelta) -> Results:
         applied = apply_delta(self.image, delta)
         self.image = applied.image
-        results: Mapping[TopicPartition, ErrorCode] = {}
         if delta.cluster is not None and _changes_settings(delta.cluster):
-            self._on_settings(delta.cluster, applied.image)
+            await self._take_steps(self._on_settings(delta.cluster, applied.image))
+        results: Results = {}
         if delta.local is not None:
-            results = self._replicas.apply_local(delta.local)
+            results = await self._take_roles(delta.local)
             self._on_roles(_obeyed(delta.local, results))
-        self._cache.publish(applied, delta.cluster or ClusterDelta(), correlation_id)
+        self._cache.publish(applied, delta.cluster or ClusterDelta(), -1)
         self._on_published()
         if applied.deleted:
             topics = frozenset(tp.topic for tp in applied.deleted)
             self._on_deleted(frozenset(t for t in topics if t not in applied.image.topics))
         return results
 
+    async def _take_steps(self, steps: Iterable[object]) -> None:
+        for number, _ in enumerate(steps, 1):
+            if number % _STEPS_PER_TURN == 0:
+                await asyncio.sleep(0)
 
-def _obeyed(delta: LocalDelta, results: Mapping[TopicPartition, ErrorCode]) -> LocalDelta:
+    async def _take_roles(self, delta: LocalDelta) -> Results:
+        taken: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
+
+        def done(results: Results, error: Exception | None) -> None:
+            if taken.done():
+                return
+            if error is None:
+                taken.set_result(results)
+            else:
+                taken.set_exception(error)
+
+        self._replicas.apply_local(delta, done)
+        return await taken
+
+
+def _obeyed(delta: LocalDelta, results: Results) -> LocalDelta:
     """The roles that were taken, and the stops that were not fenced.
 
     A replica that could not be deleted has been stopped all the same.

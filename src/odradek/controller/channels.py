@@ -110,6 +110,9 @@ class _BrokerSender:
         self._group = group
         self._queue: deque[_Item] = deque()
         self._is_filled = asyncio.Event()
+        # Whether everything that was queued has been answered, or dropped.
+        self.is_told = asyncio.Event()
+        self.is_told.set()
         self._is_removed = False
         self._is_sending = False
         self.task: asyncio.Task[None] | None = None  # Set once it runs.
@@ -128,12 +131,14 @@ class _BrokerSender:
 
     def put(self, request: ControlRequest, callback: ResponseCallback | None) -> None:
         self._queue.append(_Item(request, callback, self._clock.monotonic_ms()))
+        self.is_told.clear()
         self._is_filled.set()
 
     async def run(self) -> None:
         while True:
             while not self._queue:
                 self._is_filled.clear()
+                self.is_told.set()
                 await self._is_filled.wait()
             item = self._queue.popleft()
             self._queue_time.update(self._clock.monotonic_ms() - item.enqueue_time_ms)
@@ -171,6 +176,7 @@ class _BrokerSender:
             await asyncio.wait([self.task])
         await self._channel.close()
         self._queue.clear()
+        self.is_told.set()
         self._group.remove()
 
 
@@ -259,6 +265,12 @@ class ControllerChannels:
             _logger.warning("%s for broker %d dropped: no such broker", _name(request), broker_id)
         else:
             sender.put(request, callback)
+
+    async def told(self, broker_id: int) -> None:
+        """Returns when a broker has answered all that is queued for it, or is removed."""
+        sender = self._senders.get(broker_id)
+        if sender is not None:
+            await sender.is_told.wait()
 
     async def shutdown(self) -> None:
         """Stops all senders."""

@@ -296,6 +296,14 @@ class Controller:
         """
         return await self._request(ControllerResignation)
 
+    async def told_own_broker(self) -> None:
+        """Returns when this broker has been told all that its controller decided until now.
+
+        At once where another broker is the controller.
+        """
+        if self._channels is not None:
+            await self._channels.told(self.broker_id)
+
     def enable_unclean_election(self, topic: str | None = None) -> None:
         """Unclean elections were switched on, for one topic or as the default."""
         self._events.put(

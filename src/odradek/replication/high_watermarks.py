@@ -2,16 +2,17 @@
 
 A file speaks for all partitions of its directory, so entries of partitions that have no role yet
 are kept as they were read: a broker that is killed before the controller has spoken of all of them
-must not come back with a high watermark of 0 for the rest (KAFKA-1647). A directory in which no
-partition has a role yet is not written at all.
+must not come back with a high watermark of 0 for the rest (KAFKA-1647). Before the first role was
+given nothing is written at all.
 """
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from odradek.errors import CorruptCheckpointError, StorageError
 from odradek.model import TopicPartition
-from odradek.storage.background import BackgroundTasks
+from odradek.storage.background import BackgroundTasks, Steps
 from odradek.storage.checkpoints import OffsetCheckpointFile
 from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
@@ -30,6 +31,24 @@ class HighWatermarkCheckpoints:
         # By directory, entries of partitions that have no role yet; read on the first use.
         self._waiting: dict[LogDirectory, dict[TopicPartition, int]] = {}
         self._being_written: set[LogDirectory] = set()
+
+    def load(self, directories: Iterable[LogDirectory]) -> Steps[None]:
+        """Reads the checkpoints of directories, as far as that was not done yet.
+
+        A directory whose file cannot be read is offline afterwards.
+        """
+        for directory in directories:
+            if directory in self._waiting:
+                continue
+            found: list[dict[TopicPartition, int]] = []
+            try:
+                yield partial(_read_into, found, directory)
+            except OSError as error:
+                if not is_out_of_descriptors(error):
+                    directory.fail("read high watermarks", error)
+                    continue
+                raise
+            self._waiting.setdefault(directory, found[0])
 
     def find(self, log: Log) -> int:
         """The checkpointed high watermark of a log that has no role yet; its start without one.
@@ -96,11 +115,19 @@ class HighWatermarkCheckpoints:
 
 def _read(directory: LogDirectory) -> dict[TopicPartition, int]:
     with directory.guard("read high watermarks"):
-        try:
-            return OffsetCheckpointFile(_path(directory), directory.disk).read()
-        except CorruptCheckpointError as error:
-            logger.warning("%s; high watermarks begin at the log starts", error)
-            return {}
+        return _read_file(directory)
+
+
+def _read_file(directory: LogDirectory) -> dict[TopicPartition, int]:
+    try:
+        return OffsetCheckpointFile(_path(directory), directory.disk).read()
+    except CorruptCheckpointError as error:
+        logger.warning("%s; high watermarks begin at the log starts", error)
+        return {}
+
+
+def _read_into(found: list[dict[TopicPartition, int]], directory: LogDirectory) -> None:
+    found.append(_read_file(directory))
 
 
 def _path(directory: LogDirectory) -> str:

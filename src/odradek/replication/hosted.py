@@ -3,6 +3,7 @@
 | state   | meaning                                                      | asking for it gives     |
 |---------|--------------------------------------------------------------|-------------------------|
 | none    | it has no replica here                                       | 6, 9 or 3, by metadata  |
+| changed | its first role is being taken, which may block on the disk   | 6                       |
 | online  | metadata gave it a role                                      | the partition           |
 | offline | its log directory failed; only a restart mends that          | 56                      |
 """
@@ -20,12 +21,14 @@ __all__ = ["HostedPartitions"]
 class HostedPartitions:
     """Partitions by name; whoever looks one up learns why it cannot have it."""
 
-    __slots__ = ("_broker_id", "_partitions", "get", "is_known")
+    __slots__ = ("_broker_id", "_partitions", "being_changed", "get", "is_known")
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         # None stands for a partition that is offline.
         self._partitions: dict[TopicPartition, Partition | None] = {}
+        # Partitions whose roles are being taken.
+        self.being_changed: set[TopicPartition] = set()
         # The partition, if it is online. The map's own method: every request asks, often twice.
         self.get: Callable[[TopicPartition], Partition | None] = self._partitions.get
         # Whether metadata knows a partition, wherever it lives.
@@ -85,6 +88,8 @@ class HostedPartitions:
             return partition
         if tp in self._partitions:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: its log directory is offline")
+        if tp in self.being_changed:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp}: its role is being taken")
         if self.is_known(tp):
             code = (
                 ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -10,12 +10,14 @@ the call below it: the stack stays flat, and no partition is touched in the midd
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode, RecordsError, StorageError
-from odradek.metadata.delta import LocalDelta
+from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
 from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
@@ -32,7 +34,8 @@ from odradek.replication.local_reads import find_wanted, read_partitions
 from odradek.replication.partition import Partition
 from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
-from odradek.storage.background import BackgroundTasks
+from odradek.storage.background import BackgroundTasks, Steps, run_beside
+from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
 from odradek.storage.timestamp_search import (
@@ -48,6 +51,10 @@ __all__ = ["Purgatories", "ReplicaManager", "ReplicaManagerConfig"]
 logger = logging.getLogger(__name__)
 
 _NONE = ErrorCode.NONE
+
+# Partitions whose roles are taken at the same time. Fewer than a broker has storage threads, so
+# that a flush or a write of the store waits for one partition and not for all of them.
+_CHANGES_AT_ONCE: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,14 +163,47 @@ class ReplicaManager:
 
     # Roles
 
-    def apply_local(self, delta: LocalDelta) -> dict[TopicPartition, ErrorCode]:
-        """Takes the roles a controller gave; returns the result of each partition."""
-        results = {hosted.state.tp: self._roles.take(hosted) for hosted in delta.hosted}
-        for stopped in delta.stopped:
-            results[stopped.tp] = self._roles.stop(stopped)
-        self._remove_meters(dict.fromkeys(tp.topic for tp in results))
-        self._release((tp, True) for tp in results)
-        return results
+    def apply_local(
+        self,
+        delta: LocalDelta,
+        done: Callable[[dict[TopicPartition, ErrorCode], Exception | None], None],
+    ) -> None:
+        """Takes the roles a controller gave, with the disk's part of it on storage threads.
+
+        One call at a time: the next comes after `done`, which gets the result of each partition,
+        and an error if something happened that no partition's result can tell.
+        """
+        results: dict[TopicPartition, ErrorCode] = {}
+        tasks = self.log_manager.tasks
+        waves = iter(_waves(delta))
+
+        def next_wave(error: Exception | None) -> None:
+            wave = next(waves, None) if error is None else None
+            if wave is not None:
+                run_beside(tasks, self._changes(wave, results), next_wave, at_once=_CHANGES_AT_ONCE)
+                return
+            self._remove_meters(dict.fromkeys(tp.topic for tp in results))
+            self._release((tp, True) for tp in results)
+            done(results, error)
+
+        directories = self.log_manager.online_directories
+        run_beside(tasks, [self._high_watermarks.load(directories)], next_wave, at_once=1)
+
+    def _changes(
+        self, wave: LocalDelta, results: dict[TopicPartition, ErrorCode]
+    ) -> Iterator[Steps[None]]:
+        """The changes of a delta that names each partition once; results come as they end."""
+
+        def take(hosted: HostedPartition) -> Steps[None]:
+            results[hosted.state.tp] = yield from self._roles.take(hosted)
+
+        def delete(logs: Sequence[Log]) -> Steps[None]:
+            results.update((yield from self._roles.delete(logs)))
+
+        yield from map(take, wave.hosted)
+        stopped, deleted = self._roles.stop(wave.stopped)
+        results.update(stopped)
+        yield from map(delete, deleted.values())
 
     def _remove_meters(self, topics: Iterable[str]) -> None:
         """Forgets the meters of topics that are gone, or have no leader here any more."""
@@ -174,11 +214,13 @@ class ReplicaManager:
             elif topic not in led:
                 self.stats.remove_leader_meters(topic)
 
-    def update_topic_settings(self, topic: str) -> None:
-        """A topic's settings have changed: its partitions take over those that are kept here."""
+    def renew_settings(self, is_changed: Callable[[str], bool]) -> Iterator[None]:
+        """Partitions of changed topics take over what is kept of settings here, one at a time."""
         for partition in self._hosted.online():
-            if partition.tp.topic == topic:
+            topic = partition.tp.topic
+            if is_changed(topic):
                 partition.min_insync_replicas = self._min_insync_replicas(topic)
+            yield
 
     def handle_directory_failure(self, directory: LogDirectory) -> None:
         """Partitions whose directory failed answer KAFKA_STORAGE_ERROR until a restart.
@@ -608,6 +650,30 @@ class ReplicaManager:
                     delete_records.check_and_complete(tp)
         finally:
             self._is_busy = False
+
+
+def _waves(delta: LocalDelta) -> list[LocalDelta]:
+    """The delta in parts that name each partition once: changes of one follow one another.
+
+    A delta names a partition once as a rule; then it is its own only part.
+    """
+    waves: list[tuple[list[HostedPartition], list[StoppedPartition]]] = []
+    seen: Counter[TopicPartition] = Counter()
+
+    def wave_of(
+        tp: TopicPartition,
+    ) -> tuple[list[HostedPartition], list[StoppedPartition]]:
+        number = seen[tp]
+        seen[tp] += 1
+        if number == len(waves):
+            waves.append(([], []))
+        return waves[number]
+
+    for hosted in delta.hosted:
+        wave_of(hosted.state.tp)[0].append(hosted)
+    for stopped in delta.stopped:
+        wave_of(stopped.tp)[1].append(stopped)
+    return [replace(delta, hosted=tuple(h), stopped=tuple(s)) for h, s in waves]
 
 
 def _refusal(tp: TopicPartition, error: Exception) -> ProduceResult:

@@ -13,11 +13,22 @@ two change anything:
    It is set aside, never deleted;
 6. the role is taken. A log is created if there is none, unless it may lie in a directory that is
    offline: 56.
+
+What blocks (logs, ids and epochs on disk) is yielded (`storage.background.Steps`), so that it runs
+on threads, many partitions at once. Requests are served meanwhile, and a partition whose role is
+being taken answers 6: it is `hosted` with that role after the last step, not before, and one that
+led already steps down before its next epoch is written. Only a role change changes roles, and one
+follows the other; but a directory may fail at any time, so after every step the partition, its
+epoch and its log are compared with what the step assumed.
+
+**What an append waits for.** The entry of a leader's epoch is durable before the role is taken,
+hence before the first record of that epoch can be on disk (01 section 8.8): a crash would otherwise
+leave records that no epoch is known of, and a follower would not find where it diverged.
 """
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from odradek.clock import Clock
 from odradek.errors import ApiError, CorruptCheckpointError, ErrorCode, StorageError
@@ -28,8 +39,11 @@ from odradek.replication.high_watermarks import HighWatermarkCheckpoints
 from odradek.replication.hosted import HostedPartitions
 from odradek.replication.partition import Partition
 from odradek.replication.stats import ReplicationStats
+from odradek.storage.background import Steps
 from odradek.storage.log import Log
+from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
+from odradek.storage.partition_directories import PartitionKind
 from odradek.storage.partition_metadata import read_topic_id, write_topic_id
 from odradek.values import dataclass
 
@@ -67,28 +81,34 @@ class RoleChanges:
     min_insync_replicas: Callable[[str], int]
     is_broker_alive: Callable[[int], bool]
 
-    def take(self, wanted: HostedPartition) -> ErrorCode:
+    def take(self, wanted: HostedPartition) -> Steps[ErrorCode]:
         """Leads or follows, as the controller wants it."""
         tp = wanted.state.tp
+        partition = self.hosted.get(tp)
+        was_leader = partition is not None and partition.is_leader
+        self.hosted.being_changed.add(tp)
         try:
-            self._take(wanted)
+            yield from self._take(wanted)
         except ApiError as error:
             logger.warning("%s: role refused: %s", tp, error)
+            if partition is not None and self.hosted.get(tp) is partition:
+                partition.is_leader = was_leader
             return error.code
         except StorageError as error:
             logger.error("%s: %s", tp, error)  # noqa: TRY400 - the message says it all
             self.hosted.mark_offline(tp)
             return ErrorCode.KAFKA_STORAGE_ERROR
+        finally:
+            self.hosted.being_changed.discard(tp)
         return ErrorCode.NONE
 
-    def _take(self, wanted: HostedPartition) -> None:
+    def _take(self, wanted: HostedPartition) -> Steps[None]:
         state = wanted.state
         tp = state.tp
-        if self.hosted.is_offline(tp):
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: its log directory is offline")
+        self._check_online(tp)
         partition = self.hosted.get(tp)
         log = self.log_manager.get_log(tp)
-        found_id = self._topic_id(partition, log)
+        found_id = yield from self._topic_id(partition, log)
         is_other_topic = found_id is not None and wanted.topic_id not in (None, found_id)
         if is_other_topic:
             if found_id == _UNREADABLE and not wanted.is_new:
@@ -100,7 +120,7 @@ class RoleChanges:
                     f" {wanted.topic_id}",
                 )
         if log is not None and found_id is None and wanted.topic_id is not None:
-            self._adopt(partition, log, wanted.topic_id)
+            yield from self._adopt(partition, log, wanted.topic_id)
         is_update = not is_other_topic and self._check_epoch(partition, state)
         if self.broker_id not in state.replicas:
             raise ApiError(
@@ -108,9 +128,10 @@ class RoleChanges:
                 f"broker {self.broker_id} is not among the replicas {state.replicas}",
             )
         if is_other_topic:
+            assert log is not None
             logger.warning("%s: the log of another topic (%s) is set aside", tp, found_id)
             self._forget(tp)
-            self.log_manager.mark_stray(tp)
+            yield from self.log_manager.put_aside_steps([log], PartitionKind.STRAY)
             partition = log = None
         if is_update:
             assert partition is not None
@@ -118,7 +139,30 @@ class RoleChanges:
             if partition.is_leader:
                 partition.maybe_increment_high_watermark()
             return
-        self._begin(partition, log, wanted)
+        yield from self._begin(partition, log, wanted)
+
+    def _check_online(self, tp: TopicPartition) -> None:
+        if self.hosted.is_offline(tp):
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: its log directory is offline")
+
+    def _check_unchanged(
+        self, tp: TopicPartition, partition: Partition | None, leader_epoch: int, log: Log
+    ) -> None:
+        """A step has ended: all is as it was when it began.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR or STALE_CONTROLLER_EPOCH.
+            StorageError: The directory failed meanwhile.
+        """
+        self._check_online(tp)
+        log.check_usable()
+        epoch = -1 if partition is None else partition.leader_epoch
+        if self.hosted.get(tp) is not partition or epoch != leader_epoch:
+            raise ApiError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"expected leader epoch {leader_epoch} after a step, found {epoch}: another role"
+                " was taken meanwhile",
+            )
 
     def _check_epoch(self, partition: Partition | None, state: PartitionState) -> bool:
         """Whether this is a later version of the role the partition has; a new role otherwise.
@@ -140,14 +184,26 @@ class RoleChanges:
             f" {partition.leader_epoch} (version {partition.partition_version})",
         )
 
-    def _begin(self, partition: Partition | None, log: Log | None, wanted: HostedPartition) -> None:
+    def _begin(
+        self, partition: Partition | None, log: Log | None, wanted: HostedPartition
+    ) -> Steps[None]:
         """Takes a role in a new leader epoch."""
         state = wanted.state
         tp = state.tp
+        epoch = -1 if partition is None else partition.leader_epoch
         if log is None:
-            log = self.log_manager.get_or_create_log(tp, is_new=wanted.is_new)
-            if wanted.topic_id is not None:
-                self._adopt(partition, log, wanted.topic_id)
+            log = yield from self.log_manager.create_steps(
+                tp, is_new=wanted.is_new, topic_id=wanted.topic_id
+            )
+            self._check_unchanged(tp, partition, epoch, log)
+            if partition is not None:
+                partition.topic_id = wanted.topic_id or partition.topic_id
+        if partition is not None:
+            # Answers 6 from here on; the next epoch begins where this one ends.
+            partition.is_leader = False
+        if state.leader == self.broker_id:
+            yield from self._record_epoch(log, state.leader_epoch)
+            self._check_unchanged(tp, partition, epoch, log)
         is_first = partition is None
         if partition is None:
             partition = Partition(
@@ -173,25 +229,66 @@ class RoleChanges:
             self.hosted.add(partition)
             self.high_watermarks.forget(tp)
 
-    def stop(self, stopped: StoppedPartition) -> ErrorCode:
-        """Stops a replica, and deletes it if the controller wants that."""
-        tp = stopped.tp
-        if self.hosted.is_offline(tp):
-            return ErrorCode.KAFKA_STORAGE_ERROR if stopped.deletes_log else ErrorCode.NONE
-        partition = self.hosted.get(tp)
-        if partition is not None and 0 <= stopped.leader_epoch < partition.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        if not stopped.deletes_log:
-            return ErrorCode.NONE
-        self._forget(tp)
+    def _record_epoch(self, log: Log, leader_epoch: int) -> Steps[None]:
+        """Makes it durable that an epoch begins at the log's end, which does not move meanwhile."""
+        epochs = log.leader_epochs
+        before, start_offset = epochs.entries, log.log_end_offset
+        if not epochs.assign(leader_epoch, start_offset, durable=False):
+            return
         try:
-            # Also a log without a role: its topic was deleted while this broker was down.
-            self.log_manager.delete_log(tp)
-        except StorageError as error:
-            logger.error("%s: %s", tp, error)  # noqa: TRY400 - the message says it all
-            self.hosted.mark_offline(tp)
-            return ErrorCode.KAFKA_STORAGE_ERROR
+            yield epochs.flush
+        except OSError as error:
+            epochs.restore(before)
+            raise log.fail("record a leader epoch", error) from error
+        assert log.log_end_offset == start_offset
+
+    # Stopping
+
+    def stop(
+        self, stopped: Sequence[StoppedPartition]
+    ) -> tuple[dict[TopicPartition, ErrorCode], dict[LogDirectory, list[Log]]]:
+        """Stops replicas; returns the result of each, and the logs that have to be deleted.
+
+        The results of those hold if `delete` has none of its own for them.
+        """
+        results: dict[TopicPartition, ErrorCode] = {}
+        deleted: dict[LogDirectory, list[Log]] = {}
+        for wanted in stopped:
+            tp = wanted.tp
+            results[tp] = self._stop(wanted)
+            if wanted.deletes_log and results[tp] is ErrorCode.NONE:
+                self._forget(tp)
+                # Also a log without a role: its topic was deleted while this broker was down.
+                try:
+                    found = self.log_manager.get_log(tp)
+                except StorageError as error:
+                    results[tp] = self._fail(tp, error)
+                else:
+                    if found is not None:
+                        deleted.setdefault(found.log_directory, []).append(found)
+        return results, deleted
+
+    def _stop(self, wanted: StoppedPartition) -> ErrorCode:
+        tp = wanted.tp
+        if self.hosted.is_offline(tp):
+            return ErrorCode.KAFKA_STORAGE_ERROR if wanted.deletes_log else ErrorCode.NONE
+        partition = self.hosted.get(tp)
+        if partition is not None and 0 <= wanted.leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.NONE
+
+    def delete(self, logs: Sequence[Log]) -> Steps[dict[TopicPartition, ErrorCode]]:
+        """Deletes the logs of one directory; returns the results of those that failed."""
+        try:
+            yield from self.log_manager.put_aside_steps(logs, PartitionKind.DELETED)
+        except StorageError as error:
+            return {log.topic_partition: self._fail(log.topic_partition, error) for log in logs}
+        return {}
+
+    def _fail(self, tp: TopicPartition, error: StorageError) -> ErrorCode:
+        logger.error("%s: %s", tp, error)
+        self.hosted.mark_offline(tp)
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _forget(self, tp: TopicPartition) -> None:
         self.hosted.remove(tp)
@@ -199,23 +296,35 @@ class RoleChanges:
 
     # Topic ids
 
-    def _topic_id(self, partition: Partition | None, log: Log | None) -> uuid.UUID | None:
+    def _topic_id(self, partition: Partition | None, log: Log | None) -> Steps[uuid.UUID | None]:
         """The id of the topic that the local log belongs to."""
         if partition is not None or log is None:
             return None if partition is None else partition.topic_id
+        disk, directory, tp = log.services.disk, log.directory, log.topic_partition
+        found: list[uuid.UUID | None] = []
+
+        def read() -> None:
+            try:
+                found.append(read_topic_id(disk, directory))
+            except CorruptCheckpointError as error:
+                logger.warning("%s: %s", tp, error)
+                found.append(_UNREADABLE)
+
         try:
-            return read_topic_id(log.services.disk, log.directory)
-        except CorruptCheckpointError as error:
-            logger.warning("%s: %s", log.topic_partition, error)
-            return _UNREADABLE
+            yield read
         except OSError as error:
             raise log.fail("read partition.metadata", error) from error
+        self._check_unchanged(tp, None, -1, log)
+        return found[0]
 
-    def _adopt(self, partition: Partition | None, log: Log, topic_id: uuid.UUID) -> None:
+    def _adopt(self, partition: Partition | None, log: Log, topic_id: uuid.UUID) -> Steps[None]:
         """Writes down the id of a log that had none."""
+        disk, directory = log.services.disk, log.directory
+        epoch = -1 if partition is None else partition.leader_epoch
         try:
-            write_topic_id(log.services.disk, log.directory, topic_id)
+            yield lambda: write_topic_id(disk, directory, topic_id)
         except OSError as error:
             raise log.fail("write partition.metadata", error) from error
+        self._check_unchanged(log.topic_partition, partition, epoch, log)
         if partition is not None:
             partition.topic_id = topic_id

@@ -95,7 +95,8 @@ class Flusher:
 
         def done(error: BaseException | None) -> None:
             self._pending.remove(pending)
-            if isinstance(error, FileNotFoundError) and log.directory != directory:
+            is_gone = log.directory != directory or not log.is_usable
+            if isinstance(error, FileNotFoundError) and is_gone:
                 logger.info("%s: renamed during a flush, which counts for nothing", directory)
             elif isinstance(error, OSError):
                 log.fail("flush", error)

@@ -136,6 +136,10 @@ class LeaderEpochCache:
             self.flush()
         return True
 
+    def restore(self, entries: tuple[EpochEntry, ...]) -> None:
+        """Goes back to earlier entries: those of now could not be written."""
+        self._replace(entries)
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
         """Where `epoch` ended in this log.
 

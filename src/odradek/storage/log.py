@@ -551,7 +551,7 @@ class Log:
     # Life
 
     def rename_directory(self, name: str) -> None:
-        """Renames the partition directory, e.g. when its topic is deleted.
+        """Renames the partition directory of a log that is served on.
 
         Raises:
             StorageError: The disk failed.
@@ -564,6 +564,10 @@ class Log:
             self.services.disk.fsync_dir(self.log_directory.path)
         except OSError as error:
             raise self.fail("rename directory", error) from error
+        self.follow_directory(target)
+
+    def follow_directory(self, target: str) -> None:
+        """The partition directory was renamed, e.g. because its topic is deleted."""
         self._directory = target
         for segment in self.segments:
             segment.update_directory(target)

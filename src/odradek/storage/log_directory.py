@@ -178,8 +178,11 @@ class LogDirectory:
         Raises:
             StorageError: The directory is offline, or failed now.
         """
-        work = self._recovery_points.prepare(self.recovery_points())
-        self._write("checkpoint recovery points", work, tasks)
+        self._write("checkpoint recovery points", self.prepare_recovery_points(), tasks)
+
+    def prepare_recovery_points(self) -> Callable[[], None]:
+        """The work of writing the recovery points as they are now; any thread may do it."""
+        return self._recovery_points.prepare(self.recovery_points())
 
     def checkpoint_log_starts(self, tasks: BackgroundTasks | None = None) -> None:
         """Writes the log starts that lie above their first segment.
@@ -190,8 +193,11 @@ class LogDirectory:
         Raises:
             StorageError: The directory is offline, or failed now.
         """
-        work = self._log_starts.prepare(self.log_starts())
-        self._write("checkpoint log start offsets", work, tasks)
+        self._write("checkpoint log start offsets", self.prepare_log_starts(), tasks)
+
+    def prepare_log_starts(self) -> Callable[[], None]:
+        """The work of writing the log starts as they are now; any thread may do it."""
+        return self._log_starts.prepare(self.log_starts())
 
     def _write(self, what: str, work: Callable[[], None], tasks: BackgroundTasks | None) -> None:
         def done(error: BaseException | None) -> None:

@@ -5,7 +5,8 @@ partitions where the fewest are, and runs what a log cannot do for itself: reten
 flushing by age, expiry of producers, removal of deleted partitions.
 
 It belongs to the thread that owns the logs. Nothing here awaits: `start` puts the periodic work on
-`BackgroundTasks`, and the same methods can be called one by one.
+`BackgroundTasks`, and the same methods can be called one by one. Creating and deleting partitions
+blocks for as long as the disk wants, so both are `Steps` (`background`): their names end so.
 
 When a directory fails, its logs leave the manager before anything else runs; asking for one of
 them raises `StorageError` from then on, and the other directories go on. A directory never comes
@@ -17,13 +18,14 @@ background work, `shutdown`. The last one also follows a `startup` that raised.
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
-from odradek.storage.background import BackgroundTasks
+from odradek.storage.background import BackgroundTasks, Steps, run_here
 from odradek.storage.cleaning import LogCleaner
 from odradek.storage.config import INT64_MAX, LogConfig, LogManagerConfig
 from odradek.storage.directory_lifecycle import (
@@ -36,6 +38,7 @@ from odradek.storage.loader import load_log
 from odradek.storage.log import Log, LogServices
 from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
 from odradek.storage.partition_directories import PartitionDirectory, PartitionKind
+from odradek.storage.partition_metadata import write_topic_id
 from odradek.storage.partition_removal import PartitionRemoval
 from odradek.storage.retention import delete_old_segments
 
@@ -86,6 +89,8 @@ class LogManager:
         self._future_logs: dict[TopicPartition, Log] = {}
         # Partitions whose directory failed since the start, with that directory.
         self._lost: dict[TopicPartition, LogDirectory] = {}
+        # Where logs are being created, so that others are placed with them in mind.
+        self._being_created: dict[TopicPartition, LogDirectory] = {}
         self._removal = PartitionRemoval(services)
         self.cleaner = LogCleaner(
             services=services,
@@ -94,6 +99,11 @@ class LogManager:
             tasks=cleaner_tasks,
         )
         self._is_stopped = False
+
+    @property
+    def tasks(self) -> BackgroundTasks:
+        """Where work runs that blocks."""
+        return self._services.tasks
 
     # Start and stop
 
@@ -255,7 +265,19 @@ class LogManager:
         *,
         is_new: bool = False,
     ) -> Log:
-        """The log of a partition, created in the live directory with the fewest partitions.
+        """Takes the steps of `create_steps` on the calling thread, if there is no log yet."""
+        log = self._logs.get(topic_partition)
+        return log or run_here(self.create_steps(topic_partition, config, is_new=is_new))
+
+    def create_steps(
+        self,
+        topic_partition: TopicPartition,
+        config: LogConfig | None = None,
+        *,
+        is_new: bool = False,
+        topic_id: uuid.UUID | None = None,
+    ) -> Steps[Log]:
+        """Creates the log of a partition in the live directory with the fewest partitions.
 
         Args:
             topic_partition: Whose log.
@@ -263,34 +285,53 @@ class LogManager:
             is_new: The partition was never on this broker. Otherwise it is not created while a
                 directory is offline, for it may be in there, and an empty log in its place would
                 pass for the whole of it.
+            topic_id: Of its topic, written into the partition directory.
 
         Raises:
             StorageError: It is, or may be, in a directory that is offline; or creating it failed.
             ApiError: Descriptors ran out.
         """
-        log = self._logs.get(topic_partition)
-        if log is not None:
-            return log
+        assert topic_partition not in self._logs
+        assert topic_partition not in self._being_created
         if not is_new:
             self.get_log(topic_partition)
             self._check_all_online(topic_partition)
         directory = self._emptiest_directory(topic_partition)
         name = str(topic_partition)
-        try:
+        path = os.path.join(directory.path, name)
+        log_config = config or self._config_for(topic_partition.topic)
+        made: list[Log] = []
+
+        def create() -> None:
             log = load_log(
-                os.path.join(directory.path, name),
+                path,
                 topic_partition,
-                config=config or self._config_for(topic_partition.topic),
+                config=log_config,
                 log_directory=directory,
                 services=self._services,
             )
+            made.append(log)
+            if topic_id is not None:
+                write_topic_id(self._services.disk, path, topic_id)
+
+        self._being_created[topic_partition] = directory
+        try:
+            yield create
         except OSError as error:
+            for log in made:
+                log.mark_offline("it was not created in full")
             if is_out_of_descriptors(error):
                 raise ApiError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"{topic_partition}: create: {error}; raise the limit on open files",
                 ) from error
             raise directory.fail(f"create ({topic_partition})", error) from error
+        finally:
+            del self._being_created[topic_partition]
+        [log] = made
+        if (reason := directory.offline_reason) is not None:  # It failed meanwhile.
+            log.mark_offline(reason)
+            raise StorageError(directory.path, f"{topic_partition}: offline because {reason}")
         directory.logs[name] = log
         self._add(log)
         self._lost.pop(topic_partition, None)
@@ -312,9 +353,14 @@ class LogManager:
             raise StorageError(
                 self._paths[0], f"{topic_partition} is not created: no data directory is online"
             )
+        if len(online) == 1:
+            return online[0]
         counts = dict.fromkeys(online, 0)
         for log in self.all_logs():
             counts[log.log_directory] += 1
+        for directory in self._being_created.values():
+            if directory in counts:
+                counts[directory] += 1
         return min(online, key=counts.__getitem__)
 
     # Settings
@@ -329,6 +375,14 @@ class LogManager:
             if log.topic_partition.topic == topic:
                 log.config = config
 
+    def renew_configs(self, is_changed: Callable[[str], bool]) -> Iterator[None]:
+        """Gives the logs of changed topics the settings they have now, one log at a time."""
+        for log in self.all_logs():
+            topic = log.topic_partition.topic
+            if is_changed(topic):
+                log.config = self._config_for(topic)
+            yield
+
     # Deleting
 
     def delete_log(self, topic_partition: TopicPartition) -> bool:
@@ -336,10 +390,7 @@ class LogManager:
         return self.delete_logs([topic_partition]) == 1
 
     def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> int:
-        """Takes partitions out of service; their files vanish after the delete delay.
-
-        On return a partition of the same name can be created, and not even a crash brings the old
-        one back. Partitions that are not here are passed over; returns how many were.
+        """Takes the steps of `put_aside_steps` here; returns how many partitions there were.
 
         Raises:
             StorageError: A directory failed. Those of its partitions that were not deleted yet
@@ -356,16 +407,62 @@ class LogManager:
         return self._put_aside([topic_partition], PartitionKind.STRAY) == 1
 
     def _put_aside(self, topic_partitions: Iterable[TopicPartition], kind: PartitionKind) -> int:
-        logs = [log for tp in topic_partitions if (log := self.get_log(tp)) is not None]
+        logs = self.by_directory(topic_partitions)
+        for here in logs.values():
+            run_here(self.put_aside_steps(here, kind))
+        return sum(map(len, logs.values()))
+
+    def by_directory(
+        self, topic_partitions: Iterable[TopicPartition]
+    ) -> dict[LogDirectory, list[Log]]:
+        """The logs of partitions, as far as they are here, by the directories they are in.
+
+        Raises:
+            StorageError: One of them is in a directory that failed.
+        """
+        found: dict[LogDirectory, list[Log]] = {}
+        for topic_partition in topic_partitions:
+            log = self.get_log(topic_partition)
+            if log is not None:
+                found.setdefault(log.log_directory, []).append(log)
+        return found
+
+    def put_aside_steps(self, logs: Sequence[Log], kind: PartitionKind) -> Steps[None]:
+        """Takes partitions of one directory out of service; deleted files vanish after the delay.
+
+        They are out of service when the first step begins. After the last one partitions of the
+        same names can be created, and not even a crash brings the old ones back.
+
+        Raises:
+            StorageError: The directory failed. Those partitions that were not put aside yet are
+                there again when it is.
+        """
+        [directory] = {log.log_directory for log in logs}
         for log in logs:
-            self._removal.put_aside(log, kind)
-            del self._logs[log.topic_partition]
+            log.check_usable()
+        for log in logs:
             self.cleaner.forget(log)
-        for directory in dict.fromkeys(log.log_directory for log in logs):
-            # A later partition of the same name must not inherit its offsets.
-            directory.checkpoint_recovery_points()
-            directory.checkpoint_log_starts()
-        return len(logs)
+            del self._logs[log.topic_partition]
+        # A later partition of the same name must not inherit offsets: one write for all of them.
+        checkpoints: list[Callable[[], None]] = []
+
+        def write() -> None:
+            for checkpoint in checkpoints:
+                checkpoint()
+
+        try:
+            yield from self._removal.put_aside_steps(logs, kind)
+            checkpoints = [
+                directory.prepare_recovery_points(),
+                directory.prepare_log_starts(),
+                *self.cleaner.first_dirty.forget(logs),
+            ]
+            yield write
+        except OSError as error:
+            raise directory.fail(f"put {len(logs)} partitions aside", error) from error
+        finally:
+            if not directory.is_online:
+                self._lost.update((log.topic_partition, directory) for log in logs if log.is_live)
 
     # Periodic work
 

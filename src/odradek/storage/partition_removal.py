@@ -1,6 +1,6 @@
 """Putting partitions out of service: renamed at once, removed when no reader can be left.
 
-The rename is durable before a caller goes on, so a partition is either wholly there or gone. Its
+The rename is durable before the last step, so a partition is either wholly there or gone. Its
 files stay open for the delete delay, because a reader may be sending from them; after it the
 handles close and the directory of a deleted partition is removed. What a stop or a crash leaves
 behind bears a name that says so, and is removed after the next start.
@@ -8,10 +8,12 @@ behind bears a name that says so, and is removed after the next start.
 
 import logging
 import os
+from collections.abc import Sequence
 
 from odradek.errors import StorageError
+from odradek.storage.background import Steps
 from odradek.storage.log import Log, LogServices
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
 from odradek.storage.partition_directories import PartitionKind, remove_directory, staged_name
 
 __all__ = ["PartitionRemoval"]
@@ -25,18 +27,41 @@ class PartitionRemoval:
     def __init__(self, services: LogServices) -> None:
         self._services = services
 
-    def put_aside(self, log: Log, kind: PartitionKind) -> None:
-        """Renames the directory of a live log, which refuses everything from then on.
+    def put_aside_steps(self, logs: Sequence[Log], kind: PartitionKind) -> Steps[None]:
+        """Renames the directories of live logs of one data directory.
+
+        The logs refuse everything from the first step on. A swap of segments that is under way
+        ends where it is: the files are not served any more, and a start with them would settle it.
 
         Raises:
-            StorageError: The disk failed.
+            OSError: The disk refused; some of the directories may have been renamed.
+            StorageError: The data directory failed meanwhile.
         """
-        old_name, name = log.name, self._unused_name(log, kind)
-        log.rename_directory(name)
-        directory = log.log_directory
-        directory.logs[name] = directory.logs.pop(old_name)
-        log.retire(f"the partition is gone, its files are in {name}")
-        logger.info("%s: renamed to %s", log.topic_partition, log.directory)
+        directory = logs[0].log_directory
+        names = {log: self._unused_name(log, kind) for log in logs}
+        for log, name in names.items():
+            log.retire(f"the partition is gone, its files are in {name}")
+        renames = [
+            (log.directory, os.path.join(directory.path, name)) for log, name in names.items()
+        ]
+        disk = self._services.disk
+
+        def rename() -> None:
+            for old, new in renames:
+                disk.rename(old, new)
+            disk.fsync_dir(directory.path)
+
+        yield rename
+        if (reason := directory.offline_reason) is not None:
+            raise StorageError(directory.path, f"renaming partitions: offline because {reason}")
+        for log, name in names.items():
+            directory.logs[name] = directory.logs.pop(log.name)
+            log.follow_directory(os.path.join(directory.path, name))
+            logger.info("%s: renamed to %s", log.topic_partition, log.directory)
+            self._forget_later(log, kind)
+
+    def _forget_later(self, log: Log, kind: PartitionKind) -> None:
+        directory, name = log.log_directory, log.name
 
         def forget() -> None:
             log.mark_offline("the partition is gone")
@@ -60,10 +85,14 @@ class PartitionRemoval:
     def _remove(self, directory: LogDirectory, path: str) -> None:
         if not directory.is_online:
             return  # Failed, or let go: then it may have another owner by now.
-        try:
-            with directory.guard(f"remove {path}"):
-                remove_directory(self._services.disk, path)
-        except (StorageError, OSError) as error:
+        disk = self._services.disk
+
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                logger.info("removed %s", path)
+                return
             logger.warning("%s is removed after the next start: %s", path, error)
-        else:
-            logger.info("removed %s", path)
+            if isinstance(error, OSError) and not is_out_of_descriptors(error):
+                directory.fail(f"remove {path}", error)
+
+        self._services.tasks.submit(lambda: remove_directory(disk, path), done)

@@ -9,6 +9,8 @@ import pytest
 
 from odradek.broker.edge import MetadataEdge
 from odradek.broker.publisher import Publisher
+from odradek.controller.channels import ControlResponse
+from odradek.controller.request_batch import ControlRequest
 from odradek.errors import ConnectionLost, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.model import NO_LEADER
@@ -53,7 +55,7 @@ class Scene:
         self.publisher = Publisher(
             self.cache,
             fixture.replicas,
-            on_settings=lambda _delta, _image: None,
+            on_settings=lambda _delta, _image: (),
             on_roles=lambda _delta: self.configs_at_role.append(
                 self.publisher.image.topic_configs("t")
             ),
@@ -64,6 +66,20 @@ class Scene:
             read_topic_configs=self._read,
             broker_epoch=lambda: self.broker_epoch,
         )
+        self._runner = asyncio.Runner()
+
+    def handle(self, request: ControlRequest) -> ControlResponse:
+        async def main() -> ControlResponse:
+            driver = asyncio.create_task(self.publisher.run())
+            try:
+                return await self.edge.handle(request)
+            finally:
+                driver.cancel()
+
+        return self._runner.run(main())
+
+    def close(self) -> None:
+        self._runner.close()
 
     async def _read(self, topic: str) -> Mapping[str, str] | None:
         self.read.append(topic)
@@ -102,7 +118,7 @@ class Scene:
                 )
             ],
         )
-        response = asyncio.run(self.edge.handle(request))
+        response = self.handle(request)
         assert isinstance(response, LeaderAndIsrResponse)
         return response
 
@@ -124,7 +140,7 @@ class Scene:
                 )
             ],
         )
-        response = asyncio.run(self.edge.handle(request))
+        response = self.handle(request)
         assert isinstance(response, StopReplicaResponse)
         return response
 
@@ -171,7 +187,7 @@ class Scene:
                 )
             ],
         )
-        response = asyncio.run(self.edge.handle(request))
+        response = self.handle(request)
         assert isinstance(response, UpdateMetadataResponse)
         return response
 
@@ -179,7 +195,9 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     with ReplicaFixture(tmp_path) as fixture:
-        yield Scene(fixture)
+        scene = Scene(fixture)
+        yield scene
+        scene.close()
 
 
 def partition_error(response: LeaderAndIsrResponse) -> int:

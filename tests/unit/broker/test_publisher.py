@@ -1,7 +1,10 @@
-"""Publishing deltas into a broker (14 sections 10.4 and 15.4)."""
+"""Publishing deltas into a broker (14 sections 10.4 and 15.4, 05 section 15)."""
 
+import asyncio
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,8 @@ from odradek.metadata.image import (
     ConfigResourceType,
     PartitionState,
 )
+from odradek.model import TopicPartition
+from tests.support.held_tasks import HeldTasks
 from tests.support.replicas import BROKER_ID, ReplicaFixture, hosted, state_of, stopped, tp
 
 TOPIC_T = ConfigResource(ConfigResourceType.TOPIC, "t")
@@ -44,15 +49,32 @@ class Scene:
             on_roles=self._on_roles,
             on_published=lambda: self._step("published"),
         )
+        self._runner = asyncio.Runner()
+
+    def publish(self, delta: ImageDelta) -> Mapping[TopicPartition, ErrorCode]:
+        """Publishes a delta and waits for it."""
+
+        async def main() -> Mapping[TopicPartition, ErrorCode]:
+            driver = asyncio.create_task(self.publisher.run())
+            try:
+                return await self.publisher.publish(delta)
+            finally:
+                driver.cancel()
+
+        return self._runner.run(main())
+
+    def close(self) -> None:
+        self._runner.close()
 
     def _step(self, name: str) -> None:
         is_led = bool(self.fixture.replicas.partitions())
         is_shown = self.cache.contains(tp())
         self.steps.append(f"{name}, led {is_led}, shown {is_shown}")
 
-    def _on_settings(self, _delta: ClusterDelta, image: ClusterImage) -> None:
+    def _on_settings(self, _delta: ClusterDelta, image: ClusterImage) -> Iterator[None]:
         assert image is self.publisher.image
         self._step("settings")
+        yield
 
     def _on_roles(self, delta: LocalDelta) -> None:
         self.roles.append(delta)
@@ -62,7 +84,9 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     with ReplicaFixture(tmp_path) as fixture:
-        yield Scene(fixture)
+        scene = Scene(fixture)
+        yield scene
+        scene.close()
 
 
 def cluster(*partitions: PartitionState, epoch: int = 1, **fields: object) -> ClusterDelta:
@@ -86,7 +110,7 @@ def local(*changes: HostedPartition | StoppedPartition, epoch: int = 1) -> Local
 def test_the_order_of_a_publish(scene: Scene) -> None:
     """Settings before the log is made, clients last."""
     state = state_of(tp())
-    results = scene.publisher.publish(
+    results = scene.publish(
         ImageDelta(
             cluster=cluster(state, configs={TOPIC_T: {"cleanup.policy": "compact"}}),
             local=local(hosted(state)),
@@ -113,7 +137,7 @@ def test_the_order_of_a_publish(scene: Scene) -> None:
 @pytest.mark.parametrize("part", ["local", "cluster"])
 def test_controller_epoch(scene: Scene, epoch: int, is_accepted: bool, part: str) -> None:
     """05:R20: an older controller changes nothing, a newer one's epoch is remembered."""
-    scene.publisher.publish(ImageDelta(cluster=cluster(epoch=5)))
+    scene.publish(ImageDelta(cluster=cluster(epoch=5)))
     scene.steps.clear()
     delta = (
         ImageDelta(local=local(hosted(state_of(tp())), epoch=epoch))
@@ -121,11 +145,11 @@ def test_controller_epoch(scene: Scene, epoch: int, is_accepted: bool, part: str
         else ImageDelta(cluster=cluster(state_of(tp()), epoch=epoch))
     )
     if is_accepted:
-        scene.publisher.publish(delta)
+        scene.publish(delta)
         assert scene.publisher.image.controller_epoch == epoch
         return
     with pytest.raises(ApiError) as caught:
-        scene.publisher.publish(delta)
+        scene.publish(delta)
     assert caught.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
     assert scene.publisher.image.controller_epoch == 5
     assert (scene.steps, scene.fixture.replicas.partitions()) == ([], [])
@@ -134,12 +158,12 @@ def test_controller_epoch(scene: Scene, epoch: int, is_accepted: bool, part: str
 
 def test_coordinators_hear_only_of_what_was_obeyed(scene: Scene) -> None:
     """A stale request must not make a coordinator load or unload."""
-    scene.publisher.publish(ImageDelta(local=local(hosted(state_of(tp(), leader_epoch=5)))))
+    scene.publish(ImageDelta(local=local(hosted(state_of(tp(), leader_epoch=5)))))
     stale = hosted(state_of(tp(), leader=2, leader_epoch=4))
     fresh = hosted(state_of(tp("u")))
-    scene.publisher.publish(ImageDelta(local=local(stale, fresh)))
+    scene.publish(ImageDelta(local=local(stale, fresh)))
     assert [h.state.tp for h in scene.roles[-1].hosted] == [tp("u")]
-    results = scene.publisher.publish(
+    results = scene.publish(
         ImageDelta(local=local(stopped(tp(), leader_epoch=3), stopped(tp("u"))))
     )
     assert results == {tp(): ErrorCode.FENCED_LEADER_EPOCH, tp("u"): ErrorCode.NONE}
@@ -147,7 +171,7 @@ def test_coordinators_hear_only_of_what_was_obeyed(scene: Scene) -> None:
 
 
 def test_settings_take_effect_when_any_of_them_changes(scene: Scene) -> None:
-    scene.publisher.publish(ImageDelta(cluster=ClusterDelta()))
+    scene.publish(ImageDelta(cluster=ClusterDelta()))
     assert not [step for step in scene.steps if step.startswith("settings")]
     binding = AclBinding(2, 3, "t", "User:a", "*", 3, 3)
     for delta in (
@@ -156,13 +180,13 @@ def test_settings_take_effect_when_any_of_them_changes(scene: Scene) -> None:
         ClusterDelta(acls_removed=frozenset({binding})),
     ):
         scene.steps.clear()
-        scene.publisher.publish(ImageDelta(cluster=delta))
+        scene.publish(ImageDelta(cluster=delta))
         assert scene.steps[0].startswith("settings")
 
 
 def test_the_config_feed_alone_is_no_metadata(scene: Scene) -> None:
     """14 section 15.4: until a controller has spoken, clients are not answered."""
-    scene.publisher.publish(ImageDelta(cluster=ClusterDelta(configs={TOPIC_T: {"a": "b"}})))
+    scene.publish(ImageDelta(cluster=ClusterDelta(configs={TOPIC_T: {"a": "b"}})))
     assert not scene.cache.is_published
     assert scene.publisher.image.topic_configs("t") == {"a": "b"}
 
@@ -171,7 +195,7 @@ def test_a_topic_made_again(scene: Scene) -> None:
     old, new = uuid.UUID(int=1), uuid.UUID(int=2)
     for topic_id, epoch in ((old, 5), (new, 0)):
         state = state_of(tp(), leader_epoch=epoch)
-        results = scene.publisher.publish(
+        results = scene.publish(
             ImageDelta(
                 cluster=cluster(state, topic_ids={"t": topic_id}),
                 local=local(hosted(state, topic_id=topic_id)),
@@ -179,3 +203,143 @@ def test_a_topic_made_again(scene: Scene) -> None:
         )
         assert results == {tp(): ErrorCode.NONE}
     assert scene.cache.get_topic_id("t") == new
+
+
+# The queue
+
+
+class Queue:
+    """A publisher on a running loop, over replicas whose disk work waits for the test."""
+
+    def __init__(self, fixture: ReplicaFixture) -> None:
+        self.tasks = HeldTasks()
+        manager = fixture.log_manager
+        manager._services = replace(manager._services, tasks=self.tasks)
+        self.scene = Scene(fixture)
+        self.publisher = self.scene.publisher
+        self._driver = asyncio.create_task(self.publisher.run())
+
+    def begin(self, delta: ImageDelta) -> asyncio.Task[Mapping[TopicPartition, ErrorCode]]:
+        return asyncio.create_task(self.publisher.publish(delta))
+
+    async def settle(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        self.tasks.run_all()
+        self._driver.cancel()
+        await asyncio.wait([self._driver])
+        self.scene.close()
+
+
+def on_a_queue(
+    tmp_path: Path, scenario: Callable[[Queue, ReplicaFixture], Awaitable[None]]
+) -> None:
+    async def main(fixture: ReplicaFixture) -> None:
+        queue = Queue(fixture)
+        try:
+            await scenario(queue, fixture)
+        finally:
+            await queue.close()
+
+    with ReplicaFixture(tmp_path) as fixture:
+        asyncio.run(main(fixture))
+
+
+def test_deltas_are_published_in_order_each_to_its_end(tmp_path: Path) -> None:
+    """14 section 15.4: the second, though it needs no disk, waits for the roles of the first."""
+
+    async def scenario(queue: Queue, fixture: ReplicaFixture) -> None:
+        state = state_of(tp())
+        first = queue.begin(ImageDelta(local=local(hosted(state))))
+        second = queue.begin(ImageDelta(cluster=cluster(state)))
+        await queue.settle()
+        assert not first.done()
+        assert not second.done()
+        assert not queue.scene.cache.contains(tp())
+        queue.tasks.run_all()
+        assert await first == {tp(): ErrorCode.NONE}
+        await second
+        assert queue.scene.cache.contains(tp())
+        assert fixture.partition(tp()).is_leader
+
+    on_a_queue(tmp_path, scenario)
+
+
+def test_a_delta_is_refused_that_is_stale_when_its_turn_comes(tmp_path: Path) -> None:
+    """05:R20: it was not when it was queued."""
+
+    async def scenario(queue: Queue, fixture: ReplicaFixture) -> None:
+        newer = queue.begin(ImageDelta(local=local(hosted(state_of(tp())), epoch=6)))
+        older = queue.begin(ImageDelta(local=local(hosted(state_of(tp("u"))), epoch=5)))
+        await queue.settle()
+        queue.tasks.run_all()
+        await newer
+        with pytest.raises(ApiError) as caught:
+            await older
+        assert caught.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+        assert [partition.tp for partition in fixture.replicas.partitions()] == [tp()]
+
+    on_a_queue(tmp_path, scenario)
+
+
+def test_a_feeder_that_gives_up(tmp_path: Path) -> None:
+    """What began is published to its end; what waits is dropped."""
+
+    async def scenario(queue: Queue, fixture: ReplicaFixture) -> None:
+        begun = queue.begin(ImageDelta(local=local(hosted(state_of(tp())))))
+        waiting = queue.begin(ImageDelta(local=local(hosted(state_of(tp("u"))))))
+        await queue.settle()
+        begun.cancel()
+        waiting.cancel()
+        await asyncio.wait([begun, waiting])
+        queue.tasks.run_all()
+        await queue.settle()
+        queue.tasks.run_all()
+        await queue.publisher.publish(ImageDelta(cluster=ClusterDelta()))
+        assert [partition.tp for partition in fixture.replicas.partitions()] == [tp()]
+        assert len(queue.scene.roles) == 1
+
+    on_a_queue(tmp_path, scenario)
+
+
+def test_a_stop_waits_for_the_delta_under_way(tmp_path: Path) -> None:
+    async def scenario(queue: Queue, _fixture: ReplicaFixture) -> None:
+        begun = queue.begin(ImageDelta(local=local(hosted(state_of(tp())))))
+        waiting = queue.begin(ImageDelta(local=local(hosted(state_of(tp("u"))))))
+        await queue.settle()
+        stopping = asyncio.create_task(queue.publisher.stop())
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert not stopping.done()
+        queue.tasks.run_all()
+        await stopping
+        assert await begun == {tp(): ErrorCode.NONE}
+        late = queue.begin(ImageDelta(cluster=ClusterDelta()))
+        await asyncio.wait([late])
+        assert late.cancelled()
+
+    on_a_queue(tmp_path, scenario)
+
+
+def test_settings_of_many_logs_let_others_have_their_turn(tmp_path: Path) -> None:
+    async def scenario(queue: Queue, _fixture: ReplicaFixture) -> None:
+        turns: list[int] = []
+        taken = 0
+
+        def steps(_delta: ClusterDelta, _image: ClusterImage) -> Iterator[None]:
+            nonlocal taken
+            for _ in range(1_000):
+                taken += 1
+                yield
+
+        queue.publisher._on_settings = steps
+        publishing = queue.begin(ImageDelta(cluster=ClusterDelta(configs={TOPIC_T: {}})))
+        while not publishing.done():
+            await asyncio.sleep(0)
+            turns.append(taken)
+        assert max(b - a for a, b in pairwise([0, *turns])) <= 100
+        assert taken == 1_000
+
+    on_a_queue(tmp_path, scenario)

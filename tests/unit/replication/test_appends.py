@@ -164,7 +164,7 @@ def test_the_setting_is_taken_over_when_it_changes(fixture: ReplicaFixture) -> N
     fixture.lead(A)
     fixture.min_insync_replicas = 2
     assert errors(fixture.produce({A: batch()})) == [ErrorCode.NONE]
-    fixture.replicas.update_topic_settings("a")
+    list(fixture.replicas.renew_settings(lambda topic: topic == "a"))
     assert errors(fixture.produce({A: batch()})) == [ErrorCode.NOT_ENOUGH_REPLICAS]
 
 

@@ -1,16 +1,23 @@
 """Roles: lead, follow, stop, delete (05 section 9)."""
 
+import errno
 import os
 import uuid
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from odradek.errors import ApiError, ErrorCode
+from odradek.errors import ApiError, ErrorCode, StorageError
+from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
+from odradek.model import TopicPartition
 from odradek.replication import FetchPartition
 from odradek.storage.partition_metadata import PARTITION_METADATA_FILE, read_topic_id
-from tests.support.logs import batch
+from odradek.testing import SimDisk
+from tests.support.held_tasks import HeldTasks
+from tests.support.logs import UnsyncedDisk, batch
 from tests.support.replicas import BROKER_ID, ReplicaFixture, hosted, state_of, stopped, tp
 
 ID_A, ID_B = uuid.UUID(int=10), uuid.UUID(int=11)
@@ -316,3 +323,180 @@ def test_a_spoilt_checkpoint_is_done_without(fixture: ReplicaFixture) -> None:
     assert fixture.lead(tp()).is_leader
     fixture.replicas.checkpoint_high_watermarks()
     assert BROKER_ID in fixture.partition(tp()).isr
+
+
+# While the disk is busy (05 section 15 rule 7)
+
+
+class Slow:
+    """Replicas whose disk work is done when the test says so."""
+
+    def __init__(self, fixture: ReplicaFixture) -> None:
+        self.fixture = fixture
+        self.tasks = HeldTasks()
+        self.results: dict[TopicPartition, ErrorCode] | None = None
+        manager = fixture.log_manager
+        manager._services = replace(manager._services, tasks=self.tasks)
+
+    def begin(self, *changes: HostedPartition | StoppedPartition) -> None:
+        self.results = None
+        self.fixture.replicas.apply_local(
+            LocalDelta(
+                controller_id=9,
+                controller_epoch=1,
+                hosted=tuple(c for c in changes if isinstance(c, HostedPartition)),
+                stopped=tuple(c for c in changes if isinstance(c, StoppedPartition)),
+            ),
+            self._done,
+        )
+
+    def _done(self, results: dict[TopicPartition, ErrorCode], error: Exception | None) -> None:
+        assert error is None
+        assert self.results is None
+        self.results = results
+
+    def end(self) -> dict[TopicPartition, ErrorCode]:
+        self.tasks.run_all()
+        assert self.results is not None
+        return self.results
+
+
+def test_a_partition_answers_6_until_its_first_role_is_taken(fixture: ReplicaFixture) -> None:
+    slow = Slow(fixture)
+    slow.begin(hosted(state_of(tp()), topic_id=ID_A))
+    steps = 0
+    while slow.results is None:
+        slow.tasks.run_next()
+        steps += 1
+        if slow.results is None and steps > 1:  # Of the first one high watermarks are read.
+            assert code_of(fixture, expect_leader=True) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert code_of(fixture, expect_leader=False) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert slow.results == {tp(): ErrorCode.NONE}
+    [answers] = fixture.produce({tp(): batch()})
+    assert answers[tp()].error is ErrorCode.NONE
+
+
+def test_a_leader_answers_6_while_its_next_epoch_is_written(fixture: ReplicaFixture) -> None:
+    """An append meanwhile would lie in the epoch that has just ended."""
+    fixture.lead(tp(), leader_epoch=1)
+    fixture.produce({tp(): batch(2)})
+    slow = Slow(fixture)
+    slow.begin(hosted(state_of(tp(), leader_epoch=4)))
+    assert slow.results is None
+    [answers] = fixture.produce({tp(): batch()})
+    assert answers[tp()].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert slow.end() == {tp(): ErrorCode.NONE}
+    [answers] = fixture.produce({tp(): batch()})
+    assert (answers[tp()].error, answers[tp()].base_offset) == (ErrorCode.NONE, 2)
+    assert fixture.log(tp()).leader_epochs.entries == ((1, 0), (4, 2))
+
+
+def test_the_epoch_is_durable_before_the_role_is_taken(tmp_path: Path) -> None:
+    """01 section 8.8: no record of an epoch can be on disk before its entry is."""
+    disk = SimDisk(tmp_path)
+    with ReplicaFixture(tmp_path, disk=disk) as fixture:
+        fixture.lead(tp(), leader_epoch=7)
+        path = fixture.log(tp()).leader_epochs.path
+        slow = Slow(fixture)
+        slow.begin(hosted(state_of(tp(), leader_epoch=8)))
+        assert not fixture.partition(tp()).is_leader
+        assert Path(path).read_text() == "0\n1\n7 0\n"
+        disk.fail("fsync", path_contains="leader-epoch-checkpoint")
+        assert slow.end() == {tp(): ErrorCode.KAFKA_STORAGE_ERROR}
+        [answers] = fixture.produce({tp(): batch()})
+        assert answers[tp()].error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_an_epoch_that_cannot_be_written_for_want_of_descriptors(fixture: ReplicaFixture) -> None:
+    """The role is refused, and the partition leads on in the epoch it had."""
+    fixture.lead(tp(), leader_epoch=1)
+    fixture.produce({tp(): batch(2)})
+    slow = Slow(fixture)
+    slow.begin(hosted(state_of(tp(), leader_epoch=4)))
+    slow.tasks.run_next(OSError(errno.EMFILE, "too many open files"))
+    assert slow.results == {tp(): ErrorCode.KAFKA_STORAGE_ERROR}
+    [answers] = fixture.produce({tp(): batch()})
+    assert answers[tp()].error is ErrorCode.NONE
+    assert fixture.log(tp()).leader_epochs.entries == ((1, 0),)
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_a_directory_that_fails_in_the_middle(tmp_path: Path, step: int) -> None:
+    with ReplicaFixture(tmp_path, directories=("one", "two")) as fixture:
+        slow = Slow(fixture)
+        slow.begin(hosted(state_of(tp("a"))), hosted(state_of(tp("b"))))
+        slow.tasks.run_next()
+        slow.tasks.run_next()
+        for _ in range(step):
+            slow.tasks.run_next()
+        fail_directory(fixture, 0)
+        results = slow.end()
+        assert sorted(results.values()) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+        for partition, error in results.items():
+            [answers] = fixture.produce({partition: batch()})
+            assert answers[partition].error is error
+
+
+def test_new_partitions_are_spread_although_none_is_there_yet(tmp_path: Path) -> None:
+    with ReplicaFixture(tmp_path, directories=("one", "two")) as fixture:
+        slow = Slow(fixture)
+        slow.begin(*(hosted(state_of(tp("t", number))) for number in range(6)))
+        slow.end()
+        places = [fixture.log(tp("t", number)).log_directory.path for number in range(6)]
+        assert sorted(Counter(places).values()) == [3, 3]
+
+
+def test_a_partition_that_is_named_twice(fixture: ReplicaFixture) -> None:
+    """One change follows the other, as if they had come apart."""
+    slow = Slow(fixture)
+    slow.begin(hosted(state_of(tp(), leader_epoch=1)), hosted(state_of(tp(), leader_epoch=2)))
+    assert slow.end() == {tp(): ErrorCode.NONE}
+    assert fixture.partition(tp()).leader_epoch == 2
+    slow.begin(hosted(state_of(tp(), leader_epoch=3)), stopped(tp(), leader_epoch=-2))
+    assert slow.end() == {tp(): ErrorCode.NONE}
+    assert fixture.replicas.partitions() == []
+
+
+def test_deleted_partitions_share_their_syncs(tmp_path: Path) -> None:
+    """One sync of the names and one write of each checkpoint, however many go."""
+    disk = CountingDisk()
+    with ReplicaFixture(tmp_path, disk=disk) as fixture:
+        partitions = [tp("t", number) for number in range(20)]
+        fixture.apply(*(hosted(state_of(partition)) for partition in partitions))
+        before = disk.syncs
+        fixture.apply(*(stopped(partition, leader_epoch=-2) for partition in partitions))
+        assert fixture.log_manager.all_logs() == []
+        assert disk.syncs - before <= 5
+
+
+class CountingDisk(UnsyncedDisk):
+    def __init__(self) -> None:
+        self.syncs = 0
+
+    def fsync(self, fd: int) -> None:
+        self.syncs += 1
+
+    def fsync_dir(self, path: str) -> None:
+        self.syncs += 1
+
+
+def test_a_deleted_partition_is_gone_before_its_files_are(fixture: ReplicaFixture) -> None:
+    fixture.lead(tp())
+    slow = Slow(fixture)
+    slow.begin(stopped(tp(), leader_epoch=-2))
+    assert slow.results is None
+    [answers] = fixture.produce({tp(): batch()})
+    assert answers[tp()].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert fixture.log_manager.all_logs() == []
+    assert slow.end() == {tp(): ErrorCode.NONE}
+
+
+def test_a_directory_that_fails_while_partitions_are_deleted(fixture: ReplicaFixture) -> None:
+    """They are there again when it is, so nothing may be made in their place."""
+    fixture.lead(tp())
+    slow = Slow(fixture)
+    slow.begin(stopped(tp(), leader_epoch=-2))
+    slow.tasks.run_next(OSError(errno.EIO, "input/output error"))
+    assert slow.results == {tp(): ErrorCode.KAFKA_STORAGE_ERROR}
+    with pytest.raises(StorageError, match="offline because"):
+        fixture.log_manager.get_log(tp())

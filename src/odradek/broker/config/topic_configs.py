@@ -11,7 +11,7 @@ Equal overrides share one result, so a thousand topics without any cost one.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from odradek.broker.config.broker import BrokerSettings
 from odradek.broker.config.describe import ConfigRow, row_of
@@ -76,12 +76,23 @@ class TopicConfigs:
 
     def use_broker(self, broker: BrokerSettings) -> None:
         """Take over new defaults; every topic gets what counts now."""
+        for _ in self.renew(broker):
+            pass
+
+    def renew(self, broker: BrokerSettings) -> Iterator[None]:
+        """Take over new defaults; the topics get what counts now one at a time.
+
+        A topic that changes on the way gets it with its change.
+        """
         self._base = Settings(TOPIC_DEFINITION, _layers_for_topics(broker.settings))
         self._validate_compressed = broker.log.validate_compressed
         self._results.clear()
         self.default = self._resolve({})
-        for topic, overrides in self._overrides.items():
-            self._effective[topic] = self._tolerant(topic, overrides)
+        for topic in list(self._overrides):
+            overrides = self._overrides.get(topic)
+            if overrides is not None:
+                self._effective[topic] = self._tolerant(topic, overrides)
+            yield
 
     def apply(self, topic: str, overrides: Mapping[str, str]) -> EffectiveTopicConfig:
         """Note what a topic sets; an empty map, or a deleted topic, forgets it."""

@@ -115,15 +115,14 @@ class FirstDirtyOffsets:
             self._file_of(log.log_directory).offsets[log.topic_partition] = offset
             self._write(log.log_directory)
 
-    def forget(self, log: Log) -> None:
-        """Drops a log's entry, durably.
-
-        Raises:
-            StorageError: The disk failed, and the directory with it.
-        """
-        if self.get(log) is not None:
-            del self._file_of(log.log_directory).offsets[log.topic_partition]
-            self._write(log.log_directory)
+    def forget(self, logs: Iterable[Log]) -> list[Callable[[], None]]:
+        """Drops the entries of logs; returns the work that makes it durable, if there is any."""
+        changed: dict[LogDirectory, _DirectoryFile] = {}
+        for log in logs:
+            if self.get(log) is not None:
+                file = changed[log.log_directory] = self._file_of(log.log_directory)
+                del file.offsets[log.topic_partition]
+        return [file.prepare() for file in changed.values()]
 
     def _file_of(self, directory: LogDirectory) -> _DirectoryFile:
         file = self._files.get(directory)

@@ -173,15 +173,13 @@ class LogCleaner:
             running.cleaning.cancelled.set()
 
     def forget(self, log: Log) -> None:
-        """The log was taken out of service, and another one of its name may come.
+        """The log goes out of service, and another one of its name may come.
 
-        Raises:
-            StorageError: The disk failed.
+        How far it was clean is still known (`first_dirty`), and the caller's to forget.
         """
         self._cancel(log)
         self.uncleanable.pop(log.topic_partition, None)
         self._short_of_room.discard(log.topic_partition)
-        self.first_dirty.forget(log)
 
     def handle_directory_failure(self, directory: LogDirectory) -> None:
         """The logs of a directory are gone."""

@@ -24,6 +24,7 @@ from odradek.protocol.messages.describe_producers import (
     TopicRequest,
 )
 from tests.support.logs import T0, batch
+from tests.support.replicas import apply_local
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, topic_id
 
 
@@ -36,7 +37,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerFixture]:
         HostedPartition(state=state, topic_id=topic_id(1), is_new=True)
         for state in fixture.cache.image.topics["t"].partitions.values()
     )
-    fixture.replicas.apply_local(LocalDelta(controller_id=0, controller_epoch=0, hosted=hosted))
+    apply_local(fixture.replicas, LocalDelta(controller_id=0, controller_epoch=0, hosted=hosted))
     yield fixture
     fixture.log_manager.shutdown()
 

@@ -22,6 +22,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.schema import replace
 from tests.support.logs import batch
+from tests.support.replicas import apply_local
 from tests.unit.broker.handlers.handler_fakes import BROKER_ID, BrokerFixture, parsed, topic_id
 from tests.unit.broker.handlers.test_produce_and_fetch_rights import Rights
 
@@ -47,14 +48,15 @@ class Lanes:
             )
             for partition in (0, 1)
         ]
-        self.broker.replicas.apply_local(
+        apply_local(
+            self.broker.replicas,
             LocalDelta(
                 controller_id=BROKER_ID,
                 controller_epoch=1,
                 hosted=tuple(
                     HostedPartition(state=state, topic_id=None, is_new=True) for state in states
                 ),
-            )
+            ),
         )
 
     def send(self, message: ProduceRequest, version: int, *, client_id: str = "c1") -> Request:

@@ -20,6 +20,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.storage.file_slice import FileSlice
 from tests.support.logs import batch
+from tests.support.replicas import apply_local
 from tests.unit.broker.handlers.handler_fakes import BROKER_ID, BrokerFixture, parsed
 
 # Half a second of the loop, in a window of ten: 5 %.
@@ -43,8 +44,9 @@ class Traffic:
             replicas=(BROKER_ID,),
         )
         hosted = HostedPartition(state=state, topic_id=None, is_new=True)
-        self.broker.replicas.apply_local(
-            LocalDelta(controller_id=BROKER_ID, controller_epoch=1, hosted=(hosted,))
+        apply_local(
+            self.broker.replicas,
+            LocalDelta(controller_id=BROKER_ID, controller_epoch=1, hosted=(hosted,)),
         )
 
     def limit(self, **quotas: float) -> None:
