@@ -14,11 +14,19 @@ Rules its users keep:
 
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
-__all__ = ["SECRET_MODE", "Disk", "make_directories", "read_whole", "write_atomically"]
+__all__ = [
+    "SECRET_MODE",
+    "Disk",
+    "make_directories",
+    "read_whole",
+    "remove_files",
+    "write_atomically",
+]
 
 OPEN_MODE: Final = 0o644  # Of files anybody may read, as far as the process's mask lets them.
 SECRET_MODE: Final = 0o600  # Of files that can hold passwords.
@@ -150,6 +158,17 @@ def read_whole(disk: Disk, path: str) -> bytes:
         return b"".join(chunks)
     finally:
         disk.close(fd)
+
+
+def remove_files(disk: Disk, paths: Iterable[str]) -> None:
+    """Removes files; those that are gone already are no error.
+
+    Raises:
+        OSError: The disk refused; those named later are still there.
+    """
+    for path in paths:
+        with suppress(FileNotFoundError):
+            disk.unlink(path)
 
 
 def write_atomically(disk: Disk, path: str, data: bytes, *, is_secret: bool = False) -> None:

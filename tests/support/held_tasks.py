@@ -7,9 +7,10 @@ __all__ = ["HeldTasks"]
 
 
 class HeldTasks:
-    """`storage.BackgroundTasks` in a test's hands; postponed actions never come."""
+    """`storage.BackgroundTasks` in a test's hands."""
 
     def __init__(self) -> None:
+        self.postponed: list[Callable[[], None]] = []
         self.waiting: deque[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = (
             deque()
         )
@@ -20,7 +21,13 @@ class HeldTasks:
         self.waiting.append((work, done))
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Drops it."""
+        self.postponed.append(action)
+
+    def run_postponed(self) -> None:
+        """Runs what was postponed until now, whatever its delay."""
+        actions, self.postponed = self.postponed, []
+        for action in actions:
+            action()
 
     def run_next(self, error: OSError | None = None) -> None:
         """Does the oldest work, or has it fail, and tells its owner."""

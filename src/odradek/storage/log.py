@@ -38,6 +38,7 @@ from odradek.errors import (
     RecordTooLargeError,
     StorageError,
 )
+from odradek.files import remove_files
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import Buffer
 from odradek.storage import paths, rolling, truncation
@@ -521,22 +522,36 @@ class Log:
     def delete_files_later(
         self, segments: Sequence[LogSegment], snapshot_offsets: Sequence[int]
     ) -> None:
-        """Removes files that bear the suffix already, once no reader can hold them any more."""
-        state, tasks = self.producer_state, self.services.tasks
+        """Removes files that bear the suffix already, once no reader can hold them any more.
+
+        To remove a large file takes long, so that is done in the background.
+        """
+        disk, tasks = self.services.disk, self.services.tasks
+
+        def done(error: BaseException | None) -> None:
+            if isinstance(error, OSError):
+                self.fail("delete segment", error)
 
         def delete() -> None:
             if self.pending_swap is not None:  # Its old segments may bear the same names.
                 tasks.call_later(_UNTIL_SETTLED_MS, delete)
                 return
-            try:
-                for segment in segments:
-                    self.delete_files(segment)
-                for offset in snapshot_offsets:
-                    state.delete_snapshot(offset, renamed=True)
-            except OSError as error:
-                self.fail("delete segment", error)
+            names = [name for segment in segments for name in self.release_files(segment)]
+            suffix = paths.SNAPSHOT_SUFFIX
+            names.extend(
+                paths.segment_path(self._directory, offset, suffix, paths.DELETED_SUFFIX)
+                for offset in snapshot_offsets
+            )
+            tasks.submit(lambda: remove_files(disk, names), done)
 
         tasks.call_later(self.config.file_delete_delay_ms, delete)
+
+    def release_files(self, segment: LogSegment) -> list[str]:
+        """Closes a segment that is not part of the log any more; returns what is to be removed."""
+        # They moved with the directory, and another topic's may bear their old names by now.
+        segment.update_directory(self._directory)
+        segment.close_handles()
+        return segment.files()
 
     def delete_files(self, segment: LogSegment) -> None:
         """Removes the files of a segment that is not, or not any more, part of the log.

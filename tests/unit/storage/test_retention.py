@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.log import FetchIsolation, Log
 from odradek.storage.retention import delete_old_segments
 from odradek.testing import SimDisk
+from tests.support.held_tasks import HeldTasks
 from tests.support.log_scenarios import (
     UnsyncedDisk,
     append_leader,
@@ -310,4 +312,29 @@ def test_failing_rename(tmp_path: Path) -> None:
 
         with pytest.raises(StorageError, match="delete segments"):
             delete_old_segments(log)
+        assert not fixture.log_directory.is_online
+
+
+def test_files_are_removed_in_the_background(fixture: LogFixture) -> None:
+    """A large file takes milliseconds to remove; requests do not wait for it."""
+    log = log_with(fixture, 1, 1, 1, config=EVERYTHING)
+    tasks = HeldTasks()
+    log.services = replace(log.services, tasks=tasks)
+    assert delete_old_segments(log) == 3
+    tasks.run_all()  # Flushes of rolls.
+    tasks.run_postponed()
+    waiting = [path.name for path in Path(log.directory).glob("*.deleted")]
+    assert sum(name.endswith(".log.deleted") for name in waiting) == 3
+    tasks.run_all()
+    assert not list(Path(log.directory).glob("*.deleted"))
+    assert log.is_usable
+
+
+def test_a_file_that_cannot_be_removed_in_the_background(tmp_path: Path) -> None:
+    disk = SimDisk(tmp_path)
+    with LogFixture(tmp_path, disk=disk) as fixture:
+        log = log_with(fixture, 1, 1, config=EVERYTHING)
+        assert delete_old_segments(log) == 2
+        disk.fail("unlink", path_contains=".log.deleted")
+        pass_time(fixture, 60_000)
         assert not fixture.log_directory.is_online
