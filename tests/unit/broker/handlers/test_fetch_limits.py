@@ -17,6 +17,7 @@ from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchR
 from odradek.replication.local_reads import MAX_PIECES
 from odradek.storage.file_slice import FileSlice
 from tests.support.logs import batch
+from tests.support.replicas import apply_local
 from tests.unit.broker.handlers.handler_fakes import BROKER_ID, BrokerFixture
 
 pytestmark = pytest.mark.slow  # Many logs.
@@ -44,8 +45,8 @@ def broker(tmp_path: Path) -> Iterator[BrokerFixture]:
         for number in range(PARTITIONS)
     ]
     hosted = tuple(HostedPartition(state=state, topic_id=None, is_new=True) for state in states)
-    made.replicas.apply_local(
-        LocalDelta(controller_id=BROKER_ID, controller_epoch=1, hosted=hosted)
+    apply_local(
+        made.replicas, LocalDelta(controller_id=BROKER_ID, controller_epoch=1, hosted=hosted)
     )
     for number in range(PARTITIONS):
         made.replicas.append_records(
