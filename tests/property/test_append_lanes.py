@@ -117,7 +117,7 @@ def outcome(log: Log, sent: Sent) -> tuple[object, ...]:
         info = log.append_as_leader(records, leader_epoch=sent.leader_epoch, origin=sent.origin)
     except ApiError as error:
         return type(error), error.code, str(error), rejected
-    return vars(info), bytes(records), rejected
+    return repr(info), bytes(records), rejected
 
 
 @contextmanager

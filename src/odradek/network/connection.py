@@ -300,7 +300,7 @@ class Connection:
                 return
             if self.is_closed:
                 return
-            now_ns = request.response_dequeue_ns = request.response_complete_ns
+            now_ns = request.response_complete_ns
             self._answer(response)
 
     def _resume(self) -> None:

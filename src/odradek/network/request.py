@@ -6,6 +6,7 @@ the stamps. Stamps are monotonic nanoseconds, -1 until set.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from odradek.errors import ErrorCode
@@ -16,6 +17,7 @@ from odradek.values import dataclass
 
 __all__ = [
     "ANONYMOUS",
+    "ONE_SUCCESS",
     "UNKNOWN_CLIENT",
     "ClientInformation",
     "CloseConnectionResponse",
@@ -30,6 +32,9 @@ __all__ = [
 
 UNSET: Final = -1
 _NOTHING: Final = memoryview(b"")
+
+# The errors of an answer that has room for one, and has none.
+ONE_SUCCESS: Final[Mapping[ErrorCode, int]] = MappingProxyType({ErrorCode.NONE: 1})
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
@@ -103,24 +108,24 @@ class Owner(Protocol):
 class Request:
     """One request. Its bytes are valid until it is answered; who needs them longer copies them."""
 
-    __slots__ = (
-        "api_local_complete_ns",
-        "api_remote_complete_ns",
-        "body_offset",
-        "connection",
-        "context",
-        "dequeue_ns",
-        "errors",
-        "header",
-        "message_conversions_ns",
-        "metrics_name",
-        "on_abandoned",
-        "payload",
-        "response_complete_ns",
-        "response_dequeue_ns",
-        "start_ns",
-        "temporary_memory_bytes",
-    )
+    # Stations on its way, and what else is known of it. These are defaults that an instance
+    # overrides: one is made for each request, and most of them keep nearly all.
+    dequeue_ns: int = UNSET  # Handed to its handler.
+    api_local_complete_ns: int = UNSET  # The handler returned.
+    api_remote_complete_ns: int = UNSET  # Nothing is waited for any more.
+    response_complete_ns: int = UNSET  # The response was made.
+    response_dequeue_ns: int = UNSET  # The response was taken up by the connection.
+    message_conversions_ns: int = 0
+    temporary_memory_bytes: int = 0
+    # How often each error code stands in the answer, NONE too; None if nobody has counted.
+    errors: Mapping[ErrorCode, int] | None = None
+    # A second name to count under, such as FetchFollower; None for none.
+    metrics_name: str | None = None
+    # Called if the connection closes before the answer: whoever parked the request lets go.
+    on_abandoned: Callable[[], object] | None = None
+    # Whether it was answered by the handler that it was given to at once: then all that its times
+    # consist of is its start, the response and its end.
+    is_answered_at_once: bool = False
 
     def __init__(
         self,
@@ -137,19 +142,6 @@ class Request:
         # Where in the payload the body begins; minus the body's size once the payload is let go.
         self.body_offset = body_offset
         self.start_ns = start_ns  # Received whole.
-        self.dequeue_ns = UNSET  # Handed to its handler.
-        self.api_local_complete_ns = UNSET  # The handler returned.
-        self.api_remote_complete_ns = UNSET  # Nothing is waited for any more.
-        self.response_complete_ns = UNSET  # The response was made.
-        self.response_dequeue_ns = UNSET  # The response was taken up by the connection.
-        self.message_conversions_ns = 0
-        self.temporary_memory_bytes = 0
-        # How often each error code stands in the answer, NONE too; None if nobody has counted.
-        self.errors: Mapping[ErrorCode, int] | None = None
-        # A second name to count under, such as FetchFollower; None for none.
-        self.metrics_name: str | None = None
-        # Called if the connection closes before the answer: whoever parked the request lets go.
-        self.on_abandoned: Callable[[], object] | None = None
 
     @property
     def body(self) -> memoryview:

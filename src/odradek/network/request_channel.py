@@ -32,6 +32,7 @@ from odradek.errors import DecodeError
 from odradek.metrics import Meter, MetricRegistry
 from odradek.network.loop_turns import SLOW_HANDLER_NS, LoopTurns
 from odradek.network.request import (
+    UNSET,
     CloseConnectionResponse,
     NoOpResponse,
     Request,
@@ -170,9 +171,40 @@ class RequestChannel:
             ).remove()
 
     def submit(self, request: Request) -> Response | None:
-        """Take a request from a connection; return its answer, or None if that comes later."""
-        request.dequeue_ns = request.start_ns
-        return self._run(request)
+        """Take a request from a connection; return its answer, or None if that comes later.
+
+        The everyday way: a handler returns its answer, and nothing but that passes through here.
+        """
+        started_ns = request.dequeue_ns = request.start_ns
+        self._running = request
+        self._answered = None  # A handler may have answered, and failed after that.
+        try:
+            result = self._handler(request)
+        except DecodeError as error:
+            result = CloseConnectionResponse(request, f"{request}: {error}")
+        except Exception:  # noqa: BLE001 - the border between requests: one must not end others
+            _log.exception("The handler of %s failed", request)
+            result = CloseConnectionResponse(request, "a handler failed")
+        self._running = None
+        end_ns = self._now_ns()
+        spent_ns = end_ns - started_ns
+        self.busy.count += spent_ns
+        if spent_ns > SLOW_HANDLER_NS:
+            self._turns.note(request.header.api_key.name, spent_ns)
+        if result is None:
+            result = self._take_answered()
+            if result is None:
+                request.api_local_complete_ns = end_ns
+                return None
+        elif not isinstance(result, Response):
+            self._begin_or_queue(request, result)
+            return None
+        if request.api_local_complete_ns == UNSET:
+            request.is_answered_at_once = True
+            request.response_complete_ns = end_ns
+        else:
+            request.complete(end_ns)
+        return result
 
     def run_queued(self) -> None:
         """Begin the handlers that wait, as far as there are slots."""
@@ -213,36 +245,17 @@ class RequestChannel:
         for request in tuple(self._queue):
             self._drop(request)
 
-    def _run(self, request: Request) -> Response | None:
-        self._running = request
-        self._answered = None  # A handler may have answered, and failed after that.
-        try:
-            result = self._handler(request)
-        except DecodeError as error:
-            result = CloseConnectionResponse(request, f"{request}: {error}")
-        except Exception:  # noqa: BLE001 - the border between requests: one must not end others
-            _log.exception("The handler of %s failed", request)
-            result = CloseConnectionResponse(request, "a handler failed")
-        self._running = None
-        end_ns = self._now_ns()
-        spent_ns = end_ns - request.dequeue_ns
-        self.busy.count += spent_ns
-        if spent_ns > SLOW_HANDLER_NS:
-            self._turns.note(request.header.api_key.name, spent_ns)
-        if result is None:
-            request.api_local_complete_ns = end_ns
-            result, self._answered = self._answered, None
-            if result is None:
-                return None
-        elif not isinstance(result, Response):
-            if self._suspended < self._slots and not self._queue:
-                self._begin(request, result)
-            else:
-                self._queue[request] = result
-                request.on_abandoned = lambda: self._drop(request)
-            return None
-        request.complete(end_ns)
-        return result
+    def _take_answered(self) -> Response | None:
+        """What a handler answered by `send_response` while it ran."""
+        answered, self._answered = self._answered, None
+        return answered
+
+    def _begin_or_queue(self, request: Request, handling: Handling) -> None:
+        if self._suspended < self._slots and not self._queue:
+            self._begin(request, handling)
+        else:
+            self._queue[request] = handling
+            request.on_abandoned = lambda: self._drop(request)
 
     def _begin(self, request: Request, handling: Handling) -> None:
         self._suspended += 1

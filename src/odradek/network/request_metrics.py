@@ -15,7 +15,8 @@ to the total.
 
 Counting is on the path of every request, and ten histograms each cost microseconds. So a finished
 request only leaves its stamps in a list; the list is folded into the histograms when it is long, or
-a second after its first entry, or when somebody is about to read them.
+a second after its first entry, or when somebody is about to read them. A request that waited for
+nothing, as most, leaves three numbers: all its other times are 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from odradek.errors import ErrorCode
 from odradek.metrics import Histogram, Meter, MetricRegistry
-from odradek.network.request import Request
+from odradek.network.request import ONE_SUCCESS, Request
 from odradek.protocol.api_keys import ApiKey
 
 __all__ = ["RequestMetrics", "RequestTimes", "api_name"]
@@ -41,6 +42,11 @@ def api_name(api_key: ApiKey) -> str:
 # complete, remote complete, response complete, response dequeue, end; then the bytes of its body,
 # nanoseconds spent on conversions, bytes of temporary memory. Plain, since each request makes one.
 Stamps: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
+
+
+# A finished request that waited for nothing: nanoseconds in the handler, nanoseconds until it was
+# handed to the kernel, bytes of its body.
+Brief: TypeAlias = tuple[int, int, int]
 
 
 class RequestTimes(NamedTuple):
@@ -127,6 +133,36 @@ class _ApiMetrics:
             self._conversions.update_all([stamps[8] / _NS_PER_MS for stamps in pending])
             self._temporary_memory.update_all([stamps[9] for stamps in pending])
 
+    def fold_brief(self, pending: list[Brief]) -> None:
+        """Take in requests that waited for nothing."""
+        local, sending, size = zip(*pending, strict=True)
+        local_ms = [ns / _NS_PER_MS if ns > 0 else 0.0 for ns in local]
+        send_ms = [ns / _NS_PER_MS if ns > 0 else 0.0 for ns in sending]
+        nothing = [0.0] * len(pending)
+        queue_time, local_time, remote, throttle, response_queue, response_send, total = self._times
+        for histogram in (queue_time, remote, throttle, response_queue):
+            histogram.update_all(nothing)
+        local_time.update_all(local_ms)
+        response_send.update_all(send_ms)
+        total.update_all([a + b for a, b in zip(local_ms, send_ms, strict=True)])
+        self._request_bytes.update_all(size)
+        if self._conversions is not None and self._temporary_memory is not None:
+            self._conversions.update_all(nothing)
+            self._temporary_memory.update_all([0] * len(pending))
+
+
+class _VersionMetrics:
+    """What is counted of one version of an API."""
+
+    __slots__ = ("api", "api_key", "brief", "meter", "success_count")
+
+    def __init__(self, api_key: ApiKey, meter: Meter, api: _ApiMetrics) -> None:
+        self.api_key = api_key
+        self.meter = meter
+        self.api = api
+        self.brief: list[Brief] = []  # Waited for nothing, and is not counted yet.
+        self.success_count = 0  # Of these and their one error code, NONE.
+
 
 class RequestMetrics:
     """Counts finished requests; instruments are made when an API is first used.
@@ -140,18 +176,40 @@ class RequestMetrics:
         self._fold_later = fold_later
         self._is_fold_due = False
         self._by_name: dict[str, _ApiMetrics] = {}
-        self._by_version: dict[tuple[int, int], tuple[Meter, _ApiMetrics]] = {}
+        self._by_version: dict[tuple[int, int], _VersionMetrics] = {}
         self._errors: dict[tuple[int, int], Meter] = {}
         registry.before_reading(self._fold_all)
 
     def request_done(self, request: Request, end_ns: int) -> None:
         """Count a request that was answered, or will never be, at `end_ns`."""
         header = request.header
-        found = self._by_version.get((header.api_key, header.api_version))
-        if found is None:
-            found = self._add_version(header.api_key, header.api_version)
-        meter, api = found
-        meter.count += 1
+        version = self._by_version.get((header.api_key, header.api_version))
+        if version is None:
+            version = self._add_version(header.api_key, header.api_version)
+            if len(self._by_version) >= _MAX_VERSIONS:  # Nobody would find it to fold it.
+                request.is_answered_at_once = False
+        if not self._is_fold_due:
+            self._is_fold_due = True
+            self._fold_later()
+        if request.is_answered_at_once and request.metrics_name is None:
+            complete_ns = request.response_complete_ns
+            brief = version.brief
+            brief.append(
+                (
+                    complete_ns - request.start_ns,
+                    end_ns - complete_ns,
+                    len(request.payload) - request.body_offset,
+                )
+            )
+            if request.errors is ONE_SUCCESS:
+                version.success_count += 1
+            elif request.errors is not None:
+                self._count_all_errors(request)
+            if len(brief) >= _MAX_PENDING:
+                self._fold_brief(version)
+            return
+        version.meter.count += 1
+        api = version.api
         stamps = (
             request.start_ns,
             request.dequeue_ns,
@@ -165,19 +223,19 @@ class RequestMetrics:
             request.temporary_memory_bytes,
         )
         api.pending.append(stamps)
-        if not self._is_fold_due:
-            self._is_fold_due = True
-            self._fold_later()
-        elif len(api.pending) >= _MAX_PENDING:
+        if len(api.pending) >= _MAX_PENDING:
             api.fold()
-        if request.errors is not None:
-            for code, count in request.errors.items():
-                self.count_errors(header.api_key, code, count)
+        self._count_all_errors(request)
         if request.metrics_name is not None:
             other = self._of_name(request.metrics_name)
             other.pending.append(stamps)
             if len(other.pending) >= _MAX_PENDING:
                 other.fold()
+
+    def _count_all_errors(self, request: Request) -> None:
+        if request.errors is not None:
+            for code, count in request.errors.items():
+                self.count_errors(request.header.api_key, code, count)
 
     def fold(self) -> None:
         """Bring the histograms up to date, as was asked for."""
@@ -185,9 +243,20 @@ class RequestMetrics:
         self._fold_all()
 
     def _fold_all(self) -> None:
+        for version in self._by_version.values():
+            if version.brief:
+                self._fold_brief(version)
         for api in self._by_name.values():
             if api.pending:
                 api.fold()
+
+    def _fold_brief(self, version: _VersionMetrics) -> None:
+        brief, version.brief = version.brief, []
+        version.meter.count += len(brief)
+        version.api.fold_brief(brief)
+        count, version.success_count = version.success_count, 0
+        if count:
+            self.count_errors(version.api_key, ErrorCode.NONE, count)
 
     def count_errors(self, api_key: ApiKey, code: ErrorCode, count: int = 1) -> None:
         """Count error codes of a response, NONE too."""
@@ -199,10 +268,11 @@ class RequestMetrics:
             meter = self._errors[api_key, code] = group.meter("ErrorsPerSec", error=code.name)
         meter.count += count
 
-    def _add_version(self, api_key: ApiKey, version: int) -> tuple[Meter, _ApiMetrics]:
+    def _add_version(self, api_key: ApiKey, version: int) -> _VersionMetrics:
         name = api_name(api_key)
         group = self._registry.group("kafka.network", "RequestMetrics", request=name)
-        found = group.meter("RequestsPerSec", version=str(version)), self._of_name(name)
+        meter = group.meter("RequestsPerSec", version=str(version))
+        found = _VersionMetrics(api_key, meter, self._of_name(name))
         if len(self._by_version) < _MAX_VERSIONS:
             self._by_version[int(api_key), version] = found
         return found

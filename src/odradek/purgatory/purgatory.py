@@ -21,7 +21,7 @@ does re-enter, the walks below survive it, for they go over a copy and trim the 
 """
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from odradek.metrics import MetricGroup, MetricRegistry
@@ -66,6 +66,8 @@ class DelayedOperationPurgatory(Generic[Operation]):
         self._purge_interval = purge_interval
         # Invariant: no list is empty outside of a walk.
         self._watchers: dict[Hashable, list[Operation]] = {}
+        # Whether anything waits for a key: the map's own method, for every append asks.
+        self.is_watched: Callable[[Hashable], bool] = self._watchers.__contains__
         # Operations watched since the last purge, plus those that were in the timer then.
         self._estimated_total_operations = 0
         self._calls_since_purge_check = 0

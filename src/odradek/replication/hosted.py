@@ -21,7 +21,7 @@ __all__ = ["HostedPartitions"]
 class HostedPartitions:
     """Partitions by name; whoever looks one up learns why it cannot have it."""
 
-    __slots__ = ("_broker_id", "_partitions", "being_changed", "get", "is_known")
+    __slots__ = ("_broker_id", "_partitions", "being_changed", "by_topic", "get", "is_known")
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
@@ -29,6 +29,9 @@ class HostedPartitions:
         self._partitions: dict[TopicPartition, Partition | None] = {}
         # Partitions whose roles are being taken.
         self.being_changed: set[TopicPartition] = set()
+        # Those that are online once more, by topic and index: a request that names one partition
+        # finds it without making a key.
+        self.by_topic: dict[str, dict[int, Partition]] = {}
         # The partition, if it is online. The map's own method: every request asks, often twice.
         self.get: Callable[[TopicPartition], Partition | None] = self._partitions.get
         # Whether metadata knows a partition, wherever it lives.
@@ -58,13 +61,23 @@ class HostedPartitions:
         return {tp.topic for tp in self._partitions}, led
 
     def add(self, partition: Partition) -> None:
-        self._partitions[partition.tp] = partition
+        tp = partition.tp
+        self._partitions[tp] = partition
+        self.by_topic.setdefault(tp.topic, {})[tp.partition] = partition
 
     def remove(self, tp: TopicPartition) -> None:
         self._partitions.pop(tp, None)
+        self._forget_online(tp)
 
     def mark_offline(self, tp: TopicPartition) -> None:
         self._partitions[tp] = None
+        self._forget_online(tp)
+
+    def _forget_online(self, tp: TopicPartition) -> None:
+        partitions = self.by_topic.get(tp.topic, {})
+        partitions.pop(tp.partition, None)
+        if not partitions:
+            self.by_topic.pop(tp.topic, None)
 
     def mark_directory_offline(self, directory: LogDirectory) -> list[TopicPartition]:
         """Marks the partitions whose logs are in a directory; returns them."""
@@ -74,7 +87,7 @@ class HostedPartitions:
             if partition.log is not None and partition.log.log_directory is directory
         ]
         for tp in lost:
-            self._partitions[tp] = None
+            self.mark_offline(tp)
         return lost
 
     def find(self, tp: TopicPartition, *, expect_leader: bool = False) -> Partition:

@@ -29,6 +29,7 @@ from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import PartitionState
 from odradek.model import AppendOrigin, LeaderAndIsr, TopicPartition
+from odradek.records.batch import Buffer
 from odradek.replication.isr import (
     FollowerState,
     IsrChange,
@@ -131,6 +132,16 @@ class Partition:
     def followers(self) -> Mapping[int, FollowerState]:
         """What a leader knows of the other replicas; empty on a follower."""
         return self._followers
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether this leads, and others have to have what is written before it is committed."""
+        return bool(self._followers)
+
+    @property
+    def high_watermark(self) -> int:
+        """That of the log; -1 if there is none yet."""
+        return -1 if self.log is None else self.log.high_watermark
 
     @property
     def is_under_replicated(self) -> bool:
@@ -269,15 +280,11 @@ class Partition:
 
     def append_as_leader(
         self,
-        records: bytes | bytearray | memoryview,
-        *,
+        records: Buffer,
         origin: AppendOrigin,
         required_acks: int,
-    ) -> tuple[LogAppendInfo, bool]:
-        """Appends a client's or coordinator's batches.
-
-        Returns:
-            What became of them, and whether the high watermark moved with it.
+    ) -> LogAppendInfo:
+        """Appends a client's or coordinator's batches; the high watermark may move with it.
 
         Raises:
             ApiError: Not the leader, too few in-sync replicas, or the batches are refused.
@@ -292,11 +299,11 @@ class Partition:
                 f"{self.tp}: {len(self.isr)} in-sync replicas, min.insync.replicas wants"
                 f" {self.min_insync_replicas}",
             )
+        if not self._followers:
+            return log.append_alone(records, self.leader_epoch, origin)
         info = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
-        if self._followers:
-            return info, self.maybe_increment_high_watermark()
-        # Alone: what is written is committed.
-        return info, log.maybe_increment_high_watermark(log.log_end_offset_metadata) is not None
+        self.maybe_increment_high_watermark()
+        return info
 
     def read(
         self,

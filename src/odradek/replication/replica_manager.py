@@ -34,6 +34,7 @@ from odradek.replication.local_reads import find_wanted, read_partitions
 from odradek.replication.partition import Partition
 from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
+from odradek.storage.appends import LogAppendInfo
 from odradek.storage.background import BackgroundTasks, Steps, run_beside
 from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory
@@ -103,6 +104,7 @@ class ReplicaManager:
         self._min_insync_replicas = min_insync_replicas
         self._is_broker_alive: Callable[[int], bool] = lambda _broker_id: True
         self._hosted = HostedPartitions(config.broker_id)
+        self._by_topic = self._hosted.by_topic
         self._high_watermarks = HighWatermarkCheckpoints()
         self._roles = RoleChanges(
             broker_id=config.broker_id,
@@ -120,6 +122,10 @@ class ReplicaManager:
         # Partitions whose waiting requests have to be checked, in order, and whether a watermark
         # of theirs moved.
         self._changed: dict[TopicPartition, bool] = {}
+        # Whether anybody waits for a partition, by kind.
+        self._is_fetch_waiting = purgatories.fetch.is_watched
+        self._is_produce_waiting = purgatories.produce.is_watched
+        self._is_delete_waiting = purgatories.delete_records.is_watched
         # Whether a call is under way that will look through `_changed` at its end.
         self._is_busy = False
         register_replica_gauges(self._hosted, stats.registry)
@@ -152,6 +158,11 @@ class ReplicaManager:
     @property
     def offline_count(self) -> int:
         return self._hosted.offline_count
+
+    def find_online(self, topic: str, index: int) -> Partition | None:
+        """The hosted partition, if it is online; found without making a key."""
+        partitions = self._by_topic.get(topic)
+        return None if partitions is None else partitions.get(index)
 
     def find_partition(self, tp: TopicPartition, *, expect_leader: bool = False) -> Partition:
         """The hosted partition.
@@ -267,29 +278,52 @@ class ReplicaManager:
                 self._check_waiting()
 
     def append_one(
+        self, partition: Partition, records: Buffer, required_acks: int
+    ) -> LogAppendInfo | ProduceResult:
+        """A client's append to one partition that `find_online` found, 1 or all acks required.
+
+        What it makes readable is checked before this returns: whoever waits for that is answered
+        later in any case, and the caller returns its own answer at once.
+
+        Returns:
+            What was stored, or the answer if nothing was. Where there are followers and all have to
+            have it, `await_replicas` follows.
+        """
+        was_busy, self._is_busy = self._is_busy, True
+        try:
+            return self._append_to(partition, records, AppendOrigin.CLIENT, required_acks)
+        except Exception as error:  # noqa: BLE001 - it must not end other requests
+            partition.stats.count_refusal(error, records)
+            return _refusal(partition.tp, error)
+        finally:
+            if was_busy:
+                pass
+            elif self._changed:
+                self._check_waiting()
+            else:
+                self._is_busy = False
+
+    def await_replicas(
         self,
-        tp: TopicPartition,
-        records: Buffer,
-        *,
+        partition: Partition,
+        info: LogAppendInfo,
         timeout_ms: int,
-        required_acks: int,
-        origin: AppendOrigin,
         respond: Callable[[ProduceResult], None],
     ) -> None:
-        """`append_records` for one partition that clients may write to, 1 or all acks required."""
-        pending: dict[TopicPartition, int] = {}
-        is_outermost, self._is_busy = not self._is_busy, True
-        try:
-            result = self._append(tp, records, origin, required_acks, pending)
-            if pending:
-                self._park_produce(
-                    timeout_ms, pending, {tp: result}, lambda results: respond(results[tp])
-                )
-            else:
-                respond(result)
-        finally:
-            if is_outermost:
-                self._check_waiting()
+        """Answers what `append_one` stored once it is on all in-sync replicas, perhaps at once."""
+        tp = partition.tp
+        required_offset = info.last_offset + 1
+        is_enough, error_code = partition.has_enough_replicas(required_offset)
+        result = _result_of(info, error_code)
+        if is_enough:
+            respond(result)
+        else:
+            self._park_produce(
+                timeout_ms,
+                {tp: required_offset},
+                {tp: result},
+                lambda results: respond(results[tp]),
+            )
 
     def _park_produce(
         self,
@@ -320,7 +354,10 @@ class ReplicaManager:
             return None
         is_outermost, self._is_busy = not self._is_busy, True
         try:
-            return self._append(tp, records, origin, -1, {})
+            return _result_of(self._append_to(partition, records, origin, -1), _NONE)
+        except Exception as error:  # noqa: BLE001 - the caller learns why
+            partition.stats.count_refusal(error, records)
+            return _refusal(tp, error)
         finally:
             if is_outermost:
                 self._check_waiting()
@@ -346,30 +383,42 @@ class ReplicaManager:
         try:
             partition = self._hosted.get(tp) or self._hosted.find_leader(tp)
             stats = partition.stats
-            info, moved = partition.append_as_leader(
-                records, origin=origin, required_acks=required_acks
-            )
+            info = self._append_to(partition, records, origin, required_acks)
         except Exception as error:  # noqa: BLE001 - one partition never fails its neighbours
             stats.count_refusal(error, records)
             return _refusal(tp, error)
-        if info.is_duplicate:
-            stats.count_refused()
-        else:
-            stats.count_append(info.valid_bytes, info.message_count)
-            if moved or tp not in self._changed:
-                self._changed[tp] = moved
         error_code = _NONE
         if required_acks == -1:
             required_offset = info.last_offset + 1
             is_enough, error_code = partition.has_enough_replicas(required_offset)
             if not is_enough:
                 pending[tp] = required_offset
-        return ProduceResult(
-            error_code,
-            -1 if info.first_offset is None else info.first_offset,
-            info.log_append_time,
-            info.log_start_offset,
-        )
+        return _result_of(info, error_code)
+
+    def _append_to(
+        self, partition: Partition, records: Buffer, origin: AppendOrigin, required_acks: int
+    ) -> LogAppendInfo:
+        """Appends to one partition and notes what it changed, if anybody waits for that.
+
+        Raises:
+            Exception: As `Partition.append_as_leader`.
+        """
+        before = partition.high_watermark if partition.has_followers else -1
+        info = partition.append_as_leader(records, origin, required_acks)
+        if info.is_duplicate:
+            partition.stats.count_refused()
+            return info
+        partition.stats.count_append(info.valid_bytes, info.message_count)
+        tp = partition.tp
+        if (
+            self._is_fetch_waiting(tp)
+            or self._is_produce_waiting(tp)
+            or self._is_delete_waiting(tp)
+        ):
+            # Without followers it is committed with the append.
+            moved = before < 0 or partition.high_watermark > before
+            self._changed[tp] = moved or self._changed.get(tp, False)
+        return info
 
     # Fetching
 
@@ -674,6 +723,15 @@ def _waves(delta: LocalDelta) -> list[LocalDelta]:
     for stopped in delta.stopped:
         wave_of(stopped.tp)[1].append(stopped)
     return [replace(delta, hosted=tuple(h), stopped=tuple(s)) for h, s in waves]
+
+
+def _result_of(info: LogAppendInfo, error: ErrorCode) -> ProduceResult:
+    return ProduceResult(
+        error,
+        -1 if info.first_offset is None else info.first_offset,
+        info.log_append_time,
+        info.log_start_offset,
+    )
 
 
 def _refusal(tp: TopicPartition, error: Exception) -> ProduceResult:

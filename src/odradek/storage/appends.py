@@ -1,7 +1,7 @@
 """What an append is told and what it answers; the analysis of a set of batches before it."""
 
 import logging
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from crc32c import crc32c
 
@@ -31,6 +31,7 @@ __all__ = ["AnalyzedSet", "LogAppendInfo", "analyze_records"]
 logger = logging.getLogger(__name__)
 
 
+@final
 class LogAppendInfo:
     """What became of one append.
 
@@ -53,7 +54,7 @@ class LogAppendInfo:
     is_duplicate: bool = False  # An idempotent retry: nothing was written.
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _INFO_FIELDS)
         return f"LogAppendInfo({fields})"
 
     @property
@@ -68,6 +69,9 @@ class LogAppendInfo:
         if self.first_offset is not None:
             return self.first_offset
         return self.last_offset_of_first_batch
+
+
+_INFO_FIELDS = tuple(LogAppendInfo.__annotations__)
 
 
 class AnalyzedSet(NamedTuple):

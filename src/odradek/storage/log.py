@@ -375,6 +375,17 @@ class Log:
         except OSError as error:
             raise self.fail("append", error) from error
 
+    def append_alone(
+        self, records: Buffer, leader_epoch: int, origin: AppendOrigin
+    ) -> LogAppendInfo:
+        """`append_as_leader` where there is no follower: what is written is committed at once."""
+        info = self.append_as_leader(records, leader_epoch=leader_epoch, origin=origin)
+        try:
+            self.watermarks.commit_end()
+        except OSError as error:
+            raise self.fail("read", error) from error
+        return info
+
     def append_as_follower(
         self, records: Buffer, *, fetch_leader_epoch: int | None = None
     ) -> LogAppendInfo:

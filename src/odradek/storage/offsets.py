@@ -1,21 +1,48 @@
 """Where an offset lies: the offset itself and, where known, its segment and byte position."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple, final
 
 __all__ = ["UNKNOWN", "LogOffsetMetadata", "LogOffsetSnapshot"]
 
-UNKNOWN = -1  # Segment base or position of an offset that was not resolved.
+UNKNOWN: Final = -1  # Segment base or position of an offset that was not resolved.
 
 
-class LogOffsetMetadata(NamedTuple):
+@final
+class LogOffsetMetadata:
     """An offset with its place in the log. Replaced, never edited: readers copy the reference once.
 
-    Byte distances mean something within one segment only.
+    Byte distances mean something within one segment only. Written out, not a frozen dataclass: one
+    is made for every append.
     """
 
-    message_offset: int
-    segment_base_offset: int = UNKNOWN
-    relative_position: int = UNKNOWN  # Bytes from the start of the segment's file.
+    __slots__ = ("message_offset", "relative_position", "segment_base_offset")
+
+    def __init__(
+        self,
+        message_offset: int,
+        segment_base_offset: int = UNKNOWN,
+        relative_position: int = UNKNOWN,
+    ) -> None:
+        self.message_offset = message_offset
+        self.segment_base_offset = segment_base_offset
+        self.relative_position = relative_position  # Bytes from the start of the segment's file.
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, LogOffsetMetadata)
+            and self.message_offset == other.message_offset
+            and self.segment_base_offset == other.segment_base_offset
+            and self.relative_position == other.relative_position
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.message_offset, self.segment_base_offset, self.relative_position))
+
+    def __repr__(self) -> str:
+        return (
+            f"LogOffsetMetadata({self.message_offset}, {self.segment_base_offset},"
+            f" {self.relative_position})"
+        )
 
     @property
     def is_message_offset_only(self) -> bool:

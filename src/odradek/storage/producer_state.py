@@ -253,6 +253,11 @@ class ProducerStateManager:
     # Transactions.
 
     @property
+    def is_stable(self) -> bool:
+        """Whether no transaction is open or waits for its marker to be replicated."""
+        return not self._transactions
+
+    @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction that is open or whose marker is not replicated.
 

@@ -123,6 +123,17 @@ class Watermarks:
             return old
         return None
 
+    def commit_end(self) -> bool:
+        """Takes all that is written as committed: nobody else has to have it. Whether it moved."""
+        end = self.end
+        if self.high_watermark.message_offset < end.message_offset:
+            self.high_watermark = end
+            state = self._producer_state
+            if not state.is_stable:
+                state.on_high_watermark_updated(end.message_offset)
+            return True
+        return self.maybe_increment_high_watermark(end) is not None
+
     def resolve_high_watermark(self) -> LogOffsetMetadata:
         """The high watermark with its place."""
         if self.high_watermark.is_message_offset_only:
@@ -163,7 +174,7 @@ class Watermarks:
             if (place := segment.translate_offset(offset)) is not None:
                 return LogOffsetMetadata(offset, segment.base_offset, place.position)
         # In a gap at the end the log end answers: the place is right, but no offset was passed.
-        return self.end._replace(message_offset=offset)
+        return LogOffsetMetadata(offset, self.end.segment_base_offset, self.end.relative_position)
 
     def out_of_range(self, offset: int) -> OffsetOutOfRangeError:
         """The error for an offset that is not in the log."""

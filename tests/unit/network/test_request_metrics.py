@@ -7,9 +7,10 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.metrics import Histogram, Meter, MetricName, MetricRegistry, render_prometheus
-from odradek.network.request import UNSET, is_valid_client_information
+from odradek.network.request import ONE_SUCCESS, UNSET, Request, is_valid_client_information
 from odradek.network.request_metrics import RequestMetrics, RequestTimes, api_name
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.headers import RequestHeader
 from odradek.testing import ManualClock
 from tests.unit.network.network_fakes import make_request
 
@@ -85,6 +86,43 @@ def test_finished_requests_show_after_folding() -> None:
     meter = registry.get(MetricName("kafka.network", "RequestMetrics", "RequestsPerSec", tags))
     assert isinstance(meter, Meter)
     assert meter.count == 3
+
+
+def answered_at_once(registry_key: ApiKey = ApiKey.PRODUCE) -> Request:
+    request = make_request(api_key=registry_key)
+    request.is_answered_at_once = True
+    request.response_complete_ns = 4 * MS
+    request.errors = ONE_SUCCESS
+    return request
+
+
+def test_a_request_that_waited_for_nothing_counts_as_any_other() -> None:
+    """02:N-23: three numbers say as much as seven stamps."""
+    pages = []
+    for is_brief in (True, False):
+        metrics, registry, asked = make_metrics()
+        for _ in range(300):  # More than are kept, so that some are folded before.
+            request = answered_at_once()
+            request.is_answered_at_once = is_brief
+            request.dequeue_ns = request.start_ns
+            metrics.request_done(request, 10 * MS)
+        assert len(asked) == 1
+        asked[0]()
+        pages.append(render_prometheus(registry))
+
+    assert pages[0] == pages[1]
+    assert 'requestmetrics_errors_total{request="Produce",error="NONE"} 300' in pages[0]
+
+
+def test_one_of_a_version_that_is_not_remembered_counts_too() -> None:
+    metrics, registry, _ = make_metrics()
+    for version in range(2_003):
+        request = answered_at_once(ApiKey.API_VERSIONS)
+        request.header = RequestHeader(ApiKey.API_VERSIONS, version, 1, "")
+        metrics.request_done(request, 10 * MS)
+    metrics.fold()
+
+    assert histogram(registry, "TotalTimeMs", "ApiVersions").count == 2_003
 
 
 def test_who_reads_sees_what_is_done() -> None:

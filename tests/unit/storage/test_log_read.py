@@ -187,7 +187,8 @@ def test_place_noted_before_the_file_became_shorter(fixture: LogFixture) -> None
     end = log.log_end_offset_metadata
     log.roll()
     fixture.append(1)
-    log.set_high_watermark(end._replace(relative_position=end.relative_position + 1000))
+    beyond = end.relative_position + 1000
+    log.set_high_watermark(LogOffsetMetadata(end.message_offset, end.segment_base_offset, beyond))
 
     result = log.read(0, LARGE, FetchIsolation.HIGH_WATERMARK)
 

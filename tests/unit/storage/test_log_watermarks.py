@@ -174,7 +174,9 @@ def test_roll_moves_the_place_of_a_high_watermark_at_the_end(fixture: LogFixture
     assert log.fetch_high_watermark_metadata() == LogOffsetMetadata(5, 5, 0)
     assert log.log_end_offset_metadata == LogOffsetMetadata(5, 5, 0)
     fixture.append(2)
-    assert log.maybe_increment_high_watermark(log.log_end_offset_metadata) == (5, 5, 0)
+    assert log.maybe_increment_high_watermark(log.log_end_offset_metadata) == LogOffsetMetadata(
+        5, 5, 0
+    )
     assert found_offsets(log.read(0, 1 << 20, FetchIsolation.HIGH_WATERMARK)) == list(range(5))
     assert found_offsets(log.read(5, 1 << 20, FetchIsolation.HIGH_WATERMARK)) == [5, 6]
 

@@ -9,7 +9,7 @@ BARE = LogOffsetMetadata(50)
 
 
 def test_place_is_unknown_unless_given() -> None:
-    assert BARE == (50, UNKNOWN, UNKNOWN)
+    assert LogOffsetMetadata(50, UNKNOWN, UNKNOWN) == BARE
     assert BARE.is_message_offset_only
     assert not PLACED.is_message_offset_only
 

@@ -10,13 +10,13 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from struct import Struct
-from types import MappingProxyType
 
 from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import CorruptRecordError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.network.request import (
+    ONE_SUCCESS,
     CloseConnectionResponse,
     NoOpResponse,
     Request,
@@ -43,7 +43,7 @@ from odradek.records.batch import (
     TRANSACTIONAL_MASK,
     parse_header,
 )
-from odradek.replication import ProduceResult
+from odradek.replication import Partition, ProduceResult
 
 __all__ = ["handle_produce"]
 
@@ -56,9 +56,10 @@ _ZSTD = 4  # The codec, as the attributes of a batch name it.
 # Of a batch: the length at 8, the magic at 16, the attributes at 21.
 _LENGTH_MAGIC_ATTRIBUTES = Struct(">8xi4xB4xh").unpack_from
 
+_WRITE = Operation.WRITE
+_TOPIC = ResourceType.TOPIC
 _NONE = ErrorCode.NONE
 _NO_ERROR = [_NONE]  # Of a request for one partition, as most are.
-_ONE_SUCCESS = MappingProxyType({_NONE: 1})
 _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -67,10 +68,9 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     version = request.header.api_version
     lone = parse_lone_produce(request.payload, request.body_offset, version)
     if lone is not None:
-        tp = _lone_partition(lone, context)
-        if tp is not None:
-            _append_lone(request, tp, lone, context)
-            return None
+        partition = _lone_partition(lone, version, context)
+        if partition is not None:
+            return _append_lone(request, partition, lone, context)
     view = parse_produce_request(request.payload, request.body_offset, version)
     size = len(request.payload)
     entries, refused, order = _split(request, view, context)
@@ -96,7 +96,7 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     return None
 
 
-def _lone_partition(lone: LoneProduce, context: BrokerContext) -> TopicPartition | None:
+def _lone_partition(lone: LoneProduce, version: int, context: BrokerContext) -> Partition | None:
     """Where the records of a request for one partition go; None if they need a closer look."""
     acks, _, topic, index, records = lone
     if (acks != -1 and acks != 1) or len(records) < HEADER_SIZE:
@@ -109,50 +109,64 @@ def _lone_partition(lone: LoneProduce, context: BrokerContext) -> TopicPartition
         magic != CURRENT_MAGIC
         or length + LOG_OVERHEAD != len(records)
         or attributes & TRANSACTIONAL_MASK
+        or (version < _FIRST_ZSTD_VERSION and attributes & CODEC_MASK)
     ):
         return None
-    tp = TopicPartition(name, index)
-    return tp if context.cache.contains(tp) else None
+    # What is hosted exists. Of any other partition the general way says why it cannot be had.
+    return context.replicas.find_online(name, index)
 
 
 def _append_lone(
-    request: Request, tp: TopicPartition, lone: LoneProduce, context: BrokerContext
-) -> None:
-    acks, timeout_ms, topic, _, records = lone
-    size = len(request.payload)
+    request: Request, partition: Partition, lone: LoneProduce, context: BrokerContext
+) -> Response | None:
+    """The answer; None if in-sync replicas have to be waited for."""
+    acks, timeout_ms, topic, index, records = lone
+    tp = partition.tp
+    if not context.authorizer.is_allowed(request, _WRITE, _TOPIC, tp.topic):
+        denied = ProduceResult(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _answer_lone(request, tp, lone, denied, context)
+    replicas = context.replicas
+    stored = replicas.append_one(partition, records, acks)
+    if isinstance(stored, ProduceResult):
+        return _answer_lone(request, tp, lone, stored, context)
+    if acks == -1 and partition.has_followers:
 
-    def respond(result: ProduceResult) -> None:
-        throttle_ms = _throttle_ms(request, acks, size, context)
-        error, base_offset, log_append_time_ms, log_start_offset, _, _ = result
-        if error is not _NONE:
-            order: _Order = [(topic, [tp])]
-            context.send(_answer(request, acks, {tp: result}, order, throttle_ms, context))
-            return
-        request.errors = _ONE_SUCCESS
-        header = request.header
-        answer = encode_lone_success(
-            header.api_version,
-            header.correlation_id,
-            topic,
-            tp.partition,
-            base_offset,
-            log_append_time_ms,
-            log_start_offset,
-            throttle_ms,
-        )
-        context.send(SendResponse(request, [answer]))
+        def respond(result: ProduceResult) -> None:
+            context.send(_answer_lone(request, tp, lone, result, context))
 
-    if not context.authorizer.is_allowed(request, Operation.WRITE, ResourceType.TOPIC, tp.topic):
-        respond(ProduceResult(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        return
-    context.replicas.append_one(
-        tp,
-        records,
-        timeout_ms=timeout_ms,
-        required_acks=acks,
-        origin=AppendOrigin.CLIENT,
-        respond=respond,
+        replicas.await_replicas(partition, stored, timeout_ms, respond)
+        return None
+    throttle_ms = 0
+    if context.quotas.limits_traffic:
+        throttle_ms = _throttle_ms(request, acks, len(request.payload), context)
+    first_offset = stored.first_offset
+    assert first_offset is not None, "a batch of the current format has one"
+    request.errors = ONE_SUCCESS
+    header = request.header
+    answer = encode_lone_success(
+        header.api_version,
+        header.correlation_id,
+        topic,
+        index,
+        first_offset,
+        stored.log_append_time,
+        stored.log_start_offset,
+        throttle_ms,
     )
+    return SendResponse(request, [answer])
+
+
+def _answer_lone(
+    request: Request,
+    tp: TopicPartition,
+    lone: LoneProduce,
+    result: ProduceResult,
+    context: BrokerContext,
+) -> Response:
+    """The answer of the general way to a request for one partition."""
+    acks, _, topic, _, _ = lone
+    throttle_ms = _throttle_ms(request, acks, len(request.payload), context)
+    return _answer(request, acks, {tp: result}, [(topic, [tp])], throttle_ms, context)
 
 
 # (topic as the client names it, its partitions) in the order of the request.
@@ -304,7 +318,7 @@ def _throttle_ms(request: Request, acks: int, size: int, context: BrokerContext)
 
 def _count_errors(results: Mapping[TopicPartition, ProduceResult]) -> Mapping[ErrorCode, int]:
     errors = [result.error for result in results.values()]
-    return _ONE_SUCCESS if errors == _NO_ERROR else Counter(errors)
+    return ONE_SUCCESS if errors == _NO_ERROR else Counter(errors)
 
 
 def _row(

@@ -1,6 +1,6 @@
 """Produce for one partition, as a client that does not batch sends it: fewer steps, same bytes.
 
-The lane is for a request of version 7 or later, without a transactional id, with records for one
+The lane is for a request of version 5 or later, without a transactional id, with records for one
 partition and nothing else, and for the answer that all went well. Where anything differs, also
 where bytes are wrong, `parse_lone_produce` returns None and `odradek.protocol.hot.produce` judges.
 """
@@ -14,7 +14,7 @@ from odradek.protocol.primitives import parse_uvarint_tail
 
 __all__ = ["FIRST_LONE_VERSION", "LoneProduce", "encode_lone_success", "parse_lone_produce"]
 
-FIRST_LONE_VERSION: Final = 7
+FIRST_LONE_VERSION: Final = 5  # The layouts of 5 and 6 are those of 7.
 
 # (acks, timeout in ms, topic's name, or id from version 13 on; partition, its records)
 LoneProduce = tuple[int, int, str | bytes, int, memoryview]

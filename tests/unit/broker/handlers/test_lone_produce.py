@@ -10,7 +10,7 @@ from odradek.broker.handlers.produce import handle_produce
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import HostedPartition, LocalDelta
 from odradek.metadata.image import PartitionState
-from odradek.network.request import CloseConnectionResponse, NoOpResponse, Request
+from odradek.network.request import CloseConnectionResponse, NoOpResponse, Request, SendResponse
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.hot.lone_produce import parse_lone_produce
 from odradek.protocol.messages.produce import (
@@ -21,12 +21,13 @@ from odradek.protocol.messages.produce import (
     TopicProduceData,
 )
 from odradek.protocol.schema import replace
+from odradek.records.compression import Codec
 from tests.support.logs import batch
 from tests.support.replicas import apply_local
 from tests.unit.broker.handlers.handler_fakes import BROKER_ID, BrokerFixture, parsed, topic_id
 from tests.unit.broker.handlers.test_produce_and_fetch_rights import Rights
 
-VERSIONS = [7, 8, 9, 12, 13]
+VERSIONS = [5, 6, 7, 8, 9, 12, 13]
 WRITE = (Operation.WRITE, ResourceType.TOPIC, "t")
 
 
@@ -63,7 +64,9 @@ class Lanes:
         request = self.broker.request(ApiKey.PRODUCE, message, version, client_id=client_id)
         # As it comes from a connection: a buffer that may be patched.
         request.payload = memoryview(bytearray(request.payload))
-        assert self.broker.call(handle_produce, request) is None
+        answer = self.broker.call(handle_produce, request)
+        if answer is not None:
+            self.broker.sent.append(answer)
         return request
 
     def lone(
@@ -159,6 +162,24 @@ def test_the_everyday_request_is_of_the_short_kind(version: int) -> None:
         ApiKey.PRODUCE, message_of(version, -1, (0, bytes(batch(1)))), version
     )
     assert parse_lone_produce(request.payload, 0, version) is not None
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_zstd_needs_a_later_version(lanes: Lanes, version: int) -> None:
+    """10 section 6.1: also of a request for one partition; other codecs are taken."""
+    refused = lanes.lone(bytes(batch(1, codec=Codec.ZSTD)), version)
+    assert refused.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert lanes.lone(bytes(batch(1, codec=Codec.GZIP)), version).error_code == ErrorCode.NONE
+
+
+def test_the_answer_is_returned(lanes: Lanes) -> None:
+    """Not sent by another way while the handler runs."""
+    request = lanes.broker.request(
+        ApiKey.PRODUCE, message_of(9, -1, (0, bytes(batch(1)))), 9, client_id="c1"
+    )
+    request.payload = memoryview(bytearray(request.payload))
+    assert isinstance(lanes.broker.call(handle_produce, request), SendResponse)
+    assert lanes.broker.sent == []
 
 
 def test_who_may_not_write_is_asked_for_once_and_told(lanes: Lanes, rights: Rights) -> None:
