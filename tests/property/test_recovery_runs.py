@@ -9,7 +9,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odradek.records.batch import Buffer
-from odradek.records.scan import IS_COMPILED, Run, step_over_run, step_over_run_pure
+from odradek.records.scan import (
+    IS_COMPILED,
+    ProducerTails,
+    ProducerTailsPure,
+    Run,
+    step_over_headers,
+    step_over_headers_pure,
+    step_over_run,
+    step_over_run_pure,
+)
 from odradek.storage import recovery
 from odradek.storage.config import LogConfig
 from odradek.storage.leader_epochs import LeaderEpochCache
@@ -24,7 +33,10 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def log_of(*kinds: str) -> bytes:
-    """Batches one behind the other: plain, of a new epoch, behind a gap, of a producer."""
+    """Batches one behind the other: plain, of a new epoch, behind a gap, of a producer.
+
+    "idempotent7" is one of producer 7, outside of transactions.
+    """
     data, offset, epoch, sequence = bytearray(), 0, 0, 0
     for kind in kinds:
         timestamp = T0 + offset * (-1 if kind == "older" else 1)
@@ -40,6 +52,10 @@ def log_of(*kinds: str) -> bytes:
                 fields = {"producer_id": 4000, "producer_epoch": 0, "base_sequence": sequence,
                           "is_transactional": True}  # fmt: skip
                 sequence += 2
+            elif kind.startswith("idempotent"):
+                producer_id = int(kind.removeprefix("idempotent"))
+                fields = {"producer_id": producer_id, "producer_epoch": offset // 20,
+                          "base_sequence": offset}  # fmt: skip
             one = batch(
                 2, size=150 + offset % 7, base_offset=offset, timestamp=timestamp,
                 leader_epoch=epoch, **fields,
@@ -54,6 +70,8 @@ LOGS = [
     log_of("plain", "plain", "older", "plain", "epoch", "plain", "plain", "gap", *["plain"] * 5),
     log_of("plain", "producer", "producer", "plain", "marker", *["plain"] * 6, "producer", "plain"),
     log_of(*["epoch", "plain"] * 3, *["producer"] * 4, "marker", "plain", "plain"),
+    log_of("plain", *["idempotent7"] * 12, "epoch", "idempotent7", "plain"),
+    log_of(*["idempotent7", "idempotent8", "idempotent1031"] * 4, "producer", "marker"),
 ]
 
 
@@ -67,9 +85,10 @@ def no_run(
     offset_of_max_timestamp: int,
     entry_position: int,
     interval_bytes: int,
+    tails: ProducerTails,
 ) -> Run:
     """Steps over nothing: every batch is looked at."""
-    del data, last_allowed_offset, latest_epoch, interval_bytes
+    del data, last_allowed_offset, latest_epoch, interval_bytes, tails
     return position, next_offset, max_timestamp, offset_of_max_timestamp, entry_position, []
 
 
@@ -93,7 +112,8 @@ def recovered(data: bytes, cut_from: int) -> tuple[object, ...]:
                 segment.transaction_index.all_entries(),
                 (segment.max_timestamp, segment.offset_of_max_timestamp, segment.size),
                 epochs.entries,
-                (state.map_end_offset, state.first_unstable_offset, sorted(state.producers)),
+                (state.map_end_offset, state.first_unstable_offset),
+                sorted((number, repr(entry)) for number, entry in state.producers.items()),
                 path.read_bytes(),
             )
         except SegmentOverflow as error:
@@ -143,7 +163,8 @@ def test_the_twins_agree_on_any_bytes(
 ) -> None:
     last_allowed = min(last_allowed, 2**63 - 2)
     answers: list[object] = []
-    for step_over in (step_over_run, step_over_run_pure):
+    compiled, pure = ProducerTails(), ProducerTailsPure()
+    for step_over, tails in ((step_over_run, compiled), (step_over_run_pure, pure)):
         try:
             answers.append(
                 step_over(
@@ -156,8 +177,28 @@ def test_the_twins_agree_on_any_bytes(
                     0,
                     entry_position,
                     interval,
+                    tails,  # type: ignore[arg-type]  # Each has its own.
                 )
             )
+        except ValueError as error:
+            answers.append(str(error))
+    assert answers[0] == answers[1]
+    assert len(compiled) == len(pure)
+    assert compiled.drain() == pure.drain()
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="_scan is not built: setup.py build_ext --inplace")
+@settings(deadline=None, max_examples=300)
+@given(
+    data=st.sampled_from(LOGS) | mutated(LOGS) | st.binary(max_size=200),
+    position=st.sampled_from([0, 1, 150]) | st.integers(0, 400),
+    next_offset=st.sampled_from([0, 2]) | INT64,
+)
+def test_the_twins_step_over_the_same_headers(data: bytes, position: int, next_offset: int) -> None:
+    answers: list[object] = []
+    for step_over in (step_over_headers, step_over_headers_pure):
+        try:
+            answers.append(step_over(data, position, next_offset))
         except ValueError as error:
             answers.append(str(error))
     assert answers[0] == answers[1]

@@ -41,7 +41,7 @@ from odradek.broker.live_settings import (
     listener_security,
     published_by,
 )
-from odradek.broker.log_metrics import flush_timer, register_log_gauges
+from odradek.broker.log_metrics import damage_meter, flush_timer, register_log_gauges
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.observability import ObservabilityServer
 from odradek.broker.producer_ids import ProducerIdAllocator
@@ -272,6 +272,7 @@ class Broker:
                 tasks=self._background,
                 producer_id_expiration_ms=settings.log.producer_id_expiration_ms,
                 on_flushed=flush_timer(self.metrics).update,
+                on_damage=damage_meter(self.metrics).mark,
             ),
             config=settings.log.log_manager_config(settings.cleaner),
             cleaner_tasks=self._cleaning,

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, TypeAlias
 
-from odradek.metrics import MetricName, MetricRegistry, Timer
+from odradek.metrics import Meter, MetricName, MetricRegistry, Timer
 from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
 
-__all__ = ["flush_timer", "register_log_gauges"]
+__all__ = ["damage_meter", "flush_timer", "register_log_gauges"]
 
 _DOMAIN: Final = "kafka.log"
 Tags: TypeAlias = tuple[tuple[str, str], ...]
@@ -31,6 +31,13 @@ def flush_timer(registry: MetricRegistry) -> Timer:
     """How often logs are flushed, and how long it takes."""
     return registry.group(_DOMAIN, "LogFlushStats").timer(
         "LogFlushRateAndTimeMs", "Time to make a log durable, in milliseconds."
+    )
+
+
+def damage_meter(registry: MetricRegistry) -> Meter:
+    """How many damaged places were found in log files."""
+    return registry.group(_DOMAIN, "LogManager").meter(
+        "DamagedExtentsPerSec", "Places in log files whose bytes are no sound batch, once each."
     )
 
 

@@ -76,8 +76,10 @@ class KnownDamage:
 
     def forget_from(self, position: int) -> None:
         """Forgets what lay behind a position at which the file was cut."""
-        self._served = [one for one in self._served if one.start < position]
-        self._unserved = [one for one in self._unserved if one.start < position]
+        for extents in (self._served, self._unserved):
+            extents[:] = [
+                one._replace(end=min(one.end, position)) for one in extents if one.start < position
+            ]
 
     def __len__(self) -> int:
         return len(self._served) + len(self._unserved)

@@ -101,7 +101,7 @@ class _Loader:
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
         self._is_clean = had_clean_shutdown
-        self._segments = LogSegments()
+        self._segments = LogSegments(services.on_damage)
         self._epochs = LeaderEpochCache(
             os.path.join(directory, paths.LEADER_EPOCH_CHECKPOINT), disk=services.disk
         )

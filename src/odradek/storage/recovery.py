@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from odradek.errors import InvalidOffsetError
-from odradek.records.batch import CURRENT_MAGIC, NO_TIMESTAMP
-from odradek.records.scan import step_over_run
+from odradek.records.batch import CURRENT_MAGIC, HEADER, NO_TIMESTAMP, BatchHeader
+from odradek.records.scan import ProducerTails, step_over_run
 from odradek.storage.config import INT32_MAX, INT64_MAX
 from odradek.storage.damage import NEVER_CUT
 from odradek.storage.leader_epochs import LeaderEpochCache
@@ -33,6 +33,7 @@ __all__ = ["NEVER_CUT", "RecoveredSegment", "SegmentOverflow", "recover_segment"
 
 logger = logging.getLogger(__name__)
 
+_MOST_SET_ASIDE = 10_000  # Headers of producers' batches that wait to be folded in: a megabyte.
 _MAX_PATIENCE = 64  # Batches, at most, that are looked at one by one before a run is tried again.
 
 
@@ -61,6 +62,8 @@ class _Progress:
         "_interval_bytes",
         "_last_allowed_offset",
         "_patience",
+        "_state",
+        "_tails",
         "_unasked",
         "last_entry_position",
         "latest_epoch",
@@ -71,10 +74,13 @@ class _Progress:
     def __init__(
         self,
         segment: LogSegment,
+        state: ProducerStateManager,
         epochs: LeaderEpochCache | None,
         interval_bytes: int,
         cut_from: int,
     ) -> None:
+        self._state = state
+        self._tails = ProducerTails()
         self._indexes = segment.indexes
         self._interval_bytes = interval_bytes
         self._last_allowed_offset = segment.base_offset + INT32_MAX
@@ -110,10 +116,13 @@ class _Progress:
                 indexes.offset_of_max_timestamp,
                 self.last_entry_position - chunk_start,
                 self._interval_bytes,
+                self._tails,
             )
         )
+        if len(self._tails) > _MOST_SET_ASIDE:
+            self.apply_producers()
         if behind == position:
-            # Where every batch has a producer there are no runs: ask less and less often.
+            # Where every batch belongs to a transaction there are no runs: ask less often.
             self._unasked = self._patience
             self._patience = min(2 * self._patience, _MAX_PATIENCE)
             return position
@@ -125,6 +134,11 @@ class _Progress:
         self.last_entry_position = chunk_start + entry_position
         walk.good_end = chunk_start + behind
         return behind
+
+    def apply_producers(self) -> None:
+        """Folds the batches of the runs into the producers' state: of each the last few."""
+        for data in self._tails.drain():
+            apply_batch(self._state, BatchHeader._make(HEADER.unpack(data)), data)
 
 
 def recover_segment(
@@ -155,7 +169,7 @@ def recover_segment(
     indexes.reset()
     aborted: list[AbortedTransaction] = []
     base = segment.base_offset
-    progress = _Progress(segment, epochs, index_interval_bytes, cut_from)
+    progress = _Progress(segment, state, epochs, index_interval_bytes, cut_from)
     walk = progress.walk
     damage: Damage | None = None
     for position, header, view, _ in walk:
@@ -183,10 +197,13 @@ def recover_segment(
             if leader_epoch > progress.latest_epoch and epochs is not None:
                 epochs.assign(leader_epoch, base_offset, durable=False)
                 progress.latest_epoch = leader_epoch
-            if producer_id >= 0 and (completed := apply_batch(state, header, view)) is not None:
-                if completed.is_aborted:
-                    aborted.append(aborted_transaction(state, completed))
-                state.complete_transaction(completed)
+            if producer_id >= 0:
+                progress.apply_producers()
+                if (completed := apply_batch(state, header, view)) is not None:
+                    if completed.is_aborted:
+                        aborted.append(aborted_transaction(state, completed))
+                    state.complete_transaction(completed)
+    progress.apply_producers()
     is_tail_damaged = walk.tail is not None
     if walk.cut is not None:
         damage = Damage(walk.cut.position, walk.cut.reason)
@@ -198,6 +215,7 @@ def recover_segment(
         truncated = segment.size - damage.position
         segment.cut(damage.position)
     indexes.finish_scanned()
+    segment.chain.trust(0)
     segment.transaction_index.replace(aborted)
     state.update_map_end_offset(walk.next_offset)
     return RecoveredSegment(walk.next_offset, truncated, damage, is_tail_damaged)

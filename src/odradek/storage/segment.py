@@ -21,6 +21,7 @@ from typing import NamedTuple
 from odradek.errors import CorruptRecordError, OffsetOverflowError
 from odradek.files import Disk
 from odradek.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, peek_header
+from odradek.storage.chain_check import ChainCheck
 from odradek.storage.config import INT32_MAX, LogConfig
 from odradek.storage.damage import NEVER_CUT, BatchWalk, Extent
 from odradek.storage.file_slice import FileSlice
@@ -73,6 +74,7 @@ class LogSegment:
         "_reserved",
         "_rolling_based_timestamp",
         "base_offset",
+        "chain",
         "created_ms",
         "damage",
         "fd",
@@ -117,6 +119,7 @@ class LogSegment:
         self.fd = disk.open(self.path, os.O_RDWR | (os.O_CREAT if create else 0))
         # End of the valid bytes. Invariant: the descriptor's write position.
         self.size = os.lseek(self.fd, 0, os.SEEK_END)
+        self.chain = ChainCheck(self.size)
         if create:
             try:
                 indexes.create_files(disk)
@@ -274,18 +277,33 @@ class LogSegment:
         """
         if max_size < 0:
             raise ValueError(f"max_size {max_size} is negative")
-        place = find_batch(self, start_offset)
-        if place is None:
-            return None
-        position, first_size = place.position, place.header.size
-        adjusted = max(max_size, first_size) if min_one_message else max_size
-        limit = self.size if max_position is None else max_position
-        length = max(0, min(limit - position, adjusted))
+        while True:
+            place = find_batch(self, start_offset)
+            if place is None:
+                return None
+            position, first_size = place.position, place.header.size
+            adjusted = max(max_size, first_size) if min_one_message else max_size
+            limit = self.size if max_position is None else max_position
+            length = max(0, min(limit - position, adjusted))
+            if length and (position < self.chain.trusted_from or self.damage):
+                length = self._sound_length(place, length)
+                if not length:
+                    continue  # The batch turned out to be damaged, which the look-up knows now.
+            break
         return SegmentRead(
             LogOffsetMetadata(start_offset, self.base_offset, position),
             FileSlice(self._disk, self.fd, position, length),
             0 < adjusted < first_size,
         )
+
+    def _sound_length(self, place: BatchPlace, length: int) -> int:
+        """How much of a read has batches that lead from one to the next."""
+        position, header = place
+        broken = self.damage.next_unserved(position)
+        end = position + length if broken is None else min(position + length, broken)
+        if position < self.chain.trusted_from:
+            end = self.chain.reach(self, position, header.base_offset, end)
+        return end - position
 
     def translate_offset(self, offset: int, start_position: int = 0) -> BatchPlace | None:
         """The first batch whose last offset is at or above `offset`."""
@@ -424,6 +442,7 @@ class LogSegment:
         os.lseek(self.fd, size, os.SEEK_SET)
         self.size = size
         self.damage.forget_from(size)
+        self.chain.forget_from(size)
 
     def on_become_inactive(self) -> None:
         """Closes the indexes' books: a last time entry, no preallocated room."""

@@ -43,6 +43,7 @@ def read_next_offset(segment: "LogSegment") -> TailScan:
         pass
     if walk.cut is not None:
         return TailScan(walk.next_offset, Damage(walk.cut.position, walk.cut.reason))
+    segment.chain.trust(start)
     if segment.offset_index.is_loaded:
         index = segment.offset_index.get()
         if index.entries and index.last_offset >= walk.next_offset:
@@ -77,3 +78,4 @@ def rebuild_indexes(segment: "LogSegment") -> None:
                 indexes.add_scanned(last_offset, position)
             last_entry_position = position
     indexes.finish_scanned()
+    segment.chain.trust(0)

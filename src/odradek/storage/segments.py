@@ -1,7 +1,7 @@
 """The segments of one log, ordered by base offset."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from odradek.storage.segment import LogSegment
 
@@ -11,9 +11,10 @@ __all__ = ["LogSegments"]
 class LogSegments:
     """A sorted map from base offset to segment. A log that is open has at least one."""
 
-    __slots__ = ("_bases", "_by_base", "active")
+    __slots__ = ("_bases", "_by_base", "_on_damage", "active")
 
-    def __init__(self) -> None:
+    def __init__(self, on_damage: Callable[[], None] | None = None) -> None:
+        self._on_damage = on_damage  # Called for each place in a segment that is damaged.
         self._bases: list[int] = []
         self._by_base: dict[int, LogSegment] = {}
         # The segment with the largest base, the only one that is appended to. None when empty.
@@ -35,6 +36,7 @@ class LogSegments:
         if previous is None:
             insort(self._bases, segment.base_offset)
         self._by_base[segment.base_offset] = segment
+        segment.damage.on_found = self._on_damage
         self.active = self._by_base[self._bases[-1]]
         return previous
 

@@ -22,3 +22,5 @@ class LogServices:
     producer_id_expiration_ms: int = 86_400_000
     # Told how long each flush took, in ms; by a log that is closed possibly on another thread.
     on_flushed: Callable[[float], None] | None = None
+    # Called for each damaged place that is found in a log, possibly on another thread.
+    on_damage: Callable[[], None] | None = None

@@ -3,14 +3,25 @@
 import importlib
 import struct
 import sys
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import pytest
 
 from odradek.records import scan as scan_module
 from odradek.records.batch import Buffer
-from odradek.records.scan import IS_COMPILED, Run, step_over_run, step_over_run_pure
+from odradek.records.scan import (
+    IS_COMPILED,
+    TAIL_LENGTH,
+    ProducerTails,
+    ProducerTailsPure,
+    Run,
+    step_over_headers,
+    step_over_headers_pure,
+    step_over_run,
+    step_over_run_pure,
+)
+from odradek.storage.producer_entry import CACHED_BATCH_COUNT
 from tests.support.logs import T0, batch, marker
 
 INT64_MAX = 2**63 - 1
@@ -29,6 +40,7 @@ class StepOver(Protocol):
         offset_of_max_timestamp: int,
         entry_position: int,
         interval_bytes: int,
+        tails: ProducerTailsPure,
         /,
     ) -> Run: ...
 
@@ -60,7 +72,10 @@ def run_of(
     offset_of_max_timestamp: int = 0,
     entry_position: int = 0,
     interval_bytes: int = 4096,
+    tails: ProducerTailsPure | None = None,
 ) -> Run:
+    is_pure = getattr(step_over, "__name__", "") == "step_over_run_pure"
+    own: Any = ProducerTailsPure() if is_pure else ProducerTails()
     return step_over(
         data,
         position,
@@ -71,6 +86,7 @@ def run_of(
         offset_of_max_timestamp,
         entry_position,
         interval_bytes,
+        own if tails is None else tails,
     )
 
 
@@ -124,7 +140,18 @@ OTHER_BATCHES = [
     pytest.param(batch(size=SIZE, base_offset=3, timestamp=T0), id="gap"),
     pytest.param(batch(size=SIZE, base_offset=1, timestamp=T0), id="going back"),
     pytest.param(batch(size=SIZE, base_offset=2, timestamp=T0, leader_epoch=1), id="new epoch"),
-    pytest.param(marker(commit=True, base_offset=2), id="producer"),
+    pytest.param(marker(commit=True, base_offset=2), id="marker"),
+    pytest.param(
+        batch(
+            size=SIZE,
+            base_offset=2,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
+        ),
+        id="transaction",
+    ),
     pytest.param(changed(SIZE - 1, 0x01), id="last bit"),
     pytest.param(changed(17, 0x80), id="bit of the checksum"),
     pytest.param(changed(21, 0x80), id="first bit it covers"),
@@ -159,6 +186,74 @@ def test_offsets_end_where_they_may(step_over: StepOver) -> None:
 def test_a_position_elsewhere_is_refused(step_over: StepOver, position: int) -> None:
     with pytest.raises(ValueError, match=f"position {position} is not within {SIZE} bytes"):
         run_of(step_over, batches(1), position)
+
+
+TAILS = [
+    pytest.param(ProducerTailsPure, id="pure"),
+    pytest.param(
+        ProducerTails,
+        id="compiled",
+        marks=pytest.mark.skipif(not IS_COMPILED, reason="_scan is not built: setup.py"),
+    ),
+]
+
+
+def of_producer(producer_id: int, base_offset: int) -> bytes:
+    """A batch of an idempotent producer."""
+    return bytes(
+        batch(
+            base_offset=base_offset,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=base_offset,
+        )
+    )
+
+
+def test_of_an_idempotent_producer_the_last_headers_are_kept() -> None:
+    """10 section 8.4: as many as a partition remembers."""
+    assert TAIL_LENGTH == CACHED_BATCH_COUNT
+    data = b"".join(of_producer(7 if n % 3 else 8, n) for n in range(30))
+    size = len(data) // 30
+    for step_over, tails in (
+        (step_over_run_pure, ProducerTailsPure()),
+        (step_over_run, ProducerTails()),
+    ):
+        run = run_of(step_over, data, tails=tails)  # type: ignore[arg-type]  # Each has its own.
+        assert run[:2] == (len(data), 30)
+        kept = sorted(
+            [n for n in range(30) if n % 3][-5:] + [n for n in range(30) if not n % 3][-5:]
+        )
+        assert tails.drain() == [data[n * size : n * size + 61] for n in kept]
+        assert tails.drain() == []
+
+
+@pytest.mark.parametrize("make", TAILS)
+def test_producers_that_share_a_slot_lose_nothing(make: type[ProducerTailsPure]) -> None:
+    tails = make()
+    wanted = []
+    for n in range(12):
+        header = of_producer(3 + 1024 * (n // 2 % 2), n)[:61]
+        tails.note(3 + 1024 * (n // 2 % 2), header)
+        wanted.append(header)
+    assert len(tails) == 10
+    assert tails.drain() == wanted
+    assert len(tails) == 0
+
+
+@pytest.mark.parametrize("step", [step_over_headers_pure, step_over_headers], ids=["pure", "used"])
+def test_headers_are_stepped_over_while_offsets_grow(step: Callable[..., tuple[int, int]]) -> None:
+    data = batches(3) + batches(2, base=7)
+    assert step(data, 0, 0) == (5 * SIZE, 9)
+    assert step(data, SIZE, 1) == (5 * SIZE, 9)
+    assert step(data, SIZE, 2) == (SIZE, 2)
+    # A batch may reach beyond the bytes; less than a header is left alone.
+    assert step(data[: 4 * SIZE + 61], 0, 0) == (5 * SIZE, 9)
+    assert step(data[: 4 * SIZE + 60], 0, 0) == (4 * SIZE, 8)
+    data[3 * SIZE + 16] = 3
+    assert step(data, 0, 0) == (3 * SIZE, 3)
+    with pytest.raises(ValueError, match="position 1 is not within 0 bytes"):
+        step(b"", 1, 0)
 
 
 class TestFallback:

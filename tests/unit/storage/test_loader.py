@@ -596,3 +596,32 @@ def test_deleted_files_are_renamed_together_and_never_come_back(tmp_path: Path) 
         assert bases(log) == [50]
         assert not any(n.startswith(name(5, ".")) for n in fixture.names())
         assert headers(read_all(log)) == []
+
+
+@pytest.mark.parametrize("recovery_point", [192, 197])
+def test_damage_from_synced_to_unsynced_data_ends_the_log(
+    recovery_point: int, tmp_path: Path
+) -> None:
+    """01 §8.4: across the end of a segment, what follows would stand behind a hole."""
+    with three_segments(tmp_path) as fixture:
+        fixture.abandon()
+        path = fixture.path(name(100, ".log"))
+        data = bytearray(path.read_bytes())
+        data[90 * SIZE + 30 :] = bytes(len(data) - 90 * SIZE - 30)
+        path.write_bytes(data)
+        log = fixture.open(recovery_point=recovery_point)
+        assert bases(log) == [0, 100, recovery_point]
+        assert log.log_end_offset == recovery_point
+        assert path.read_bytes() == bytes(data), "what was synced is never cut"
+        assert readable_offsets(log) == list(range(190))
+
+
+def test_damage_that_ends_with_what_was_synced_costs_nothing_behind(tmp_path: Path) -> None:
+    with three_segments(tmp_path) as fixture:
+        fixture.abandon()
+        path = fixture.path(name(100, ".log"))
+        data = bytearray(path.read_bytes())
+        data[90 * SIZE + 30 :] = bytes(len(data) - 90 * SIZE - 30)
+        path.write_bytes(data)
+        log = fixture.open(recovery_point=200)
+        assert readable_offsets(log) == [*range(190), *range(200, 250)]

@@ -274,3 +274,29 @@ def test_indexes_without_room_are_no_reason_to_fail(prepare: Prepare) -> None:
     assert recover(segment).next_offset == 12
     assert entries(segment) == [(1, 4097)]
     assert list(segment.time_index.get()) == [(T0 + 1, 1), (T0 + 11, 11)]
+
+
+@pytest.mark.parametrize("cut_from", [7, 8])
+def test_damage_that_reaches_over_the_recovery_point_ends_the_log_there(
+    cut_from: int, prepare: Prepare
+) -> None:
+    """01 §8.4: its bytes stay; a sound batch behind it does not continue the log."""
+    segment = prepare(batches(12))
+    with open(segment.path, "r+b") as file:
+        file.seek(6100)
+        file.write(bytes(2000))
+    result = recover(segment, cut_from=cut_from)
+    assert (result.next_offset, result.is_tail_damaged) == (6, True)
+    assert result.damage is not None
+    assert "reaches over the recovery point" in result.damage.reason
+    assert (segment.size, result.truncated_bytes) == (9000, 3000)
+    assert segment.read(6, 1) is None
+
+
+def test_damage_up_to_the_recovery_point_ends_nothing(prepare: Prepare) -> None:
+    segment = prepare(batches(12))
+    with open(segment.path, "r+b") as file:
+        file.seek(6100)
+        file.write(bytes(2000))
+    result = recover(segment, cut_from=9)
+    assert (result.next_offset, result.damage, segment.size) == (12, None, 12_000)
