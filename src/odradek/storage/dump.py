@@ -9,6 +9,7 @@ are those of Kafka's own dump tool, so that eyes and scripts find what they know
 | `.index`, `.timeindex`    | entry           | order, and against the `.log` beside it          |
 | `.txnindex`               | transaction     | length, version, order                           |
 | `.snapshot`               | producer        | length, version, checksum, offsets               |
+| `.recent`                 | older batch     | length, version, checksum                        |
 | `leader-epoch-checkpoint` | epoch           | version, count, syntax, order                    |
 | `…-offset-checkpoint`     | partition       | version, count, syntax                           |
 
@@ -36,6 +37,7 @@ from odradek.storage.config import INT32_MAX
 from odradek.storage.index import Column, Index
 from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.producer_snapshot import parse_snapshot
+from odradek.storage.recent_batches import parse_recent
 from odradek.storage.scan import Scan
 from odradek.storage.time_index import TimeIndex
 from odradek.storage.transaction_index import TransactionIndex
@@ -90,7 +92,7 @@ def _dump(path: str, disk: Disk, records: bool) -> Iterator[DumpLine]:
     else:
         yield DumpLine(
             f"{path}: not a file of a log; expected twenty digits and one of .log .index"
-            " .timeindex .txnindex .snapshot, or a checkpoint",
+            " .timeindex .txnindex .snapshot .recent, or a checkpoint",
             True,
         )
 
@@ -109,10 +111,12 @@ def _dump_segment_file(
             yield from _dump_transaction_index(path, base_offset, disk)
         case paths.SNAPSHOT_SUFFIX:
             yield from _dump_snapshot(path, base_offset, disk)
+        case paths.RECENT_SUFFIX:
+            yield from _dump_recent(path, disk)
         case suffix:
             yield DumpLine(
                 f"{path}: unknown kind {suffix!r}, expected .log .index .timeindex .txnindex"
-                " .snapshot",
+                " .snapshot .recent",
                 True,
             )
 
@@ -380,6 +384,18 @@ def _dump_snapshot(path: str, offset: int, disk: Disk) -> Iterator[DumpLine]:
                 f"{path}: producer {entry.producer_id} is at offset {known},"
                 f" expected offsets below {offset}",
                 True,
+            )
+
+
+def _dump_recent(path: str, disk: Disk) -> Iterator[DumpLine]:
+    snapshot_crc, producers = parse_recent(read_whole(disk, path), path)
+    yield DumpLine(f"Beside the snapshot of CRC {snapshot_crc:08x}")
+    for producer_id, batches in producers:
+        for batch in batches:
+            yield DumpLine(
+                f"producerId: {producer_id} firstSequence: {batch.first_sequence}"
+                f" lastSequence: {batch.last_sequence} lastOffset: {batch.last_offset}"
+                f" offsetDelta: {batch.offset_delta} timestamp: {batch.timestamp}"
             )
 
 

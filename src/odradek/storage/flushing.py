@@ -170,7 +170,8 @@ class Flusher:
         names = [
             path
             for base in sorted(bases)
-            if os.path.exists(path := paths.segment_path(directory, base, paths.SNAPSHOT_SUFFIX))
+            for suffix in (paths.SNAPSHOT_SUFFIX, paths.RECENT_SUFFIX)
+            if os.path.exists(path := paths.segment_path(directory, base, suffix))
         ]
         # The name of a transaction index may be younger than its segment.
         has_new_names = bool(names) or any(

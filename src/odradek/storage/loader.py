@@ -33,6 +33,7 @@ from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.log import Log, LogServices
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.producer_replay import replay
+from odradek.storage.producer_snapshot import list_snapshots
 from odradek.storage.producer_state import ProducerStateManager
 from odradek.storage.recovery import NEVER_CUT, RecoveredSegment, SegmentOverflow, recover_segment
 from odradek.storage.replacement import split_segment, swap_segments
@@ -106,6 +107,10 @@ class _Loader:
             os.path.join(directory, paths.LEADER_EPOCH_CHECKPOINT), disk=services.disk
         )
         self._witnesses = RollWitnesses(directory, disk=services.disk)
+        # Whether there was a snapshot before anything was changed here.
+        self._had_snapshots = False
+        # The producers as recovery has found them, up to the log end.
+        self._recovered_state: ProducerStateManager | None = None
 
     def load(self, log_directory: LogDirectory) -> Log:
         started_ms = self._services.clock.monotonic_ms()
@@ -126,6 +131,7 @@ class _Loader:
         return log
 
     def _open(self, log_directory: LogDirectory) -> Log:
+        self._had_snapshots = bool(list_snapshots(self._directory))
         epochs_lost = not self._load_epochs()
         next_offset = self._load_segments()
         if epochs_lost:
@@ -146,7 +152,7 @@ class _Loader:
             services=self._services,
             segments=self._segments,
             leader_epochs=self._epochs,
-            producer_state=self._new_producer_state(),
+            producer_state=self._recovered_state or self._new_producer_state(),
             witnesses=self._witnesses,
             recovery_point=next_offset if self._is_clean else self._recovery_point,
             log_start_offset=log_start_offset,
@@ -192,20 +198,19 @@ class _Loader:
 
     def _load_producer_state(self, log: Log) -> None:
         state = log.producer_state
-        assert state.is_empty, "loading segments must not touch the log's own producer state"
         if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
             return
         state.remove_stray_snapshots(segment.base_offset for segment in log.segments)
-        if self._is_clean and not state.snapshot_offsets():
+        if self._is_clean and not self._had_snapshots:
             # Written before producer state existed, or by no producer: nothing to read it from.
             state.truncate_fully_and_start_at(log.log_end_offset)
             return
         log.rebuild_producer_state()
 
     def _producer_state_at(self, offset: int) -> ProducerStateManager:
-        """A state of its own, as of the start of a segment."""
+        """A state of its own, as of the start of a segment; snapshots stay as they are."""
         state = self._new_producer_state()
-        state.truncate_and_reload(self._log_start_offset, offset, self._services.clock.now_ms())
+        state.reload(self._log_start_offset, offset, self._services.clock.now_ms())
         start = state.map_end_offset
         if start < offset:
             earlier = [s for s in self._segments.from_offset(start) if s.base_offset < offset]
@@ -318,7 +323,7 @@ class _Loader:
                 problem = str(error)
         if problem is not None:
             logger.warning("rebuilding the indexes of %s: %s", segment.path, problem)
-            self._recover_segment(segment, cut_from=NEVER_CUT)
+            self._rebuild_indexes(segment)
 
     def _open_segment(self, base: int, stage: str = "") -> LogSegment:
         return LogSegment(
@@ -346,24 +351,15 @@ class _Loader:
             create=True,
         )
 
-    def _recover_segment(
-        self,
-        segment: LogSegment,
-        *,
-        cut_from: int,
-        before_cut: Callable[[], None] | None = None,
-    ) -> RecoveredSegment:
-        state = self._producer_state_at(segment.base_offset)
-        result = recover_segment(
+    def _rebuild_indexes(self, segment: LogSegment) -> RecoveredSegment:
+        """An index-only scan: its data was synced, so it is not cut, and no snapshot is touched."""
+        return recover_segment(
             segment,
-            state,
+            self._producer_state_at(segment.base_offset),
             self._epochs,
-            cut_from=cut_from,
+            cut_from=NEVER_CUT,
             index_interval_bytes=self._config.index_interval_bytes,
-            before_cut=before_cut,
         )
-        state.take_snapshot()
-        return result
 
     # Swaps
 
@@ -464,7 +460,7 @@ class _Loader:
                 "%s: %s at position %d, although the last stop was clean",
                 active.path, tail.damage.reason, tail.damage.position,
             )  # fmt: skip
-            result = self._recover_segment(active, cut_from=NEVER_CUT)
+            result = self._rebuild_indexes(active)
             return result.next_offset, result.is_tail_damaged
         if tail.next_offset < self._recovery_point:
             logger.error(
@@ -480,11 +476,19 @@ class _Loader:
         """After an unclean stop: scans from the recovery point on and cuts the torn tail."""
         result: RecoveredSegment | None = None
         segments = self._segments.from_offset(self._recovery_point)
+        state = self._recovered_state = self._producer_state_at(segments[0].base_offset)
+        # Later ones may tell of records that a truncation took, or that are about to be cut.
+        state.delete_snapshots_above(segments[0].base_offset)
         for number, segment in enumerate(segments):
             later = segments[number + 1 :]
-            result = self._recover_segment(
+            state.update_map_end_offset(segment.base_offset)
+            state.take_snapshot()
+            result = recover_segment(
                 segment,
+                state,
+                self._epochs,
                 cut_from=self._recovery_point,
+                index_interval_bytes=self._config.index_interval_bytes,
                 before_cut=lambda later=later: self._drop(later),  # type: ignore[misc]
             )
             if result.damage is not None:
@@ -525,6 +529,7 @@ class _Loader:
                 self._drop(later)
                 break
         assert result is not None
+        state.take_snapshot()
         return result.next_offset, result.is_tail_damaged
 
     def _fields(self, **others: object) -> dict[str, object]:
@@ -576,6 +581,7 @@ class _Loader:
             self._topic_partition, next_offset, self._log_start_offset,
         )  # fmt: skip
         self._drop(list(self._segments))
+        self._recovered_state = None
         self._segments.add(self._create_segment(self._log_start_offset))
         return self._log_start_offset
 
@@ -583,8 +589,12 @@ class _Loader:
         """Unreadable bytes that must be kept stand at the end: go on in a new segment."""
         active = self._active()
         end = max(next_offset, self._log_start_offset)
-        if active.base_offset < self._recovery_point <= active.base_offset + INT32_MAX:
-            end = max(end, self._recovery_point)
+        recorded = [self._recovery_point]
+        if self._is_clean:  # The stop has taken a snapshot at the end.
+            recorded.extend(list_snapshots(self._directory))
+        for offset in recorded:
+            if active.base_offset < offset <= active.base_offset + INT32_MAX:
+                end = max(end, offset)
         if end == active.base_offset:
             end += 1  # Not one readable batch; its place stays taken.
         logger.error(
@@ -593,6 +603,8 @@ class _Loader:
         )  # fmt: skip
         active.on_become_inactive()
         self._segments.add(self._create_segment(end))
+        if self._recovered_state is not None:
+            self._recovered_state.update_map_end_offset(end)
         return end
 
     def _active(self) -> LogSegment:

@@ -7,6 +7,7 @@
 | `.timeindex` | time index                                                    |
 | `.txnindex`  | aborted transactions; created by the first one                |
 | `.snapshot`  | producer state up to (excluding) the offset in the name       |
+| `.recent`    | the older batches of those producers (`recent_batches`)       |
 | `.deleted`   | appended: waits for removal                                   |
 | `.cleaned`   | appended: compaction or split output still being written      |
 | `.swap`      | appended: complete output about to replace live segments      |
@@ -25,6 +26,7 @@ __all__ = [
     "INDEX_SUFFIXES",
     "LEADER_EPOCH_CHECKPOINT",
     "LOG_SUFFIX",
+    "RECENT_SUFFIX",
     "ROLLED_SUFFIX",
     "SNAPSHOT_SUFFIX",
     "STRAY_DIR_SUFFIX",
@@ -40,6 +42,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
+RECENT_SUFFIX = ".recent"
 ROLLED_SUFFIX = ".rolled"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX = ".deleted"

@@ -1,7 +1,8 @@
 """Producer snapshots: ``<20 digits of offset>.snapshot``, the producers as of that offset.
 
 A snapshot covers the log up to, and excluding, the offset in its name. Only the newest cached batch
-of a producer is kept; what came after it is found again by replaying the log from that offset.
+of a producer is kept. What came before it is in a file beside the snapshot, which shares its life
+(`recent_batches`); what came after it is found again by replaying the log from that offset.
 
 | offset  | bytes | field                                               |
 |---------|-------|-----------------------------------------------------|
@@ -26,8 +27,10 @@ with more replay does as well. An entry has one timestamp, so that a batch follo
 comes back with the marker's.
 """
 
+import contextlib
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 
 from crc32c import crc32c
@@ -36,6 +39,13 @@ from odradek.errors import CorruptSnapshotError
 from odradek.files import Disk, read_whole
 from odradek.storage.paths import DELETED_SUFFIX, SNAPSHOT_SUFFIX, offset_from_name, segment_path
 from odradek.storage.producer_entry import NO_SEQUENCE, CachedBatch, ProducerEntry
+from odradek.storage.recent_batches import (
+    delete_recent,
+    encode_recent,
+    read_recent,
+    recent_path,
+    restore_recent,
+)
 
 __all__ = [
     "delete_snapshot",
@@ -48,6 +58,8 @@ __all__ = [
     "sync_snapshot",
     "write_snapshot",
 ]
+
+logger = logging.getLogger(__name__)
 
 _VERSION = 1
 _HEADER = Struct(">hIi")
@@ -164,15 +176,32 @@ def list_snapshots(directory: str) -> list[int]:
 
 
 def write_snapshot(
-    disk: Disk, directory: str, offset: int, entries: Iterable[ProducerEntry], *, sync: bool
+    disk: Disk, directory: str, offset: int, entries: Sequence[ProducerEntry], *, sync: bool
 ) -> str:
-    """Writes the snapshot of `offset`, durable on return if `sync`; returns its path.
+    """Writes the snapshot of `offset` and what belongs beside it, durable on return if `sync`.
+
+    Returns its path.
 
     Raises:
         OSError: The disk refused, or took less than all of it.
     """
     path = snapshot_path(directory, offset)
     data = encode_snapshot(entries)
+    recent = encode_recent(entries, _crc_of(data))
+    if recent is not None:
+        _write(disk, recent_path(directory, offset), recent, sync=sync)
+    _write(disk, path, data, sync=sync)
+    if sync:
+        disk.fsync_dir(directory)
+    return path
+
+
+def _crc_of(snapshot: bytes) -> int:
+    crc: int = _HEADER.unpack_from(snapshot)[1]
+    return crc
+
+
+def _write(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
     fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         written = disk.write(fd, data)
@@ -182,9 +211,6 @@ def write_snapshot(
             disk.fsync(fd)
     finally:
         disk.close(fd)
-    if sync:
-        disk.fsync_dir(directory)
-    return path
 
 
 def sync_snapshot(disk: Disk, directory: str, offset: int) -> bool:
@@ -197,6 +223,8 @@ def sync_snapshot(disk: Disk, directory: str, offset: int) -> bool:
         disk.fsync_path(snapshot_path(directory, offset))
     except FileNotFoundError:
         return False
+    with contextlib.suppress(FileNotFoundError):
+        disk.fsync_path(recent_path(directory, offset))
     disk.fsync_dir(directory)
     return True
 
@@ -209,7 +237,8 @@ def load_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
         OSError: It cannot be read.
     """
     path = snapshot_path(directory, offset)
-    entries = parse_snapshot(read_whole(disk, path), path)
+    data = read_whole(disk, path)
+    entries = parse_snapshot(data, path)
     for entry in entries:
         batch = entry.batches[-1] if entry.batches else _NO_BATCH
         transaction_first_offset = entry.current_transaction_first_offset
@@ -219,6 +248,12 @@ def load_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
         if known >= offset:
             found = f"{known} of producer {entry.producer_id}"
             raise CorruptSnapshotError(path, expected=f"offsets below {offset}", found=found)
+    recent = read_recent(disk, directory, offset)
+    if recent is not None:
+        try:
+            restore_recent(recent, recent_path(directory, offset), entries, _crc_of(data))
+        except CorruptSnapshotError as error:
+            logger.warning("only the newest batch of each producer is known: %s", error)
     return entries
 
 
@@ -229,6 +264,8 @@ def delete_snapshot(disk: Disk, directory: str, offset: int, *, renamed: bool = 
         OSError: The disk refused.
     """
     path = snapshot_path(directory, offset) + (DELETED_SUFFIX if renamed else "")
+    if not renamed:
+        delete_recent(disk, directory, offset)
     try:
         disk.unlink(path)
     except FileNotFoundError:
@@ -243,6 +280,7 @@ def rename_snapshot_deleted(disk: Disk, directory: str, offset: int) -> str | No
         OSError: The disk refused.
     """
     path = snapshot_path(directory, offset)
+    delete_recent(disk, directory, offset)
     try:
         disk.rename(path, path + DELETED_SUFFIX)
     except FileNotFoundError:

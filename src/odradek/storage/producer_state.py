@@ -43,6 +43,7 @@ from odradek.storage.producer_entry import (
     CachedBatch,
     ProducerEntry,
 )
+from odradek.storage.recent_batches import delete_recent, list_recent
 from odradek.storage.unstable_transactions import CompletedTransaction, UnstableTransactions
 
 __all__ = ["CachedBatch", "CompletedTransaction", "ProducerEntry", "ProducerStateManager"]
@@ -311,16 +312,32 @@ class ProducerStateManager:
         if self.map_end_offset == log_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
             return
+        for offset in self.reload(log_start_offset, log_end_offset, now_ms):
+            self.delete_snapshot(offset)
+
+    def reload(self, log_start_offset: int, end_offset: int, now_ms: int) -> list[int]:
+        """Takes the state from the newest good snapshot in (log start, end]; removes no file.
+
+        Returns the offsets of newer ones that are damaged; `map_end_offset` is as of
+        `truncate_and_reload`.
+
+        Raises:
+            OSError: The disk refused.
+        """
         self._clear(log_start_offset)
+        damaged: list[int] = []
         for offset in reversed(self.snapshot_offsets()):
+            if not log_start_offset < offset <= end_offset:
+                continue
             try:
                 entries = producer_snapshot.load_snapshot(self._disk, self.directory, offset)
             except CorruptSnapshotError as error:
-                _logger.warning("%s: deleted a snapshot: %s", self.topic_partition, error)
-                self.delete_snapshot(offset)
+                _logger.warning("%s: passed over a snapshot: %s", self.topic_partition, error)
+                damaged.append(offset)
                 continue
             self._adopt(entries, offset, now_ms)
-            return
+            break
+        return damaged
 
     def _adopt(self, entries: Iterable[ProducerEntry], offset: int, now_ms: int) -> None:
         alive = [entry for entry in entries if not self._is_expired(entry, now_ms)]
@@ -379,7 +396,7 @@ class ProducerStateManager:
         if offset <= self.last_snapshot_offset:
             return None
         path = producer_snapshot.write_snapshot(
-            self._disk, self.directory, offset, self.producers.values(), sync=sync
+            self._disk, self.directory, offset, list(self.producers.values()), sync=sync
         )
         self.last_snapshot_offset = offset
         return path
@@ -414,6 +431,16 @@ class ProducerStateManager:
         """
         return producer_snapshot.rename_snapshot_deleted(self._disk, self.directory, offset)
 
+    def delete_snapshots_above(self, offset: int) -> None:
+        """Removes the snapshots of later offsets.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        for later in self.snapshot_offsets():
+            if later > offset:
+                self.delete_snapshot(later)
+
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
         """Removes snapshots that belong to no segment.
 
@@ -428,3 +455,5 @@ class ProducerStateManager:
             strays.pop()
         for offset in strays:
             self.delete_snapshot(offset)
+        for offset in set(list_recent(self.directory)) - set(self.snapshot_offsets()):
+            delete_recent(self._disk, self.directory, offset)

@@ -22,7 +22,7 @@ from odradek.records.batch import iter_headers, patch_offset_and_epoch
 from odradek.records.compression import Codec
 from odradek.storage.config import LogConfig
 from odradek.storage.dump import dump_file
-from odradek.storage.paths import ROLLED_SUFFIX
+from odradek.storage.paths import RECENT_SUFFIX, ROLLED_SUFFIX
 from tests.conformance.kafka.broker_scenario import KAFKAS, ODRADEKS, Scenario
 from tests.conformance.kafka.once_per_run import once_per_run
 from tests.support.apache_kafka import KafkaInstall
@@ -282,3 +282,11 @@ def test_kafka_leaves_the_witness_of_a_roll_alone(scenario: Scenario) -> None:
         if ROLLED_SUFFIX in line
         or (str(ODRADEKS) in line and re.search(r"\b(WARN|ERROR|FATAL)\b", line))
     ] == []
+
+
+def test_kafka_leaves_the_older_batches_of_producers_alone(scenario: Scenario) -> None:
+    """It loads the snapshot beside them, and says nothing about them (10 §8.4)."""
+    assert scenario.odradeks_seen == scenario.odradeks_written
+    assert list((scenario.killed / str(ODRADEKS)).glob(f"*{RECENT_SUFFIX}"))
+    lines = scenario.broker_log.splitlines()
+    assert [line for line in lines if RECENT_SUFFIX in line] == []

@@ -425,6 +425,7 @@ def test_old_files_go_after_the_delay_and_snapshots_with_their_segments(tmp_path
         assert {name for name in fixture.names() if not name.endswith("checkpoint")} == {
             f"{0:020d}.log", f"{0:020d}.index", f"{0:020d}.timeindex",
             f"{3:020d}.log", f"{3:020d}.index", f"{3:020d}.timeindex", f"{3:020d}.snapshot",
+            f"{3:020d}.recent",
         }  # fmt: skip
 
 

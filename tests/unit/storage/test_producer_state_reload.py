@@ -25,6 +25,10 @@ def snapshot_file(directory: Path, offset: int) -> Path:
     return directory / f"{offset:020d}.snapshot"
 
 
+def recent_file(directory: Path, offset: int) -> Path:
+    return directory / f"{offset:020d}.recent"
+
+
 def state_with_snapshots(directory: Path) -> ProducerStateManager:
     """One producer, batches of five; snapshots at 10 and 20; log end 25."""
     state = new_state(directory)
@@ -41,18 +45,27 @@ def replay(state: ProducerStateManager, log_end_offset: int) -> None:
         state.apply_append(data_batch(offset, 5), first_offset=offset, last_offset=offset + 4)
 
 
-def test_clean_restart_recognises_the_last_batch(tmp_path: Path) -> None:
-    """10:PR-8."""
+@pytest.mark.parametrize("is_recent_lost", [False, True])
+def test_clean_restart_recognises_the_last_batches(tmp_path: Path, is_recent_lost: bool) -> None:
+    """10:PR-8, 10 §8.4: all five, and the newest one without the file beside the snapshot."""
     state = state_with_snapshots(tmp_path)
     assert state.take_snapshot() == str(snapshot_file(tmp_path, 25))
+
+    if is_recent_lost:
+        recent_file(tmp_path, 25).unlink()
 
     restarted = new_state(tmp_path)
     restarted.truncate_and_reload(0, 25, T)
 
     assert restarted.map_end_offset == 25  # Nothing to replay.
     assert append(restarted, data_batch(20, 5)) == CachedBatch(24, 24, 4, T)
-    with pytest.raises(ApiError):  # A snapshot keeps one batch of the five.
-        append(restarted, data_batch(15, 5))
+    for sequence in (0, 5, 10, 15):
+        if is_recent_lost:
+            with pytest.raises(ApiError):
+                append(restarted, data_batch(sequence, 5))
+        else:
+            expected = CachedBatch(sequence + 4, sequence + 4, 4, T)
+            assert append(restarted, data_batch(sequence, 5)) == expected
     assert append(restarted, data_batch(25, 5)) == 25
 
 
@@ -284,13 +297,17 @@ def test_snapshot_goes_with_its_segment(tmp_path: Path) -> None:
     assert renamed == f"{snapshot_file(tmp_path, 10)}.deleted"
     assert state.snapshot_offsets() == [20]
     assert state.rename_snapshot_deleted(10) is None
+    assert not recent_file(tmp_path, 10).exists()
     snapshot_file(tmp_path, 10).touch()  # Taken anew before the old one is removed.
     assert state.delete_snapshot(10, renamed=True)
     assert not state.delete_snapshot(10, renamed=True)
     assert state.snapshot_offsets() == [10, 20]
     assert state.delete_snapshot(10)
     assert not state.delete_snapshot(10)
-    assert os.listdir(tmp_path) == [snapshot_file(tmp_path, 20).name]
+    kept = [recent_file(tmp_path, 20).name, snapshot_file(tmp_path, 20).name]
+    assert sorted(os.listdir(tmp_path)) == kept
+    assert state.delete_snapshot(20)
+    assert not os.listdir(tmp_path)
 
 
 def test_no_directory_is_no_snapshot(tmp_path: Path) -> None:
