@@ -30,7 +30,7 @@ def test_what_is_served_is_declared_and_encoded(key: ApiKey) -> None:
 
 @pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda key: key.name)
 def test_each_api_has_a_file_of_its_own(key: ApiKey) -> None:
-    source = inspect.getsourcefile(HANDLERS[key])
+    source = inspect.getsourcefile(inspect.unwrap(HANDLERS[key]))
     assert source is not None
     assert Path(source) == FILES / f"{key.name.lower()}.py"
 

@@ -39,16 +39,17 @@ def handle_delete_records(request: Request, context: BrokerContext) -> Response 
     }
 
     def respond(results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
-        topics = [
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    _row(partition.partition_index, results.get(tp, _DENIED))
-                    for partition in topic.partitions
-                    for tp in [TopicPartition(topic.name, partition.partition_index)]
-                ],
+        # A partition that comes twice is answered once: the offset said last counts, as in Kafka.
+        rows: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
+        for topic in message.topics:
+            numbers = [partition.partition_index for partition in topic.partitions]
+            rows.setdefault(topic.name, {}).update(
+                (number, _row(number, results.get(TopicPartition(topic.name, number), _DENIED)))
+                for number in numbers
             )
-            for topic in message.topics
+        topics = [
+            DeleteRecordsTopicResult(name=name, partitions=list(partitions.values()))
+            for name, partitions in rows.items()
         ]
         context.send(reply_throttled(request, DeleteRecordsResponse(topics=topics), context))
 

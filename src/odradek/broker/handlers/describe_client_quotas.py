@@ -3,9 +3,10 @@
 from odradek.broker.authorization import Operation, check_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.broker.quota_entities import EntityMatch, MatchType, matching_entities
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_client_quotas import (
     ComponentData,
@@ -19,7 +20,8 @@ from odradek.protocol.messages.describe_client_quotas import (
 __all__ = ["handle_describe_client_quotas"]
 
 
-def handle_describe_client_quotas(request: Request, context: BrokerContext) -> Response:
+@in_slices
+def handle_describe_client_quotas(request: Request, context: BrokerContext) -> Steps:
     """Answers from one image, the one that is published now."""
     version = request.header.api_version
     message, _ = parse_message(
@@ -35,23 +37,22 @@ def handle_describe_client_quotas(request: Request, context: BrokerContext) -> R
             error_code=error.code, error_message=str(error), entries=None
         )
         return reply_throttled(request, response, context)
-    response = DescribeClientQuotasResponse(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        entries=[
+    entries: list[EntryData] = []
+    for components in sorted((entity.components for entity in entities), key=_default_first):
+        values = quotas[QuotaEntity(components)]
+        entries.append(
             EntryData(
                 entity=[
                     EntityData(entity_type=kind, entity_name=name) for kind, name in components
                 ],
-                values=[
-                    ValueData(key=key, value=value)
-                    for key, value in sorted(quotas[QuotaEntity(components)].items())
-                ],
+                values=[ValueData(key=key, value=value) for key, value in sorted(values.items())],
             )
-            for components in sorted((entity.components for entity in entities), key=_default_first)
-        ],
+        )
+        yield
+    response = DescribeClientQuotasResponse(
+        error_code=ErrorCode.NONE, error_message=None, entries=entries
     )
-    return reply_throttled(request, response, context)
+    return (yield from reply_in_slices(request, response, "entries", context))
 
 
 def _match(component: ComponentData) -> EntityMatch:

@@ -1,15 +1,18 @@
 """DescribeConfigs: settings of topics, brokers and loggers, and where they come from."""
 
+from collections.abc import Generator
+from typing import Final, NamedTuple
+
 from odradek.broker.authorization import Operation
 from odradek.broker.config import ConfigRow
 from odradek.broker.config_admin import check_config_rights, find_resource, rows_of
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
-    DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -18,23 +21,53 @@ from odradek.protocol.messages.describe_configs import (
 
 __all__ = ["handle_describe_configs"]
 
+_ROWS_PER_STEP: Final = 50  # Between two looks at the clock.
 
-def handle_describe_configs(request: Request, context: BrokerContext) -> Response:
-    """Tells the settings of each resource, or why it cannot."""
+
+@in_slices
+def handle_describe_configs(request: Request, context: BrokerContext) -> Steps:
+    """Tells the settings of each resource, or why it cannot; of one that comes twice, once."""
     version = request.header.api_version
     message, _ = parse_message(
         DescribeConfigsRequest, request.payload, version, request.body_offset
     )
-    results = [_describe(resource, message, request, context) for resource in message.resources]
-    return reply_throttled(request, DescribeConfigsResponse(results=results), context)
+    results: list[DescribeConfigsResult] = []
+    for asked, keys in _asked_for(message).items():
+        results.append((yield from _describe(asked, keys, message, request, context)))
+        yield
+    return (
+        yield from reply_in_slices(
+            request, DescribeConfigsResponse(results=results), "results", context, inner="configs"
+        )
+    )
+
+
+class _Asked(NamedTuple):
+    """A resource as a request names it."""
+
+    resource_type: int
+    resource_name: str
+
+
+def _asked_for(message: DescribeConfigsRequest) -> dict[_Asked, frozenset[str]]:
+    """The keys that are asked for of each resource; none at all asks for all of them."""
+    asked: dict[_Asked, frozenset[str]] = {}
+    for resource in message.resources:
+        name = _Asked(resource.resource_type, resource.resource_name)
+        # No key at all asks for every one of them, as null does.
+        keys = frozenset(resource.configuration_keys or ())
+        known = asked.get(name)
+        asked[name] = keys if known is None else known | keys if known and keys else frozenset()
+    return asked
 
 
 def _describe(
-    asked: DescribeConfigsResource,
+    asked: _Asked,
+    keys: frozenset[str],
     message: DescribeConfigsRequest,
     request: Request,
     context: BrokerContext,
-) -> DescribeConfigsResult:
+) -> Generator[None, None, DescribeConfigsResult]:
     try:
         check_config_rights(asked, Operation.DESCRIBE_CONFIGS, request, context)
         resource = find_resource(asked.resource_type, asked.resource_name, context)
@@ -45,16 +78,18 @@ def _describe(
             resource_type=asked.resource_type,
             resource_name=asked.resource_name,
         )
-    # No key at all asks for every one of them, as null does.
-    keys = set(asked.configuration_keys or ())
+    rows = []
+    for count, row in enumerate(rows_of(resource, context)):
+        if not keys or row.name in keys:
+            rows.append(_row(row, message))
+        if count % _ROWS_PER_STEP == 0:
+            yield
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
-        configs=[
-            _row(row, message) for row in rows_of(resource, context) if not keys or row.name in keys
-        ],
+        configs=rows,
     )
 
 

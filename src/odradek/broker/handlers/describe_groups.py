@@ -8,10 +8,11 @@ from odradek.broker.authorization import (
     ResourceType,
     operation_bits,
 )
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.coordinator.group.admin import GroupSummary, describe
 from odradek.errors import ErrorCode
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -32,15 +33,18 @@ _GROUP_OPERATIONS: Final = (
 )
 
 
-def handle_describe_groups(request: Request, context: BrokerContext) -> Response:
+@in_slices
+def handle_describe_groups(request: Request, context: BrokerContext) -> Steps:
     """Answers from memory; a group that is not there is Dead, an error from version 6 on."""
     version = request.header.api_version
     message, _ = parse_message(DescribeGroupsRequest, request.payload, version, request.body_offset)
-    rows = [
-        _describe(request, group_id, context, with_operations=message.include_authorized_operations)
-        for group_id in message.groups
-    ]
-    return reply_throttled(request, DescribeGroupsResponse(groups=rows), context)
+    rows: list[DescribedGroup] = []
+    with_operations = message.include_authorized_operations
+    for group_id in dict.fromkeys(message.groups):
+        rows.append(_describe(request, group_id, context, with_operations=with_operations))
+        yield
+    response = DescribeGroupsResponse(groups=rows)
+    return (yield from reply_in_slices(request, response, "groups", context, inner="members"))
 
 
 def _describe(

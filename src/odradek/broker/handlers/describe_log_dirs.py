@@ -1,13 +1,14 @@
 """DescribeLogDirs: what lies in each data directory, and how much room its volume has."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -25,7 +26,8 @@ __all__ = ["handle_describe_log_dirs"]
 _UNKNOWN_BYTES = -1
 
 
-def handle_describe_log_dirs(request: Request, context: BrokerContext) -> Response:
+@in_slices
+def handle_describe_log_dirs(request: Request, context: BrokerContext) -> Steps:
     """Looks at every directory, and there at the partitions asked for."""
     version = request.header.api_version
     message, _ = parse_message(
@@ -48,13 +50,16 @@ def handle_describe_log_dirs(request: Request, context: BrokerContext) -> Respon
     for log in manager.all_logs():
         if wanted is None or log.topic_partition in wanted:
             logs[log.log_directory].append(log)
-    results = [_describe(directory, found, manager) for directory, found in logs.items()]
-    return reply_throttled(request, DescribeLogDirsResponse(results=results), context)
+    results: list[DescribeLogDirsResult] = []
+    for directory, found in logs.items():
+        results.append((yield from _describe(directory, found, manager)))
+    response = DescribeLogDirsResponse(results=results)
+    return (yield from reply_in_slices(request, response, "results", context, inner="topics"))
 
 
 def _describe(
     directory: LogDirectory, logs: Iterable[Log], manager: LogManager
-) -> DescribeLogDirsResult:
+) -> Generator[None, None, DescribeLogDirsResult]:
     if not directory.is_online:
         return DescribeLogDirsResult(
             error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path
@@ -63,6 +68,7 @@ def _describe(
     for log in sorted(logs, key=lambda log: log.topic_partition):
         tp = log.topic_partition
         topics.setdefault(tp.topic, []).append(_partition(log, manager))
+        yield
     total_bytes, usable_bytes = _volume(directory.path)
     return DescribeLogDirsResult(
         error_code=ErrorCode.NONE,

@@ -1,11 +1,12 @@
 """DescribeProducers: who writes to a partition with idempotence, by what its log remembers."""
 
 from odradek.broker.authorization import Operation, ResourceType, check_allowed
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.topic_names import find_name_problem
 from odradek.model import TopicPartition
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -21,23 +22,25 @@ __all__ = ["handle_describe_producers"]
 _NO_TRANSACTION = -1
 
 
-def handle_describe_producers(request: Request, context: BrokerContext) -> Response:
-    """Looks at each replica that is here."""
+@in_slices
+def handle_describe_producers(request: Request, context: BrokerContext) -> Steps:
+    """Looks at each replica that is here; at one that comes twice, once."""
     version = request.header.api_version
     message, _ = parse_message(
         DescribeProducersRequest, request.payload, version, request.body_offset
     )
-    topics = [
-        TopicResponse(
-            name=topic.name,
-            partitions=[
-                _partition(TopicPartition(topic.name, partition), request, context)
-                for partition in topic.partition_indexes
-            ],
-        )
-        for topic in message.topics
-    ]
-    return reply_throttled(request, DescribeProducersResponse(topics=topics), context)
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in message.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    topics: list[TopicResponse] = []
+    for name, partitions in wanted.items():
+        rows: list[PartitionResponse] = []
+        for partition in partitions:
+            rows.append(_partition(TopicPartition(name, partition), request, context))
+            yield
+        topics.append(TopicResponse(name=name, partitions=rows))
+    response = DescribeProducersResponse(topics=topics)
+    return (yield from reply_in_slices(request, response, "topics", context, inner="partitions"))
 
 
 def _partition(tp: TopicPartition, request: Request, context: BrokerContext) -> PartitionResponse:

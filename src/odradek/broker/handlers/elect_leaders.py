@@ -31,11 +31,13 @@ async def handle_elect_leaders(request: Request, context: BrokerContext) -> Resp
     message, _ = parse_message(ElectLeadersRequest, request.payload, version, request.body_offset)
     wanted = None
     if message.topic_partitions is not None:
-        wanted = [
-            TopicPartition(topic.topic, partition)
-            for topic in message.topic_partitions
-            for partition in topic.partitions
-        ]
+        wanted = list(
+            dict.fromkeys(
+                TopicPartition(topic.topic, partition)
+                for topic in message.topic_partitions
+                for partition in topic.partitions
+            )
+        )
     try:
         check_allowed(context.authorizer, request, Operation.ALTER)
         if not context.controller.is_active:

@@ -4,10 +4,12 @@ from typing import Final, NamedTuple
 
 from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
+from odradek.coordinator.group.records import fits_string
 from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_NODE, Node
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.find_coordinator import (
     Coordinator,
@@ -30,7 +32,8 @@ class _Found(NamedTuple):
     message: str | None = None
 
 
-def handle_find_coordinator(request: Request, context: BrokerContext) -> Response:
+@in_slices
+def handle_find_coordinator(request: Request, context: BrokerContext) -> Steps:
     """Names coordinators as they can be reached on the listener that was asked."""
     version = request.header.api_version
     message, _ = parse_message(
@@ -47,7 +50,7 @@ def handle_find_coordinator(request: Request, context: BrokerContext) -> Respons
         )
         return reply_throttled(request, response, context)
     rows = []
-    for key in message.coordinator_keys:
+    for key in dict.fromkeys(message.coordinator_keys):
         node, error, why = _find(request, message.key_type, key, context)
         rows.append(
             Coordinator(
@@ -59,7 +62,9 @@ def handle_find_coordinator(request: Request, context: BrokerContext) -> Respons
                 error_message=why,
             )
         )
-    return reply_throttled(request, FindCoordinatorResponse(coordinators=rows), context)
+        yield
+    response = FindCoordinatorResponse(coordinators=rows)
+    return (yield from reply_in_slices(request, response, "coordinators", context))
 
 
 def _find(request: Request, key_type: int, key: str, context: BrokerContext) -> _Found:
@@ -73,6 +78,8 @@ def _find(request: Request, key_type: int, key: str, context: BrokerContext) -> 
             ErrorCode.INVALID_REQUEST,
             f"expected key type 0 (group) or 1 (transaction), found {key_type}",
         )
+    if not fits_string(key):
+        return _Found(NO_NODE, ErrorCode.INVALID_GROUP_ID, "no group can have so long an id")
     if not context.authorizer.is_allowed(request, Operation.DESCRIBE, ResourceType.GROUP, key):
         return _Found(NO_NODE, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     cache = context.cache

@@ -5,9 +5,10 @@ from typing import Final
 
 from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ClusterImage, ConfigResourceType
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -20,7 +21,8 @@ __all__ = ["handle_list_config_resources"]
 _FIRST_TYPED_VERSION: Final = 1
 
 
-def handle_list_config_resources(request: Request, context: BrokerContext) -> Response:
+@in_slices
+def handle_list_config_resources(request: Request, context: BrokerContext) -> Steps:
     """Lists topics and brokers whether they have overrides or not, others if they have some."""
     version = request.header.api_version
     message, _ = parse_message(
@@ -39,16 +41,14 @@ def handle_list_config_resources(request: Request, context: BrokerContext) -> Re
         response = ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         return reply_throttled(request, response, context)
     image = context.cache.image
-    response = ListConfigResourcesResponse(
-        error_code=ErrorCode.NONE,
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind in ConfigResourceType
-            if kind in (asked or known)
-            for name in _names(kind, image)
-        ],
-    )
-    return reply_throttled(request, response, context)
+    rows: list[ConfigResource] = []
+    for kind in ConfigResourceType:
+        if kind in (asked or known):
+            for name in _names(kind, image):
+                rows.append(ConfigResource(resource_name=name, resource_type=kind))
+                yield
+    response = ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=rows)
+    return (yield from reply_in_slices(request, response, "config_resources", context))
 
 
 def _names(kind: ConfigResourceType, image: ClusterImage) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """ListGroups: the groups that this broker coordinates."""
 
 from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.coordinator.group.admin import matches_filters
 from odradek.errors import ErrorCode
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.list_groups import (
     ListedGroup,
@@ -15,9 +16,11 @@ from odradek.protocol.messages.list_groups import (
 __all__ = ["handle_list_groups"]
 
 _GROUP_TYPE = "classic"
+_GROUPS_PER_STEP = 100  # Between two looks at the clock.
 
 
-def handle_list_groups(request: Request, context: BrokerContext) -> Response:
+@in_slices
+def handle_list_groups(request: Request, context: BrokerContext) -> Steps:
     """Names all groups that pass the filters; some may be missing while a partition loads."""
     version = request.header.api_version
     message, _ = parse_message(ListGroupsRequest, request.payload, version, request.body_offset)
@@ -31,15 +34,22 @@ def handle_list_groups(request: Request, context: BrokerContext) -> Response:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     else:
         error = ErrorCode.NONE
-    rows = [
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type or "",
-            group_state=group.state.value,
-            group_type=_GROUP_TYPE,
-        )
-        for group in groups.registry
-        if matches_filters(group, message.states_filter, message.types_filter)
-        and (sees_all or allowed(request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id))
-    ]
-    return reply_throttled(request, ListGroupsResponse(error_code=error, groups=rows), context)
+    # A filter that is said twice says no more than once.
+    states, types = list(set(message.states_filter)), list(set(message.types_filter))
+    rows: list[ListedGroup] = []
+    for count, group in enumerate(groups.registry):
+        if count % _GROUPS_PER_STEP == 0:
+            yield
+        if matches_filters(group, states, types) and (
+            sees_all or allowed(request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+        ):
+            rows.append(
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state.value,
+                    group_type=_GROUP_TYPE,
+                )
+            )
+    response = ListGroupsResponse(error_code=error, groups=rows)
+    return (yield from reply_in_slices(request, response, "groups", context))

@@ -1,10 +1,13 @@
 """ListOffsets: offsets by time, and the ends of a partition."""
 
+from collections import Counter
+
 from odradek.broker.authorization import Operation, ResourceType
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -24,35 +27,48 @@ _FIRST_NOT_AVAILABLE_VERSION = 5
 _TIERED = (-5, -6)  # Places in tiered storage, of which there is none.
 
 
-def handle_list_offsets(request: Request, context: BrokerContext) -> Response:
-    """Looks up each partition that is led here."""
+@in_slices
+def handle_list_offsets(request: Request, context: BrokerContext) -> Steps:
+    """Looks up each partition that is led here; one that comes twice is refused, as in Kafka."""
     version = request.header.api_version
     message, _ = parse_message(ListOffsetsRequest, request.payload, version, request.body_offset)
-    topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[
-                _look_up(
-                    TopicPartition(topic.name, p.partition_index), p, message, version, context
-                )
-                if may_describe
-                else ListOffsetsPartitionResponse(
-                    partition_index=p.partition_index,
-                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    timestamp=-1,
-                    offset=-1,
-                )
-                for p in topic.partitions
-            ],
+    repeated = _find_repeated(message)
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in message.topics:
+        may_describe = context.authorizer.is_allowed(
+            request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
         )
+        rows: list[ListOffsetsPartitionResponse] = []
+        for wanted in topic.partitions:
+            tp = TopicPartition(topic.name, wanted.partition_index)
+            if not may_describe:
+                rows.append(_refuse(tp, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif tp in repeated:
+                rows.append(_refuse(tp, ErrorCode.INVALID_REQUEST))
+            else:
+                rows.append(_look_up(tp, wanted, message, version, context))
+            yield
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+    return (
+        yield from reply_in_slices(
+            request, ListOffsetsResponse(topics=topics), "topics", context, inner="partitions"
+        )
+    )
+
+
+def _find_repeated(message: ListOffsetsRequest) -> frozenset[TopicPartition]:
+    counts = Counter(
+        TopicPartition(topic.name, wanted.partition_index)
         for topic in message.topics
-        for may_describe in [
-            context.authorizer.is_allowed(
-                request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
-            )
-        ]
-    ]
-    return reply_throttled(request, ListOffsetsResponse(topics=topics), context)
+        for wanted in topic.partitions
+    )
+    return frozenset(tp for tp, count in counts.items() if count > 1)
+
+
+def _refuse(tp: TopicPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=tp.partition, error_code=error, timestamp=-1, offset=-1
+    )
 
 
 def _look_up(

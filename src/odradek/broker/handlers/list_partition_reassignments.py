@@ -27,11 +27,13 @@ async def handle_list_partition_reassignments(request: Request, context: BrokerC
     )
     wanted = None
     if message.topics is not None:
-        wanted = [
-            TopicPartition(topic.name, partition)
-            for topic in message.topics
-            for partition in topic.partition_indexes
-        ]
+        wanted = list(
+            dict.fromkeys(
+                TopicPartition(topic.name, partition)
+                for topic in message.topics
+                for partition in topic.partition_indexes
+            )
+        )
     try:
         check_allowed(context.authorizer, request, Operation.DESCRIBE)
         if not context.controller.is_active:

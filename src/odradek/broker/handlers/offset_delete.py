@@ -22,12 +22,11 @@ def handle_offset_delete(request: Request, context: BrokerContext) -> None:
     message, _ = parse_message(OffsetDeleteRequest, request.payload, version, request.body_offset)
     refused: dict[tuple[str, int], ErrorCode] = {}
     wanted: list[tuple[str, int]] = []
-    for topic in message.topics:
-        may_read = context.authorizer.is_allowed(
-            request, Operation.READ, ResourceType.TOPIC, topic.name
-        )
-        for row in topic.partitions:
-            partition = (topic.name, row.partition_index)
+    asked = _asked_for(message)
+    for topic, partitions in asked.items():
+        may_read = context.authorizer.is_allowed(request, Operation.READ, ResourceType.TOPIC, topic)
+        for number in partitions:
+            partition = (topic, number)
             if not may_read:
                 refused[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif not context.cache.contains(TopicPartition(*partition)):
@@ -43,16 +42,15 @@ def handle_offset_delete(request: Request, context: BrokerContext) -> None:
         errors = {**results, **refused}
         topics = [
             OffsetDeleteResponseTopic(
-                name=topic.name,
+                name=topic,
                 partitions=[
                     OffsetDeleteResponsePartition(
-                        partition_index=row.partition_index,
-                        error_code=errors[topic.name, row.partition_index],
+                        partition_index=number, error_code=errors[topic, number]
                     )
-                    for row in topic.partitions
+                    for number in partitions
                 ],
             )
-            for topic in message.topics
+            for topic, partitions in asked.items()
         ]
         response = OffsetDeleteResponse(error_code=error, topics=topics)
         context.send(reply_throttled(request, response, context))
@@ -63,3 +61,13 @@ def handle_offset_delete(request: Request, context: BrokerContext) -> None:
         answer(ErrorCode.GROUP_AUTHORIZATION_FAILED, {})
         return
     context.groups.upkeep.delete_offsets(message.group_id, wanted, answer)
+
+
+def _asked_for(message: OffsetDeleteRequest) -> dict[str, dict[int, None]]:
+    """The partitions of each topic; one that comes twice is answered once."""
+    asked: dict[str, dict[int, None]] = {}
+    for topic in message.topics:
+        asked.setdefault(topic.name, {}).update(
+            dict.fromkeys(row.partition_index for row in topic.partitions)
+        )
+    return asked

@@ -1,10 +1,11 @@
 """OffsetForLeaderEpoch: where an epoch ends, for readers that check whether logs parted."""
 
 from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType, check_allowed
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -17,23 +18,25 @@ from odradek.protocol.messages.offset_for_leader_epoch import (
 __all__ = ["handle_offset_for_leader_epoch"]
 
 
-def handle_offset_for_leader_epoch(request: Request, context: BrokerContext) -> Response:
-    """Looks up each partition that is led here."""
+@in_slices
+def handle_offset_for_leader_epoch(request: Request, context: BrokerContext) -> Steps:
+    """Looks up each partition that is led here; one that comes twice, once."""
     version = request.header.api_version
     message, _ = parse_message(
         OffsetForLeaderEpochRequest, request.payload, version, request.body_offset
     )
-    topics = [
-        OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=[
-                _look_up(TopicPartition(topic.topic, p.partition), p, request, context)
-                for p in topic.partitions
-            ],
-        )
-        for topic in message.topics
-    ]
-    return reply_throttled(request, OffsetForLeaderEpochResponse(topics=topics), context)
+    wanted: dict[str, dict[int, OffsetForLeaderPartition]] = {}
+    for topic in message.topics:
+        wanted.setdefault(topic.topic, {}).update((p.partition, p) for p in topic.partitions)
+    topics: list[OffsetForLeaderTopicResult] = []
+    for name, partitions in wanted.items():
+        rows: list[EpochEndOffset] = []
+        for number, partition in partitions.items():
+            rows.append(_look_up(TopicPartition(name, number), partition, request, context))
+            yield
+        topics.append(OffsetForLeaderTopicResult(topic=name, partitions=rows))
+    response = OffsetForLeaderEpochResponse(topics=topics)
+    return (yield from reply_in_slices(request, response, "topics", context, inner="partitions"))
 
 
 def _look_up(

@@ -1,0 +1,206 @@
+"""Handlers whose work grows with what they are asked for: done in slices, others in between.
+
+Such a handler is a generator. It yields after each element, where it may be interrupted, and
+returns its answer. As long as it is quick it is answered like any other, within the call; after a
+millisecond the rest goes on as a coroutine, a millisecond per turn of the loop. If the client hangs
+up, the rest is not done.
+
+Example: DescribeConfigs for 10,000 topics, a tenth of a millisecond each::
+
+    handle ── 10 topics ── 1 ms is over ──► coroutine ── 10 topics ── turn ── 10 topics ── … answer
+
+What a handler relies on after a `yield` it has to take before the first one: an image, which never
+changes, or what it looks up again.
+
+Large answers are encoded in slices, too (`reply_in_slices`): a portion of the rows is encoded as if
+it were all of them, and what stands around the rows, the same for each portion, is put around them
+once.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from functools import wraps
+from typing import Any, Final, TypeAlias
+
+from odradek.broker.context import BrokerContext, request_throttle_ms
+from odradek.broker.error_counts import count_errors
+from odradek.network.request import CloseConnectionResponse, Request, Response, SendResponse
+from odradek.protocol.api_keys import is_flexible
+from odradek.protocol.codec import encode_message
+from odradek.protocol.headers import encode_response_header
+from odradek.protocol.primitives import encode_uvarint
+from odradek.protocol.schema import Message, replace
+
+__all__ = ["Steps", "in_slices", "reply_in_slices"]
+
+# How long a handler keeps the loop to itself: 02 section 12.
+_SLICE_NS: Final = 1_000_000
+# Rows that are encoded at a time, a fraction of a slice. A compact count of them has one byte.
+_PORTION: Final = 100
+
+# Yields where it may be interrupted, returns the answer.
+Steps: TypeAlias = Generator[None, None, Response]
+Handled: TypeAlias = Response | Coroutine[Any, Any, Response]
+
+
+def in_slices(
+    handler: Callable[[Request, BrokerContext], Steps],
+) -> Callable[[Request, BrokerContext], Handled]:
+    """Makes a handler of a generator."""
+
+    @wraps(handler)
+    def handle(request: Request, context: BrokerContext) -> Handled:
+        steps = handler(request, context)
+        response = _run_slice(steps, context)
+        return response if response is not None else _run_rest(steps, request, context)
+
+    return handle
+
+
+def _run_slice(steps: Steps, context: BrokerContext) -> Response | None:
+    """Takes steps for a slice of time; the answer, if that was enough."""
+    now_ns = context.clock.monotonic_ns
+    end_ns = now_ns() + _SLICE_NS
+    try:
+        next(steps)
+        while now_ns() < end_ns:
+            next(steps)
+    except StopIteration as stop:
+        answer: Response = stop.value
+        return answer
+    return None
+
+
+async def _run_rest(steps: Steps, request: Request, context: BrokerContext) -> Response:
+    while True:
+        await asyncio.sleep(0)
+        if request.connection.is_closed:
+            steps.close()
+            return CloseConnectionResponse(request, "the client hung up while it was served")
+        response = _run_slice(steps, context)
+        if response is not None:
+            return response
+
+
+def reply_in_slices(
+    request: Request, message: Message, rows: str, context: BrokerContext, *, inner: str = ""
+) -> Steps:
+    """As `reply_throttled`, for an answer whose field `rows` may be long.
+
+    Args:
+        inner: A field of each row that may be long as well.
+    """
+    header = request.header
+    version = header.api_version
+    elements: Sequence[Message] = getattr(message, rows)
+    frame = _Frame(message, rows, inner, version, is_flexible(header.api_key, version))
+    counts = Counter(count_errors(frame.message))
+    chunks: list[bytes] = []
+    for portion in _portions(elements, inner):
+        for element in portion:
+            counts.update(count_errors(element))
+        if inner and len(portion) == 1 and len(_inner_rows(portion[0], inner)) > _PORTION:
+            chunks += yield from frame.encode_long(portion[0])
+        else:
+            chunks.append(frame.encode(portion))
+        yield
+    request.errors = counts
+    throttle_ms = request_throttle_ms(request, context)
+    before, after = frame.around(throttle_ms)
+    start = encode_response_header(header.api_key, version, header.correlation_id)
+    return SendResponse(request, [start, before, frame.count(len(elements)), *chunks, after])
+
+
+class _Frame:
+    """What stands around the rows of an answer.
+
+    Its place is found by comparison: with one row and without any, the encodings are the same up to
+    the count of rows.
+    """
+
+    __slots__ = ("_count_size", "_inner", "_is_flexible", "_rows", "_start", "_version", "message")
+
+    def __init__(
+        self, message: Message, rows: str, inner: str, version: int, is_flexible: bool
+    ) -> None:
+        self.message = replace(message, **{rows: ()})  # Without its rows.
+        self._rows = rows
+        self._inner = inner
+        self._version = version
+        self._is_flexible = is_flexible
+        self._count_size = 1 if is_flexible else 4
+        self._start = -1  # Where the count of rows stands; -1 while there was none.
+        elements = getattr(message, rows)
+        if elements:
+            sample = replace(elements[0], **{inner: ()}) if inner else elements[0]
+            self._start = self._place_of_count(self._encode(()), self._encode((sample,)))
+
+    def around(self, throttle_ms: int) -> tuple[bytes, bytes]:
+        """The bytes before the count of rows, and those behind the last row."""
+        if throttle_ms > 0:
+            self.message = replace(self.message, throttle_time_ms=throttle_ms)
+        whole = self._encode(())
+        if self._start < 0:
+            # Any place will do: the count of no rows is put back where it is taken out.
+            return b"", whole
+        return whole[: self._start], whole[self._start + self._count_size :]
+
+    def count(self, count: int) -> bytes:
+        """A number of rows, as it stands in front of them."""
+        if self._start < 0:
+            return b""
+        return encode_uvarint(count + 1) if self._is_flexible else count.to_bytes(4, "big")
+
+    def encode(self, portion: Sequence[Message]) -> bytes:
+        """Rows, without what stands around them; at most as many as a byte can count."""
+        data = self._encode(portion)
+        end = len(data) - (len(self._encode(())) - self._start - self._count_size)
+        return data[self._start + self._count_size : end]
+
+    def encode_long(self, element: Message) -> Generator[None, None, list[bytes]]:
+        """One row whose own rows are encoded in portions."""
+        inner = _inner_rows(element, self._inner)
+        empty = self.encode((replace(element, **{self._inner: ()}),))
+        start = self._place_of_count(
+            empty, self.encode((replace(element, **{self._inner: inner[:1]}),))
+        )
+        body = start + self._count_size
+        tail = empty[body:]
+        chunks = [empty[:start], self.count(len(inner))]
+        for first in range(0, len(inner), _PORTION):
+            portion = inner[first : first + _PORTION]
+            data = self.encode((replace(element, **{self._inner: portion}),))
+            chunks.append(data[body : len(data) - len(tail)])
+            yield
+        chunks.append(tail)
+        return chunks
+
+    def _encode(self, portion: Sequence[Message]) -> bytes:
+        return encode_message(replace(self.message, **{self._rows: portion}), self._version)
+
+    def _place_of_count(self, empty: bytes, one: bytes) -> int:
+        """Where two encodings differ first, the end of the count, less its size."""
+        place = next(
+            index for index, pair in enumerate(zip(empty, one, strict=False)) if pair[0] != pair[1]
+        )
+        return place + 1 - self._count_size
+
+
+def _inner_rows(element: Message, inner: str) -> Sequence[Message]:
+    return getattr(element, inner) or ()
+
+
+def _portions(elements: Sequence[Message], inner: str) -> Iterator[list[Message]]:
+    """Elements that are encoded together: `_PORTION` rows of either kind at most, or one."""
+    portion: list[Message] = []
+    weight = 0
+    for element in elements:
+        size = 1 + (len(_inner_rows(element, inner)) if inner else 0)
+        if portion and weight + size > _PORTION:
+            yield portion
+            portion, weight = [], 0
+        portion.append(element)
+        weight += size
+    if portion:
+        yield portion
