@@ -7,13 +7,20 @@ behind is fine: who acts on old metadata gets an error from the broker concerned
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import AppliedDelta, ClusterDelta, ImageDelta, apply_delta
-from odradek.metadata.image import NO_NODE, Broker, ClusterImage, Node, PartitionState
+from odradek.metadata.image import (
+    NO_NODE,
+    Broker,
+    ClusterImage,
+    Node,
+    PartitionState,
+    TopicImage,
+)
 from odradek.model import NO_LEADER, TopicPartition
 from odradek.values import dataclass
 
@@ -58,12 +65,14 @@ class ClusterMetadata:
 class MetadataCache:
     """Holds the published image of one broker. One writer, the publisher; any number of readers."""
 
-    __slots__ = ("_broker_id", "_image", "_prefix", "is_published")
+    __slots__ = ("_broker_id", "_image", "_prefix", "_sorted", "is_published")
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self._prefix = f"[MetadataCache brokerId={broker_id}] "
         self._image = ClusterImage()
+        # Topics of an image, and their names sorted.
+        self._sorted: tuple[Mapping[str, TopicImage], list[str]] = ({}, [])
         # Whether any update came; before that no client request may be answered from here.
         self.is_published = False
 
@@ -140,6 +149,14 @@ class MetadataCache:
     def get_partition_info(self, topic: str, partition: int) -> PartitionState | None:
         return self._image.partition(topic, partition)
 
+    def get_sorted_topics(self, image: ClusterImage) -> list[str]:
+        """Names of the topics of an image, sorted once for all who ask; not to be changed."""
+        topics, names = self._sorted
+        if topics is not image.topics:
+            names = sorted(image.topics)
+            self._sorted = (image.topics, names)
+        return names
+
     def get_all_topics(self) -> set[str]:
         return set(self._image.topics)
 
@@ -199,6 +216,7 @@ class MetadataCache:
         topics: Iterable[str],
         listener: str,
         *,
+        image: ClusterImage | None = None,
         error_unavailable_endpoints: bool = False,
         error_unavailable_listeners: bool = False,
     ) -> list[TopicMetadata]:
@@ -207,11 +225,12 @@ class MetadataCache:
         Args:
             topics: Names, in the order of the answer.
             listener: The one the request came in on.
+            image: The image to answer from; by default the one that is published now.
             error_unavailable_endpoints: Metadata v0: leave dead replicas out and say so.
             error_unavailable_listeners: Metadata v6+: tell a missing listener from a dead leader.
         """
         return _topic_metadata(
-            self._image,
+            self._image if image is None else image,
             topics,
             listener,
             filters_dead=error_unavailable_endpoints,

@@ -5,14 +5,17 @@ next request begins there. With a limit of 2, topics a (3 partitions) and b (1) 
 a-1, cursor (a, 2); then a-2 and b-0, no cursor. A topic in error takes no place of the limit.
 """
 
+from bisect import bisect_left
 from typing import Final, NamedTuple
 
 from odradek.broker.authorization import Operation, ResourceType, topic_operations
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import PartitionMetadata, TopicMetadata
+from odradek.metadata.image import ClusterImage
 from odradek.metadata.topic_names import find_name_problem
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -22,7 +25,6 @@ from odradek.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import replace
 
 __all__ = ["handle_describe_topic_partitions"]
 
@@ -36,29 +38,75 @@ class _Start(NamedTuple):
     partition: int
 
 
-def handle_describe_topic_partitions(request: Request, context: BrokerContext) -> Response:
-    """Tells one page of one image, the one that is published now."""
+@in_slices
+def handle_describe_topic_partitions(request: Request, context: BrokerContext) -> Steps:
+    """Tells one page of one image, the one that is published when the request comes.
+
+    Topics are read one after another until the page is full, beginning at the cursor: what comes
+    before or after a page costs it nothing.
+    """
     version = request.header.api_version
     message, _ = parse_message(
         DescribeTopicPartitionsRequest, request.payload, version, request.body_offset
     )
+    image = context.cache.image
     asked = sorted({topic.name for topic in message.topics})
     try:
         start = _start(message, asked)
     except ApiError as error:
         rows = [_error_row(name, error.code, context) for name in asked]
-        return reply_throttled(request, DescribeTopicPartitionsResponse(topics=rows), context)
-    names = asked or sorted(context.cache.image.topics)
+        response = DescribeTopicPartitionsResponse(topics=rows)
+        return (yield from reply_in_slices(request, response, "topics", context))
+    names = asked or context.cache.get_sorted_topics(image)
     limit = min(max(message.response_partition_limit, 1), context.max_described_partitions)
-    names = [name for name in names if name >= start.topic]
-    known = [name for name in names if _may_describe(name, request, context)]
-    response = _page(known, start, limit, request, context)
-    if asked:
-        denied = sorted(set(names) - set(known))
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        rows = [_error_row(name, code, context) for name in denied]
-        response = replace(response, topics=[*rows, *response.topics])
-    return reply_throttled(request, response, context)
+    page = _Page(start, limit)
+    denied: list[DescribeTopicPartitionsResponseTopic] = []
+    for index in range(bisect_left(names, start.topic), len(names)):
+        name = names[index]
+        if page.next_cursor is None and _may_describe(name, request, context):
+            _add_topic(page, name, image, request, context)
+        elif asked and not _may_describe(name, request, context):
+            denied.append(_error_row(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, context))
+        if page.next_cursor is not None and not asked:
+            break
+        yield
+    response = DescribeTopicPartitionsResponse(
+        topics=[*denied, *page.rows], next_cursor=page.next_cursor
+    )
+    return (yield from reply_in_slices(request, response, "topics", context, inner="partitions"))
+
+
+class _Page:
+    """The topics of one answer."""
+
+    __slots__ = ("next_cursor", "room", "rows", "start")
+
+    def __init__(self, start: _Start, limit: int) -> None:
+        self.start = start
+        self.room = limit  # Partitions that may still come.
+        self.rows: list[DescribeTopicPartitionsResponseTopic] = []
+        self.next_cursor: Cursor | None = None  # Set when the page is full and more is to come.
+
+
+def _add_topic(
+    page: _Page, name: str, image: ClusterImage, request: Request, context: BrokerContext
+) -> None:
+    """Adds a topic, as much of it as there is room for."""
+    found = context.cache.get_topic_metadata(
+        [name], request.context.listener, image=image, error_unavailable_listeners=True
+    )
+    if not found:
+        page.rows.append(_error_row(name, _why_missing(name), context))
+        return
+    first = page.start.partition if name == page.start.topic else _FIRST_PARTITION
+    partitions = [p for p in found[0].partitions if p.partition >= first]
+    room = page.room
+    if len(partitions) > room:
+        page.next_cursor = Cursor(topic_name=name, partition_index=partitions[room].partition)
+        if not room:
+            return
+    page.rows.append(_row(found[0], partitions[:room], request, context))
+    page.room -= min(len(partitions), room)
 
 
 def _may_describe(name: str, request: Request, context: BrokerContext) -> bool:
@@ -74,35 +122,6 @@ def _start(message: DescribeTopicPartitionsRequest, asked: list[str]) -> _Start:
     if asked and cursor.topic_name not in asked:
         raise ApiError(ErrorCode.INVALID_REQUEST, "the cursor's topic is not among those asked for")
     return _Start(cursor.topic_name, cursor.partition_index)
-
-
-def _page(
-    names: list[str], start: _Start, limit: int, request: Request, context: BrokerContext
-) -> DescribeTopicPartitionsResponse:
-    rows: list[DescribeTopicPartitionsResponseTopic] = []
-    found = {
-        topic.name: topic
-        for topic in context.cache.get_topic_metadata(
-            names, request.context.listener, error_unavailable_listeners=True
-        )
-    }
-    room = limit
-    for name in names:
-        topic = found.get(name)
-        if topic is None:
-            rows.append(_error_row(name, _why_missing(name), context))
-            continue
-        first = start.partition if name == start.topic else _FIRST_PARTITION
-        partitions = [p for p in topic.partitions if p.partition >= first]
-        if not room and partitions:
-            cursor = Cursor(topic_name=name, partition_index=partitions[0].partition)
-            return DescribeTopicPartitionsResponse(topics=rows, next_cursor=cursor)
-        rows.append(_row(topic, partitions[:room], request, context))
-        if len(partitions) > room:
-            cursor = Cursor(topic_name=name, partition_index=partitions[room].partition)
-            return DescribeTopicPartitionsResponse(topics=rows, next_cursor=cursor)
-        room -= len(partitions)
-    return DescribeTopicPartitionsResponse(topics=rows)
 
 
 def _why_missing(name: str) -> ErrorCode:

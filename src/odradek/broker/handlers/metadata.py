@@ -2,6 +2,7 @@
 
 import uuid
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from odradek.broker.authorization import (
     CLUSTER_NAME,
@@ -13,15 +14,19 @@ from odradek.broker.authorization import (
 )
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.broker.quotas import MutationQuota
+from odradek.broker.slices import Steps, in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import TopicMetadata as CachedTopic
+from odradek.metadata.image import ClusterImage
 from odradek.metadata.topic_names import find_name_problem
-from odradek.network.request import Request, Response, SendResponse
+from odradek.network.request import Request, SendResponse
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.metadata import (
     BrokerTuple,
+    MetadataView,
     TopicMetadata,
-    encode_metadata_response,
+    encode_metadata_frame,
+    encode_topic_metadata,
     parse_metadata_request,
 )
 from odradek.protocol.primitives import ZERO_UUID
@@ -34,48 +39,75 @@ _FIRST_ID_VERSION = 12
 NO_CONTROLLER = -1
 
 
-def handle_metadata(request: Request, context: BrokerContext) -> Response:
-    """Answers from one image, the one that is published now."""
+@in_slices
+def handle_metadata(request: Request, context: BrokerContext) -> Steps:
+    """Answers from one image, the one that is published when the request comes."""
     version = request.header.api_version
     view = parse_metadata_request(request.payload, request.body_offset, version)
-    listener = request.context.listener
     cache = context.cache
     image = cache.image
-    wanted = view.topics
-    mutations = context.quotas.mutation_quota(request, is_strict=True)
-    if wanted is None or (version < _FIRST_NULL_IS_ALL_VERSION and not wanted):
-        # Who may not know of a topic is not told that there is one.
-        names = [name for name in sorted(image.topics) if _may_describe(name, request, context)]
-        topics = [_known(topic, context) for topic in _read(names, request, context)]
-    elif any(name is None or topic_id != ZERO_UUID for topic_id, name in wanted):
-        topics = _by_id([topic_id for topic_id, _ in wanted], request, context)
-    else:
-        names = list(dict.fromkeys(name for _, name in wanted if name is not None))
-        may_create = view.allow_auto_topic_creation
-        topics = _by_name(names, request, context, mutations if may_create else None)
-    if view.include_topic_authorized_operations:
-        topics = [_with_operations(topic, request, context) for topic in topics]
+    # Now, and not with the topics: the answer is about one moment.
     brokers: list[BrokerTuple] = [
-        (node.id, node.host, node.port, node.rack) for node in cache.get_alive_nodes(listener)
+        (node.id, node.host, node.port, node.rack)
+        for node in cache.get_alive_nodes(request.context.listener)
     ]
-    errors = [topic.error_code for topic in topics]
-    errors += [partition[0] for topic in topics for partition in topic.partitions]
-    request.errors = Counter(map(ErrorCode, errors))
+    mutations = context.quotas.mutation_quota(request, is_strict=True)
+    chunks: list[bytes] = []
+    errors: Counter[ErrorCode] = Counter()
+    for topic in _find_topics(view, image, mutations, request, context):
+        if topic is not None:
+            if view.include_topic_authorized_operations:
+                topic = _with_operations(topic, request, context)
+            errors[ErrorCode(topic.error_code)] += 1
+            errors.update(ErrorCode(partition[0]) for partition in topic.partitions)
+            chunks.append(encode_topic_metadata(version, topic))
+        yield
+    request.errors = errors
     controller_id = image.controller_id
     header = request.header
-    body = encode_metadata_response(
+    before, after = encode_metadata_frame(
         version,
         brokers=brokers,
         cluster_id=context.cluster_id,
         controller_id=NO_CONTROLLER if controller_id is None else controller_id,
-        topics=topics,
+        topic_count=len(chunks),
         throttle_time_ms=request_throttle_ms(request, context, other_ms=mutations.throttle_ms()),
         cluster_authorized_operations=cluster_operations(context.authorizer, request)
         if view.include_cluster_authorized_operations
         else NOT_ASKED,
     )
     start = encode_response_header(header.api_key, version, header.correlation_id)
-    return SendResponse(request, [start + body])
+    return SendResponse(request, [b"".join([start, before, *chunks, after])])
+
+
+def _find_topics(
+    view: MetadataView,
+    image: ClusterImage,
+    mutations: MutationQuota,
+    request: Request,
+    context: BrokerContext,
+) -> Iterator[TopicMetadata | None]:
+    """The topics to tell of, one after another; None for one that is passed over."""
+    wanted = view.topics
+    if wanted is None or (request.header.api_version < _FIRST_NULL_IS_ALL_VERSION and not wanted):
+        return _all(image, request, context)
+    if any(name is None or topic_id != ZERO_UUID for topic_id, name in wanted):
+        topic_ids = dict.fromkeys(topic_id for topic_id, _ in wanted)
+        return _by_id(topic_ids, image, request, context)
+    names = dict.fromkeys(name for _, name in wanted if name is not None)
+    may_create = view.allow_auto_topic_creation
+    return _by_name(names, image, request, context, mutations if may_create else None)
+
+
+def _all(
+    image: ClusterImage, request: Request, context: BrokerContext
+) -> Iterator[TopicMetadata | None]:
+    for name in context.cache.get_sorted_topics(image):
+        # Who may not know of a topic is not told that there is one.
+        if _may_describe(name, request, context):
+            yield _known(_read(name, image, request, context), context)
+        else:
+            yield None
 
 
 def _may_describe(name: str, request: Request, context: BrokerContext) -> bool:
@@ -89,14 +121,18 @@ def _may_create(name: str, request: Request, context: BrokerContext) -> bool:
     )
 
 
-def _read(names: list[str], request: Request, context: BrokerContext) -> list[CachedTopic]:
+def _read(
+    name: str, image: ClusterImage, request: Request, context: BrokerContext
+) -> CachedTopic | None:
     version = request.header.api_version
-    return context.cache.get_topic_metadata(
-        names,
+    found = context.cache.get_topic_metadata(
+        [name],
         request.context.listener,
+        image=image,
         error_unavailable_endpoints=version == 0,
         error_unavailable_listeners=version >= _FIRST_LISTENER_ERROR_VERSION,
     )
+    return found[0] if found else None
 
 
 def _with_operations(
@@ -110,21 +146,23 @@ def _with_operations(
 
 
 def _by_name(
-    names: list[str], request: Request, context: BrokerContext, mutations: MutationQuota | None
-) -> list[TopicMetadata]:
-    topics = []
+    names: Iterable[str],
+    image: ClusterImage,
+    request: Request,
+    context: BrokerContext,
+    mutations: MutationQuota | None,
+) -> Iterator[TopicMetadata | None]:
     for name in names:
         is_visible = _may_describe(name, request, context)
-        found = _read([name], request, context) if is_visible else []
-        if found:
-            topics.append(_known(found[0], context))
+        known = _known(_read(name, image, request, context) if is_visible else None, context)
+        if known is not None:
+            yield known
             continue
         if is_visible:
             error = _create_or_refuse(name, request, context, mutations)
         else:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        topics.append(TopicMetadata(error, name, ZERO_UUID, name in context.internal_topics, ()))
-    return topics
+        yield TopicMetadata(error, name, ZERO_UUID, name in context.internal_topics, ())
 
 
 def _create_or_refuse(
@@ -152,31 +190,32 @@ def _create_or_refuse(
     return ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _by_id(topic_ids: list[bytes], request: Request, context: BrokerContext) -> list[TopicMetadata]:
+def _by_id(
+    topic_ids: Iterable[bytes], image: ClusterImage, request: Request, context: BrokerContext
+) -> Iterator[TopicMetadata | None]:
     """Ids were given: names beside them are ignored, and before 12 the request is invalid."""
-    if request.header.api_version < _FIRST_ID_VERSION:
-        return [
-            TopicMetadata(ErrorCode.INVALID_REQUEST, "", topic_id, False, ())
-            for topic_id in topic_ids
-        ]
-    topics = []
+    is_valid = request.header.api_version >= _FIRST_ID_VERSION
     for topic_id in topic_ids:
-        if topic_id == ZERO_UUID:
+        if not is_valid:
+            yield TopicMetadata(ErrorCode.INVALID_REQUEST, "", topic_id, False, ())
             continue
-        name = context.cache.get_topic_name(uuid.UUID(bytes=topic_id))
-        found = [] if name is None else _read([name], request, context)
+        if topic_id == ZERO_UUID:
+            yield None
+            continue
+        name = image.topic_names.get(uuid.UUID(bytes=topic_id))
         if name is not None and not _may_describe(name, request, context):
             # An id gives nothing away; the name behind it would.
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            topics.append(TopicMetadata(error, None, topic_id, False, ()))
-        elif found:
-            topics.append(_known(found[0], context))
-        else:
-            topics.append(TopicMetadata(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, ()))
-    return topics
+            yield TopicMetadata(error, None, topic_id, False, ())
+            continue
+        known = _known(None if name is None else _read(name, image, request, context), context)
+        unknown = TopicMetadata(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, ())
+        yield unknown if known is None else known
 
 
-def _known(topic: CachedTopic, context: BrokerContext) -> TopicMetadata:
+def _known(topic: CachedTopic | None, context: BrokerContext) -> TopicMetadata | None:
+    if topic is None:
+        return None
     return TopicMetadata(
         ErrorCode.NONE,
         topic.name,

@@ -31,7 +31,9 @@ __all__ = [
     "MetadataView",
     "PartitionTuple",
     "TopicMetadata",
+    "encode_metadata_frame",
     "encode_metadata_response",
+    "encode_topic_metadata",
     "parse_metadata_request",
 ]
 
@@ -132,6 +134,35 @@ def encode_metadata_response(
     error_code: int = 0,
 ) -> bytes:
     """Write the body of a Metadata response; what a version lacks is dropped."""
+    before, after = encode_metadata_frame(
+        version,
+        brokers=brokers,
+        cluster_id=cluster_id,
+        controller_id=controller_id,
+        topic_count=len(topics),
+        throttle_time_ms=throttle_time_ms,
+        cluster_authorized_operations=cluster_authorized_operations,
+        error_code=error_code,
+    )
+    out = [before]
+    for topic in topics:
+        _encode_topic(version, topic, out)
+    out.append(after)
+    return b"".join(out)
+
+
+def encode_metadata_frame(
+    version: int,
+    *,
+    brokers: Sequence[BrokerTuple],
+    cluster_id: str | None,
+    controller_id: int,
+    topic_count: int,
+    throttle_time_ms: int = 0,
+    cluster_authorized_operations: int = UNKNOWN_OPERATIONS,
+    error_code: int = 0,
+) -> tuple[bytes, bytes]:
+    """What stands before and behind the topics of the body of a Metadata response."""
     flexible = version >= 9
     string = encode_compact_string if flexible else encode_string
     out = [_INT32(throttle_time_ms)] if version >= 3 else []
@@ -146,15 +177,21 @@ def encode_metadata_response(
         out.append(string(cluster_id))
     if version >= 1:
         out.append(_INT32(controller_id))
-    out.append(_count(len(topics), flexible=flexible))
-    for topic in topics:
-        _encode_topic(version, topic, out)
+    out.append(_count(topic_count, flexible=flexible))
+    after = []
     if 8 <= version <= 10:
-        out.append(_INT32(cluster_authorized_operations))
+        after.append(_INT32(cluster_authorized_operations))
     if version >= 13:
-        out.append(_INT16(error_code))
+        after.append(_INT16(error_code))
     if flexible:
-        out.append(b"\0")
+        after.append(b"\0")
+    return b"".join(out), b"".join(after)
+
+
+def encode_topic_metadata(version: int, topic: TopicMetadata) -> bytes:
+    """One topic, as it stands in the body of a Metadata response."""
+    out: list[bytes] = []
+    _encode_topic(version, topic, out)
     return b"".join(out)
 
 

@@ -15,11 +15,12 @@ from odradek.protocol.messages import (
     describe_producers,
     find_coordinator,
     list_offsets,
+    metadata,
     offset_delete,
     offset_for_leader_epoch,
 )
 from odradek.protocol.schema import Message
-from tests.unit.broker.handlers.handler_fakes import BrokerFixture, parsed
+from tests.unit.broker.handlers.handler_fakes import BrokerFixture, parsed, topic_id
 
 TIMES = 500
 TOPIC, BROKER = 2, 4
@@ -38,6 +39,19 @@ def partitions_of(answer: Any) -> int:
 
 
 CASES = [
+    Case(
+        ApiKey.METADATA,
+        12,
+        lambda times: metadata.MetadataRequest(
+            topics=[
+                metadata.MetadataRequestTopic(topic_id=topic_id(number).bytes, name=None)
+                for number in (1, 2)
+            ]
+            * times
+        ),
+        metadata.MetadataResponse,
+        lambda answer: len(answer.topics),
+    ),
     Case(
         ApiKey.DESCRIBE_CONFIGS,
         4,

@@ -1,0 +1,87 @@
+"""Metadata and DescribeTopicPartitions of many topics: in slices, of one image (02 section 12)."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from odradek.broker.dispatch import HANDLERS
+from odradek.metadata.cache import MetadataCache, TopicMetadata
+from odradek.network.request import Request, Response
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.unit.broker.handlers.handler_fakes import BrokerFixture, parsed
+
+
+class CountingCache(MetadataCache):
+    """Counts the topics that are read; each takes a millisecond."""
+
+    __slots__ = ("broker", "read")
+
+    def __init__(self, broker: BrokerFixture) -> None:
+        super().__init__(0)
+        self.broker = broker
+        self.read = 0
+        self._image = broker.cache.image
+
+    def get_topic_metadata(
+        self, topics: Iterable[str], listener: str, **options: Any
+    ) -> list[TopicMetadata]:
+        names = list(topics)
+        self.read += len(names)
+        self.broker.clock.advance(len(names))
+        return super().get_topic_metadata(names, listener, **options)
+
+
+def make(topic_count: int) -> tuple[BrokerFixture, CountingCache]:
+    broker = BrokerFixture()
+    for number in range(topic_count):
+        broker.publish_topic(f"t{number:03}", 2, number=number + 1)
+    cache = CountingCache(broker)
+    object.__setattr__(broker.context, "cache", cache)
+    return broker, cache
+
+
+def finish(handled: Any, between: Any = None) -> Response:
+    async def main() -> Response:
+        task = asyncio.ensure_future(handled)
+        await asyncio.sleep(0)
+        if between is not None:
+            between()
+        response: Response = await task
+        return response
+
+    return asyncio.run(main())
+
+
+def metadata_request(broker: BrokerFixture) -> Request:
+    return broker.request(ApiKey.METADATA, MetadataRequest(topics=None), 9)
+
+
+def test_all_topics_are_told_in_slices_of_one_image() -> None:
+    broker, cache = make(50)
+    handled = HANDLERS[ApiKey.METADATA](metadata_request(broker), broker.context)
+    assert cache.read == 1  # Of which each would take a millisecond.
+
+    def delete() -> None:
+        broker.remove_topic("t049")
+        cache._image = broker.cache.image
+
+    answer = parsed(finish(handled, delete), MetadataResponse)
+    assert [topic.name for topic in answer.topics] == [f"t{number:03}" for number in range(50)]
+
+
+def test_a_page_reads_its_own_topics_only() -> None:
+    """It used to build all that remained, for each page."""
+    broker, cache = make(50)
+    message = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=10)
+    request = broker.request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, message, 0)
+    handled = HANDLERS[ApiKey.DESCRIBE_TOPIC_PARTITIONS](request, broker.context)
+    answer = parsed(finish(handled), DescribeTopicPartitionsResponse)
+    assert len(answer.topics) == 5
+    assert answer.next_cursor is not None
+    assert answer.next_cursor.topic_name == "t005"
+    assert cache.read == 6  # And the one that the cursor names.
