@@ -27,11 +27,13 @@ from odradek.errors import BadNodeData, ConnectionLost, NoNode, SessionExpired
 from odradek.metadata.delta import ClusterDelta
 from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
 
-__all__ = ["PURGE_AFTER_MS", "ConfigFeed"]
+__all__ = ["ENTITIES_PER_TURN", "PURGE_AFTER_MS", "ConfigFeed"]
 
 _logger = logging.getLogger(__name__)
 
 PURGE_AFTER_MS = 15 * 60 * 1000
+# Entities read, or notifications deleted, before others get their turn: some milliseconds.
+ENTITIES_PER_TURN = 50
 
 
 class ConfigFeed:
@@ -117,7 +119,9 @@ class ConfigFeed:
 
     async def _notified(self, names: Iterable[str]) -> list[str]:
         entities = []
-        for name in names:
+        for count, name in enumerate(names):
+            if count % ENTITIES_PER_TURN == ENTITIES_PER_TURN - 1:
+                await asyncio.sleep(0)
             path = f"{CONFIG_CHANGES}/{name}"
             try:
                 data, _ = await self._store.get(path)
@@ -132,7 +136,9 @@ class ConfigFeed:
         configs: dict[ConfigResource, dict[str, str]] = {}
         quotas: dict[QuotaEntity, dict[str, float]] = {}
         scram: dict[ScramKey, ScramCredential | None] = {}
-        for entity in entities:
+        for count, entity in enumerate(entities):
+            if count % ENTITIES_PER_TURN == ENTITIES_PER_TURN - 1:
+                await asyncio.sleep(0)
             try:
                 parsed = await self._parse(entity)
             except BadNodeData as error:
@@ -164,13 +170,20 @@ class ConfigFeed:
 
     async def _purge(self, names: Iterable[str], now_ms: int) -> None:
         present = set(names)
+        old: list[str] = []
         for name, seen_ms in list(self._seen.items()):
             if name not in present:
                 del self._seen[name]
             elif now_ms - seen_ms >= PURGE_AFTER_MS:
-                with contextlib.suppress(NoNode):  # Another broker was faster.
-                    await self._store.delete(f"{CONFIG_CHANGES}/{name}", ANY_VERSION)
-                del self._seen[name]
+                old.append(name)
+        for start in range(0, len(old), ENTITIES_PER_TURN):
+            portion = old[start : start + ENTITIES_PER_TURN]
+            await asyncio.gather(*map(self._delete_notification, portion))
+
+    async def _delete_notification(self, name: str) -> None:
+        with contextlib.suppress(NoNode):  # Another broker was faster.
+            await self._store.delete(f"{CONFIG_CHANGES}/{name}", ANY_VERSION)
+        del self._seen[name]
 
     def _on_change(self, _event: WatchEvent) -> None:
         self._wake.set()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.controller.config_feed import PURGE_AFTER_MS, ConfigFeed
-from odradek.controller.entity_writes import write_entity
+from odradek.controller.config_feed import ENTITIES_PER_TURN, PURGE_AFTER_MS, ConfigFeed
+from odradek.controller.entity_writes import edit_of, write_entities, write_entity
 from odradek.controller.store_bootstrap import create_parents
 from odradek.coordination import EmbeddedEngine, EmbeddedStore
 from odradek.errors import ApiError, BadNodeData, ErrorCode
@@ -70,6 +70,30 @@ def test_everything_is_read_once_then_what_is_named(tmp_path: Path) -> None:
         assert (await setup.next()).configs == {TOPIC: {"b": "3"}}
         await write_entity(setup.other, ScramRemoved(KEY))
         assert (await setup.next()).scram == {KEY: None}
+
+    run(tmp_path, scenario)
+
+
+def test_many_entities_are_read_with_others_in_between(tmp_path: Path) -> None:
+    """02 section 12: reading a thousand entities took 57 ms of one turn."""
+    entities = [QuotaEntity((("user", f"u{number}"),)) for number in range(4 * ENTITIES_PER_TURN)]
+
+    async def scenario(setup: Setup) -> None:
+        edits = [edit_of(QuotaSet(entity, {"producer_byte_rate": 1})) for entity in entities]
+        await write_entities(setup.other, edits)
+        turns = 0
+
+        async def bystander() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(bystander())
+        delta = await setup.next()
+        watching.cancel()
+        assert len(delta.quotas) == len(entities)
+        assert turns >= 4
 
     run(tmp_path, scenario)
 
