@@ -13,8 +13,8 @@ from odradek.broker.config import load_broker_settings
 from odradek.controller.results import NewTopic
 from odradek.errors import ErrorCode
 from odradek.files import Disk
-from odradek.metadata.delta import HostedPartition, ImageDelta, LocalDelta
-from odradek.metadata.image import PartitionState
+from odradek.metadata.delta import ClusterDelta, HostedPartition, ImageDelta, LocalDelta
+from odradek.metadata.image import ConfigResource, ConfigResourceType, PartitionState
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message
@@ -31,7 +31,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.schema import Message
 from tests.support.held_disk import HeldNames, WitnessedDisk
-from tests.support.logs import batch
+from tests.support.logs import UnsyncedDisk, batch
 from tests.support.network import Client, eventually, request_frame
 
 pytestmark = pytest.mark.slow
@@ -190,5 +190,23 @@ def test_a_stop_in_the_middle_of_a_change(tmp_path: Path) -> None:
         broker = make_broker(tmp_path, disk)
         async with running(broker) as client:
             assert await produce(client, "many") is ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_a_setting_of_the_broker_passes_every_log_once(tmp_path: Path) -> None:
+    """In small steps, and as many as there are logs: not one pass for each partition."""
+
+    async def scenario() -> None:
+        broker = make_broker(tmp_path, UnsyncedDisk())
+        async with running(broker):
+            await create(broker, "t", 30)
+            configs = {ConfigResource(ConfigResourceType.BROKER, ""): {"log.retention.ms": "7"}}
+            await broker._publisher.publish(ImageDelta(cluster=ClusterDelta(configs=configs)))
+            logs = broker._log_manager.all_logs()
+            assert len(logs) == 30
+            assert {log.config.retention_ms for log in logs} == {7}
+            steps = broker._apply_settings(ClusterDelta(configs=configs), broker._cache.image)
+            assert len(list(steps)) <= 2 * len(logs) + 5
 
     asyncio.run(scenario())

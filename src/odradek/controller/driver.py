@@ -141,6 +141,9 @@ class Controller:
         self._name_prefix = name_prefix
         self._active_controller_id = NO_CONTROLLER
         self._channels: ControllerChannels | None = None
+        # Set but while an election is being followed up: until then not all brokers are told all.
+        self._is_settled = asyncio.Event()
+        self._is_settled.set()
         self._rebalance_timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -301,6 +304,7 @@ class Controller:
 
         At once where another broker is the controller.
         """
+        await self._is_settled.wait()
         if self._channels is not None:
             await self._channels.told(self.broker_id)
 
@@ -516,6 +520,13 @@ class Controller:
             await self._persistence.resign(event.fence)
 
     async def _on_failover(self) -> None:
+        self._is_settled.clear()
+        try:
+            await self._take_over()
+        finally:
+            self._is_settled.set()
+
+    async def _take_over(self) -> None:
         context = self.context
         state = await self._persistence.load()
         context.add_live_brokers(state.brokers)

@@ -138,6 +138,7 @@ def decide_online(
     strategy: Strategy | None,
     *,
     unclean_topics: frozenset[str] = frozenset(),
+    decision: OnlineDecision | None = None,
 ) -> OnlineDecision:
     """Decides leader and ISR of partitions for which ONLINE is a legal target.
 
@@ -146,6 +147,7 @@ def decide_online(
         partitions: In the states NEW, ONLINE or OFFLINE.
         strategy: Needed unless all partitions are NEW.
         unclean_topics: Topics that permit an unclean election under OFFLINE.
+        decision: What was decided of other partitions, which this adds to and returns.
 
     Raises:
         ValueError: an election is needed and there is no strategy; nothing was decided.
@@ -154,7 +156,7 @@ def decide_online(
     to_elect = [tp for tp in partitions if context.partition_state(tp) is not _S.NEW]
     if to_elect and strategy is None:
         raise ValueError(f"a strategy is needed to elect leaders of {[str(t) for t in to_elect]}")
-    decision = OnlineDecision()
+    decision = OnlineDecision() if decision is None else decision
     for tp in partitions:
         if context.partition_state(tp) is _S.NEW:
             _decide_first(context, tp, decision)

@@ -19,9 +19,11 @@ background work, `shutdown`. The last one also follows a `startup` that raised.
 import logging
 import os
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Final
 
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
@@ -45,6 +47,11 @@ from odradek.storage.retention import delete_old_segments
 __all__ = ["LogManager"]
 
 logger = logging.getLogger(__name__)
+
+# Logs that periodic work looks at before others on the loop get their turn; each takes some 10 us.
+_LOGS_PER_TURN: Final = 50
+# Steps of a swap of segments take a sync each; retention is not urgent.
+_UNTIL_SWAPPED_MS: Final = 1_000
 
 
 class LogManager:
@@ -159,8 +166,8 @@ class LogManager:
     def start(self) -> None:
         """Begins the periodic work."""
         config = self._config
-        self._repeat(self.delete_expired_segments, config.retention_check_interval_ms)
-        self._repeat(self.flush_dirty_logs, config.flush_scheduler_interval_ms)
+        self._repeat(lambda: self._spread(self._retain), config.retention_check_interval_ms)
+        self._repeat(lambda: self._spread(self._flush_dirty), config.flush_scheduler_interval_ms)
         self._repeat(self.checkpoint_recovery_points, config.flush_offset_checkpoint_interval_ms)
         self._repeat(self.checkpoint_log_starts, config.flush_start_offset_checkpoint_interval_ms)
         self._repeat(self.remove_expired_producers, config.producer_id_expiration_check_interval_ms)
@@ -466,13 +473,30 @@ class LogManager:
 
     # Periodic work
 
-    def _each_log(self, action: Callable[[Log], object]) -> None:
+    def _each_log(self, action: Callable[[Log], object], logs: Iterable[Log] | None = None) -> None:
         """Runs `action` on every log; the failure of one ends nothing but its own directory."""
-        for log in self.all_logs():
+        for log in self.all_logs() if logs is None else logs:
             try:
                 action(log)
             except (StorageError, ApiError) as error:
                 logger.warning("%s: %s", log.topic_partition, error)
+
+    def _spread(self, action: Callable[[Log], object]) -> None:
+        """Runs `action` on every log as `_each_log` does, some at a time: others have their turn.
+
+        Logs that leave meanwhile are passed over.
+        """
+        waiting = deque(self.all_logs())
+
+        def run() -> None:
+            if self._is_stopped:
+                return
+            portion = [waiting.popleft() for _ in range(min(len(waiting), _LOGS_PER_TURN))]
+            self._each_log(action, [log for log in portion if log.is_usable])
+            if waiting:
+                self._services.tasks.call_later(0, run)
+
+        run()
 
     def delete_expired_segments(self) -> int:
         """Applies retention to every log; returns the number of segments that went."""
@@ -485,18 +509,31 @@ class LogManager:
         self._each_log(delete)
         return deleted
 
+    def _retain(self, log: Log) -> None:
+        """Applies retention to one log, a little later if compaction is putting segments in place.
+
+        To end that here would sync the directory on this thread.
+        """
+        if log.pending_swap is None:
+            delete_old_segments(log)
+        else:
+            self._services.tasks.call_later(_UNTIL_SWAPPED_MS, lambda: self._retain_again(log))
+
+    def _retain_again(self, log: Log) -> None:
+        if log.is_usable and not self._is_stopped:
+            self._each_log(self._retain, [log])
+
     def flush_dirty_logs(self) -> None:
         """Begins to flush every log whose oldest unflushed data may be older than `flush.ms`."""
+        self._each_log(self._flush_dirty)
+
+    def _flush_dirty(self, log: Log) -> None:
         now_ms = self._services.clock.now_ms()
-
-        def flush(log: Log) -> None:
-            if log.unflushed_messages and now_ms - log.last_flush_ms >= log.config.flush_ms:
-                try:
-                    log.schedule_flush(log.log_end_offset)
-                except OSError as error:
-                    raise log.fail("flush", error) from error
-
-        self._each_log(flush)
+        if log.unflushed_messages and now_ms - log.last_flush_ms >= log.config.flush_ms:
+            try:
+                log.schedule_flush(log.log_end_offset)
+            except OSError as error:
+                raise log.fail("flush", error) from error
 
     def remove_expired_producers(self) -> None:
         """Forgets producers that have been silent for too long."""

@@ -14,6 +14,8 @@ import pytest
 from odradek.errors import StorageError
 from odradek.files import Disk
 from odradek.storage.log import FetchIsolation
+from odradek.storage.partition_directories import PartitionKind
+from odradek.storage.partition_removal import PartitionRemoval
 from odradek.storage.replacement import SegmentSwap
 from odradek.storage.retention import delete_old_segments
 from odradek.testing import SimDisk, SimulatedCrash
@@ -181,17 +183,28 @@ def test_retention_ends_it_first(synced: int, tmp_path: Path) -> None:
 
 
 @AT_EVERY_SYNC
-def test_a_deletion_of_the_partition_ends_it_first(synced: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_late", [True, False], ids=["renamed-first", "synced-first"])
+def test_a_deletion_of_the_partition_gives_it_up(
+    synced: int, is_late: bool, tmp_path: Path
+) -> None:
+    """The rename runs elsewhere: a sync may end before the log knows its new directory."""
     fixture, tasks = swapping(tmp_path, synced)
     with fixture:
         log = fixture.opened
-        log.rename_directory("t-0.0123-delete")
         fixture.cleaner.forget(log)
-        log.retire("deleted")
+        steps = PartitionRemoval(fixture.services).put_aside_steps([log], PartitionKind.DELETED)
+        rename = next(steps)
+        rename()
+        if not is_late:
+            tasks.run()
+        for work in steps:
+            work()
         tasks.run()
         assert fixture.cleaner.is_idle
         assert fixture.log_directory.is_online
-        assert not [p for p in Path(log.directory).iterdir() if p.suffix in (".swap", ".cleaned")]
+        assert log.pending_swap is None
+        assert log.directory.endswith("-delete")
+        assert Path(log.directory).is_dir()
 
 
 @AT_EVERY_SYNC

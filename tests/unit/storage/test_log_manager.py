@@ -7,6 +7,7 @@ import os
 import re
 import resource
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from odradek.errors import ApiError, ConfigError, LogDirLockedError, StorageError
 from odradek.model import TopicPartition
+from odradek.storage import log_manager
 from odradek.storage.config import LogConfig, LogManagerConfig
 from odradek.storage.loader import load_log
 from odradek.storage.log import FetchIsolation, Log
@@ -25,7 +27,10 @@ from odradek.storage.log_directory import (
 )
 from odradek.storage.log_manager import LogManager
 from odradek.storage.open_files import raise_open_file_limit
+from odradek.storage.partition_directories import PartitionKind
+from odradek.storage.replacement import SegmentSwap
 from odradek.testing import ManualClock, SimDisk, SimulatedCrash
+from tests.support.held_tasks import HeldTasks
 from tests.support.logs import batch, make_services, offsets, read_all
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -944,3 +949,77 @@ def test_the_limit_on_open_files_is_raised_to_the_hard_one() -> None:
         assert raise_open_file_limit() == hard
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# Beside requests
+
+
+def test_periodic_work_lets_others_have_their_turn(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """02 section 12: with thousands of logs retention would keep the loop for itself."""
+    monkeypatch.setattr(log_manager, "_LOGS_PER_TURN", 2)
+    manager = broker.start(log_config=LogConfig(retention_ms=-1, retention_bytes=0))
+    logs = [manager.get_or_create_log(TopicPartition("t", number)) for number in range(5)]
+    for log in logs:
+        append(log)
+        log.update_high_watermark(1)
+    tasks = HeldTasks()
+    manager._services = replace(manager._services, tasks=tasks)
+    manager._spread(manager._retain)
+    assert [log.log_start_offset for log in logs] == [1, 1, 0, 0, 0]
+    manager.delete_log(logs[2].topic_partition)  # What leaves meanwhile is passed over.
+    tasks.run_postponed()
+    assert [log.log_start_offset for log in logs] == [1, 1, 0, 1, 0]
+    tasks.run_postponed()
+    assert [log.log_start_offset for log in logs] == [1, 1, 0, 1, 1]
+    assert not broker.failed
+
+
+def test_retention_waits_for_a_swap_of_segments(broker: Broker) -> None:
+    """To end it here would sync the directory three times on the event loop."""
+    manager = broker.start(
+        LogManagerConfig(retention_check_interval_ms=10_000, initial_task_delay_ms=10_000),
+        LogConfig(retention_ms=-1, retention_bytes=0),
+    )
+    log = manager.get_or_create_log(T0)
+    append(log)
+    log.update_high_watermark(1)
+    swap = log.pending_swap = SegmentSwap(
+        log.segments, [], [], witnesses=log.witnesses, disk=broker.disk, directory=log.directory
+    )
+    manager.start()
+    broker.wait(10_000)
+    assert not swap.is_done
+    assert log.log_start_offset == 0
+    log.pending_swap = None
+    broker.wait(1_000)
+    assert log.log_start_offset == 1
+
+
+def test_a_flush_that_ends_while_its_partition_is_renamed(broker: Broker) -> None:
+    """It finds no directory to sync, which is no failure of the disk."""
+    manager = broker.start()
+    log = manager.get_or_create_log(T0)
+    append(log)
+    tasks = HeldTasks()
+    log.services = replace(log.services, tasks=tasks)
+    log.schedule_flush(1)
+    steps = manager.put_aside_steps([log], PartitionKind.DELETED)
+    rename = next(steps)
+    rename()
+    tasks.run_all()
+    for work in steps:
+        work()
+    assert not broker.failed
+
+
+def test_settings_reach_each_log_once(broker: Broker) -> None:
+    """However many partitions a topic has: one pass over all logs."""
+    special = LogConfig(segment_bytes=1 << 25)
+    manager = broker.start(topic_config=lambda topic: special if topic == "t" else None)
+    logs = [manager.get_or_create_log(TopicPartition(*tp)) for tp in (("t", 0), ("t", 1), ("u", 0))]
+    for log in logs:
+        log.config = LogConfig()
+    assert len(list(manager.renew_configs(lambda topic: topic == "t"))) == len(logs)
+    assert [log.config is special for log in logs] == [True, True, False]
