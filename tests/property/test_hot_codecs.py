@@ -140,6 +140,7 @@ def offset_commit_view(
             )
             for topic in message.topics
         ],
+        [topic.topic_id for topic in message.topics] if version >= 10 else None,
     )
 
 
@@ -531,7 +532,10 @@ def test_offset_commit_response(version: int) -> None:
             for topic in message.topics
         ]
         written = encode_offset_commit_response(
-            version, topics, throttle_time_ms=message.throttle_time_ms
+            version,
+            topics,
+            throttle_time_ms=message.throttle_time_ms,
+            topic_ids=[topic.topic_id for topic in message.topics] if version >= 10 else None,
         )
         assert written == encode_message(message, version)
 

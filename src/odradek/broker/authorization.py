@@ -22,6 +22,7 @@ __all__ = [
     "check_allowed",
     "cluster_operations",
     "operation_bits",
+    "security_disabled",
     "topic_operations",
 ]
 
@@ -124,6 +125,14 @@ def check_allowed(
             _DENIALS[resource],
             f"{operation.name} of {resource.name.lower().replace('_', ' ')} {name} is not allowed",
         )
+
+
+def security_disabled() -> ApiError:
+    """What requests about access rules are told by a broker that keeps none."""
+    return ApiError(
+        ErrorCode.SECURITY_DISABLED,
+        "no access rules are kept here, every client may do everything (authorizer.class.name)",
+    )
 
 
 def topic_operations(authorizer: Authorizer, request: Request, topic: str) -> int:

@@ -17,12 +17,16 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.error_answers import error_answer
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.alter_configs import handle_alter_configs
+from odradek.broker.handlers.alter_user_scram_credentials import handle_alter_user_scram_credentials
 from odradek.broker.handlers.api_versions import api_versions_handler
+from odradek.broker.handlers.create_acls import handle_create_acls
 from odradek.broker.handlers.create_partitions import handle_create_partitions
 from odradek.broker.handlers.create_topics import handle_create_topics
+from odradek.broker.handlers.delete_acls import handle_delete_acls
 from odradek.broker.handlers.delete_groups import handle_delete_groups
 from odradek.broker.handlers.delete_records import handle_delete_records
 from odradek.broker.handlers.delete_topics import handle_delete_topics
+from odradek.broker.handlers.describe_acls import handle_describe_acls
 from odradek.broker.handlers.describe_client_quotas import handle_describe_client_quotas
 from odradek.broker.handlers.describe_cluster import handle_describe_cluster
 from odradek.broker.handlers.describe_configs import handle_describe_configs
@@ -30,6 +34,9 @@ from odradek.broker.handlers.describe_groups import handle_describe_groups
 from odradek.broker.handlers.describe_log_dirs import handle_describe_log_dirs
 from odradek.broker.handlers.describe_producers import handle_describe_producers
 from odradek.broker.handlers.describe_topic_partitions import handle_describe_topic_partitions
+from odradek.broker.handlers.describe_user_scram_credentials import (
+    handle_describe_user_scram_credentials,
+)
 from odradek.broker.handlers.elect_leaders import handle_elect_leaders
 from odradek.broker.handlers.fetch import handle_fetch
 from odradek.broker.handlers.find_coordinator import handle_find_coordinator
@@ -50,6 +57,8 @@ from odradek.broker.handlers.offset_delete import handle_offset_delete
 from odradek.broker.handlers.offset_fetch import handle_offset_fetch
 from odradek.broker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from odradek.broker.handlers.produce import handle_produce
+from odradek.broker.handlers.sasl_authenticate import handle_sasl_authenticate
+from odradek.broker.handlers.sasl_handshake import handle_sasl_handshake
 from odradek.broker.handlers.sync_group import handle_sync_group
 from odradek.errors import ApiError, DecodeError, ErrorCode
 from odradek.network.request import UNSET, CloseConnectionResponse, Request, Response
@@ -99,6 +108,14 @@ _TABLE: Final[dict[ApiKey, ApiHandler]] = {
     ApiKey.DESCRIBE_PRODUCERS: handle_describe_producers,
     ApiKey.LIST_CONFIG_RESOURCES: handle_list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: handle_describe_topic_partitions,
+    # Of protection that is not there: clients and tools are told so, and do not guess.
+    ApiKey.SASL_HANDSHAKE: handle_sasl_handshake,
+    ApiKey.SASL_AUTHENTICATE: handle_sasl_authenticate,
+    ApiKey.DESCRIBE_ACLS: handle_describe_acls,
+    ApiKey.CREATE_ACLS: handle_create_acls,
+    ApiKey.DELETE_ACLS: handle_delete_acls,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: handle_describe_user_scram_credentials,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: handle_alter_user_scram_credentials,
 }
 HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
     **_TABLE,

@@ -16,12 +16,16 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages import (
     alter_client_quotas,
     alter_configs,
+    alter_user_scram_credentials,
     api_versions,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
@@ -29,6 +33,7 @@ from odradek.protocol.messages import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_user_scram_credentials,
     elect_leaders,
     fetch,
     find_coordinator,
@@ -47,6 +52,8 @@ from odradek.protocol.messages import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
 )
 from odradek.protocol.schema import Message
@@ -91,11 +98,13 @@ def _list_offsets(topic: str, _: bytes) -> Message:
     )
 
 
-def _offset_fetch(topic: str, version: int) -> Message:
+def _offset_fetch(topic: str, topic_id: bytes, version: int) -> Message:
     if version < 8:
         asked = offset_fetch.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
         return offset_fetch.OffsetFetchRequest(group_id="g", topics=[asked])
-    topics = [offset_fetch.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+    topics = [
+        offset_fetch.OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[0])
+    ]
     group = offset_fetch.OffsetFetchRequestGroup(group_id="g", topics=topics)
     return offset_fetch.OffsetFetchRequest(groups=[group])
 
@@ -160,14 +169,16 @@ def _delete_records(topic: str) -> Message:
     return delete_records.DeleteRecordsRequest(topics=[wanted], timeout_ms=5000)
 
 
-def _commit(topic: str) -> Message:
+def _commit(topic: str, topic_id: bytes) -> Message:
     row = offset_commit.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=1, committed_metadata=""
     )
     return offset_commit.OffsetCommitRequest(
         group_id="g",
         member_id="",
-        topics=[offset_commit.OffsetCommitRequestTopic(name=topic, partitions=[row])],
+        topics=[
+            offset_commit.OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=[row])
+        ],
     )
 
 
@@ -214,9 +225,9 @@ _REQUESTS: dict[ApiKey, Callable[[str, bytes, int], Message]] = {
         include_topic_authorized_operations=version >= 8,
         include_cluster_authorized_operations=8 <= version <= 10,
     ),
-    ApiKey.OFFSET_FETCH: lambda topic, _, version: _offset_fetch(topic, version),
+    ApiKey.OFFSET_FETCH: lambda topic, topic_id, version: _offset_fetch(topic, topic_id, version),
     ApiKey.FIND_COORDINATOR: lambda _, __, version: _find_coordinator(version),
-    ApiKey.OFFSET_COMMIT: lambda topic, _, __: _commit(topic),
+    ApiKey.OFFSET_COMMIT: lambda topic, topic_id, _: _commit(topic, topic_id),
     ApiKey.JOIN_GROUP: lambda _, __, ___: _join(),
     ApiKey.SYNC_GROUP: lambda _, __, ___: sync_group.SyncGroupRequest(
         group_id="g", generation_id=1, member_id="m", assignments=[]
@@ -275,6 +286,40 @@ _REQUESTS: dict[ApiKey, Callable[[str, bytes, int], Message]] = {
             topics=[describe_topic_partitions.TopicRequest(name=topic)]
         )
     ),
+    ApiKey.SASL_HANDSHAKE: lambda _, __, ___: sasl_handshake.SaslHandshakeRequest(
+        mechanism="PLAIN"
+    ),
+    ApiKey.SASL_AUTHENTICATE: lambda _, __, ___: sasl_authenticate.SaslAuthenticateRequest(
+        auth_bytes=b"\0u\0p"
+    ),
+    ApiKey.DESCRIBE_ACLS: lambda _, __, ___: describe_acls.DescribeAclsRequest(
+        resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
+    ),
+    ApiKey.CREATE_ACLS: lambda topic, _, __: create_acls.CreateAclsRequest(
+        creations=[
+            create_acls.AclCreation(
+                resource_type=2,
+                resource_name=topic,
+                principal="User:u",
+                host="*",
+                operation=3,
+                permission_type=3,
+            )
+        ]
+    ),
+    ApiKey.DELETE_ACLS: lambda _, __, ___: delete_acls.DeleteAclsRequest(
+        filters=[
+            delete_acls.DeleteAclsFilter(resource_type_filter=1, operation=1, permission_type=1)
+        ]
+    ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda _, __, ___: (
+        describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users=None)
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda _, __, ___: (
+        alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            deletions=[alter_user_scram_credentials.ScramCredentialDeletion(name="u", mechanism=1)]
+        )
+    ),
 }
 
 
@@ -322,6 +367,10 @@ _ROWS = {
     ApiKey.DESCRIBE_PRODUCERS: ["topics.partitions"],
     ApiKey.LIST_CONFIG_RESOURCES: ["1+ config_resources"],
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ["topics.partitions.replica_nodes"],
+    ApiKey.DESCRIBE_ACLS: ["error_message"],
+    ApiKey.CREATE_ACLS: ["results.error_message"],
+    ApiKey.DELETE_ACLS: ["filter_results.error_message"],
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ["results.user"],
 }
 
 
@@ -346,7 +395,20 @@ def _expected_errors(key: ApiKey, version: int) -> set[ErrorCode]:
         return {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}  # No v2 batches there; see 11:PS-6.
     if key is ApiKey.ELECT_LEADERS:
         return {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED}
+    if key in _EXPECTED_OF_PROTECTION:
+        return {_EXPECTED_OF_PROTECTION[key]}
     return {ErrorCode.NONE, *_EXPECTED_OF_GROUPS.get(key, ())}
+
+
+# Of requests about protection that is not there.
+_EXPECTED_OF_PROTECTION = {
+    ApiKey.SASL_HANDSHAKE: ErrorCode.ILLEGAL_SASL_STATE,
+    ApiKey.SASL_AUTHENTICATE: ErrorCode.ILLEGAL_SASL_STATE,
+    ApiKey.DESCRIBE_ACLS: ErrorCode.SECURITY_DISABLED,
+    ApiKey.CREATE_ACLS: ErrorCode.SECURITY_DISABLED,
+    ApiKey.DELETE_ACLS: ErrorCode.SECURITY_DISABLED,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ErrorCode.RESOURCE_NOT_FOUND,
+}
 
 
 # Of requests about members and groups that are not there.
@@ -405,7 +467,7 @@ def test_every_version_is_answered(
         if key in {*_GROUP_APIS, ApiKey.FIND_COORDINATOR}:
             _wait_for_coordinator(connection)
         if key is ApiKey.LIST_GROUPS:
-            connection.call(ApiKey.OFFSET_COMMIT, 8, _commit(topic))
+            connection.call(ApiKey.OFFSET_COMMIT, 8, _commit(topic, topic_id))
         if key is ApiKey.DESCRIBE_CLIENT_QUOTAS:
             connection.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, _alter_quotas())
         for version in _advertised(odradek)[key]:

@@ -65,7 +65,19 @@ class Tools:
     @property
     def describe_of_brokers(self) -> set[tuple[str, int]]:
         """What `kafka-configs --describe` sends about brokers and their loggers."""
-        return {("DescribeConfigs", 4)} | (set() if self.is_old else {("DescribeCluster", 1)})
+        return {("DescribeConfigs", 4)} | (set() if self.is_old else {self.describe_cluster})
+
+    @property
+    def describe_cluster(self) -> tuple[str, int]:
+        return ("DescribeCluster", 1 if self.is_old else 2)
+
+    @property
+    def describe_topics(self) -> set[tuple[str, int]]:
+        return {self.describe_cluster, ("DescribeTopicPartitions", 0)}
+
+    @property
+    def fetch(self) -> tuple[str, int]:
+        return ("Fetch", 17 if self.is_old else 18)
 
     @property
     def list_offsets(self) -> tuple[str, int]:
@@ -86,9 +98,6 @@ def tools(kafka: KafkaInstall, odradek: OdradekBroker) -> Tools:
     return Tools(kafka, odradek)
 
 
-_DESCRIBE_TOPICS = {("DescribeCluster", 1), ("DescribeTopicPartitions", 0)}
-
-
 def test_topics(tools: Tools, new_topic: Callable[[], str]) -> None:
     """`kafka-topics`: create, list, describe, alter, delete."""
     topic = new_topic()
@@ -104,13 +113,13 @@ def test_topics(tools: Tools, new_topic: Callable[[], str]) -> None:
     tools.run(
         "TopicCommand",
         *("--alter", "--topic", topic, "--partitions", "3"),
-        sends=_DESCRIBE_TOPICS | {("CreatePartitions", 3)},
+        sends=tools.describe_topics | {("CreatePartitions", 3)},
     )
 
     told = tools.run(
         "TopicCommand",
         *("--describe", "--topic", topic),
-        sends=_DESCRIBE_TOPICS | {("DescribeConfigs", 4), ("ListPartitionReassignments", 0)},
+        sends=tools.describe_topics | {("DescribeConfigs", 4), ("ListPartitionReassignments", 0)},
     )
     assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 1\s+Configs:.*retention.ms=36", told)
     assert len(re.findall(r"Leader: 0\s+Replicas: 0\s+Isr: 0\b", told)) == 3
@@ -196,6 +205,48 @@ def test_client_quotas_and_client_metrics(tools: Tools) -> None:
     assert told.strip() == ""
 
 
+def test_users(tools: Tools) -> None:
+    """`kafka-configs --entity-type users`: quotas, beside SCRAM credentials, of which are none."""
+    entity = ("--entity-type", "users", "--entity-name", "<default>")
+    quota = "producer_byte_rate=1048576"
+    tools.configs("--alter", *entity, "--add-config", quota)
+    told = tools.configs(
+        *("--describe", "--entity-type", "users"),
+        sends={("DescribeClientQuotas", 1), ("DescribeUserScramCredentials", 0)},
+    )
+    assert "Quota configs for user-principal '<default>' are producer_byte_rate=1048576" in told
+    assert "Quota configs for the default user-principal" not in told
+    assert "SCRAM" not in told
+    tools.configs("--alter", *entity, "--delete-config", "producer_byte_rate")
+
+    refused = tools.install.run_tool(
+        "kafka.admin.ConfigCommand",
+        *("--bootstrap-server", tools.broker.bootstrap),
+        *("--alter", *entity, "--add-config", "SCRAM-SHA-256=[password=xyzzy]"),
+    )
+    assert refused.returncode != 0
+    assert "this broker has no SASL" in refused.stdout + refused.stderr
+    assert "xyzzy" not in tools.broker.log()
+
+
+def test_access_rules(tools: Tools, new_topic: Callable[[], str]) -> None:
+    """`kafka-acls`: list, add and remove say that there are none, not that the API is unknown."""
+    topic = new_topic()
+    rule = ("--topic", topic, "--allow-principal", "User:u", "--operation", "Read")
+    for command in (("--list",), ("--add", *rule), ("--remove", "--force", *rule)):
+        with tools.broker.watched() as requests:
+            told = tools.install.run_tool(
+                "kafka.admin.AclCommand" if tools.is_old else f"{_TOOLS}.AclCommand",
+                *("--bootstrap-server", tools.broker.bootstrap, *command),
+            )
+        # Some look before they change something, and get no further.
+        sent = requests.without_introduction()
+        assert sent, told.stderr
+        assert sent <= {("DescribeAcls", 3), ("CreateAcls", 3), ("DeleteAcls", 3)}
+        assert "SecurityDisabledException" in told.stdout + told.stderr, told.stderr
+        assert "UnsupportedVersion" not in told.stdout + told.stderr
+
+
 def test_subscriptions_to_client_metrics(tools: Tools) -> None:
     """`kafka-configs --entity-type client-metrics`: set, listed, described, deleted."""
     entity = ("--entity-type", "client-metrics", "--entity-name", "latency")
@@ -219,7 +270,7 @@ def test_produce_consume_and_look_at_offsets(
 ) -> None:
     """Perf test, console consumer, `kafka-get-offsets`, `-log-dirs`, `-delete-records`.
 
-    11:PS-7: Java 4.x produces and fetches by topic id (Produce 13, Fetch 17).
+    11:PS-7: Java 4.x produces and fetches by topic id (Produce 13, Fetch 18).
     """
     topic, broker = new_topic(), tools.broker
     produce = ("Produce", 11 if tools.is_old else 13)
@@ -231,16 +282,16 @@ def test_produce_consume_and_look_at_offsets(
     with broker.watched() as requests:
         values = _console_consumer(tools, topic, "4990", count=10)
     assert [len(value) for value in values] == [200] * 10
-    assert requests.without_introduction() == {("Fetch", 17)}  # It is in no group.
+    assert requests.without_introduction() == {tools.fetch}  # It is in no group.
 
     with broker.watched() as requests:
         assert len(_console_consumer(tools, topic, "earliest", count=10)) == 10
-    assert requests.without_introduction() == {tools.list_offsets, ("Fetch", 17)}
+    assert requests.without_introduction() == {tools.list_offsets, tools.fetch}
 
     told = tools.run(
         "GetOffsetShell",
         *("--topic-partitions", f"{topic}:0"),
-        sends=_DESCRIBE_TOPICS | {tools.list_offsets},
+        sends=tools.describe_topics | {tools.list_offsets},
     )
     assert told.strip() == f"{topic}:0:5000"
 
@@ -256,7 +307,7 @@ def test_produce_consume_and_look_at_offsets(
     told = tools.run(
         "LogDirsCommand",
         *("--describe", "--topic-list", topic),
-        sends={("DescribeCluster", 1), ("DescribeLogDirs", 4)},
+        sends={tools.describe_cluster, ("DescribeLogDirs", 4 if tools.is_old else 5)},
     )
     directories = json.loads(told.splitlines()[-1])["brokers"][0]["logDirs"]
     assert [one["logDir"] for one in directories] == [str(broker.log_dir)]
@@ -281,7 +332,7 @@ def test_offsets_by_time(tools: Tools, new_topic: Callable[[], str]) -> None:
     topic, first_ms = new_topic(), int(time.time() * 1000) - 60_000
     messages = [Message(b"k", b"v", (), first_ms + number * 100) for number in range(20)]
     Librdkafka().produce(tools.broker.bootstrap, topic, "none", messages)
-    sends = _DESCRIBE_TOPICS | {tools.list_offsets}
+    sends = tools.describe_topics | {tools.list_offsets}
     wanted = ("--topic-partitions", f"{topic}:0", "--time")
     told = tools.run("GetOffsetShell", *wanted, str(first_ms + 450), sends=sends)
     assert told.strip() == f"{topic}:0:5"

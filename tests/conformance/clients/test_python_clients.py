@@ -79,9 +79,9 @@ def test_kafka_python_administrates(
     assert {
         ("CreateTopics", 7),
         ("DeleteTopics", 6),
-        ("DescribeCluster", 1),
+        ("DescribeCluster", 2),
         ("DescribeConfigs", 4),
-        ("DescribeLogDirs", 4),
+        ("DescribeLogDirs", 5),
         ("CreatePartitions", 3),
         ("DeleteRecords", 2),
     } <= sent

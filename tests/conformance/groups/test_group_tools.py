@@ -183,7 +183,7 @@ def test_delete(tool: Tool, new_name: Names) -> None:
     assert "Request succeeded" in told or "Successful" in told, told
     assert judge.committed(group) == {(other, 0): 1}
     told = tool.groups(
-        "--delete", "--group", group, sends={("FindCoordinator", 5), ("DeleteGroups", 2)}
+        "--delete", "--group", group, sends={("FindCoordinator", 6), ("DeleteGroups", 2)}
     )
     assert "successful" in told, told
     assert judge.committed(group) == {}

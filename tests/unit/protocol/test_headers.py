@@ -70,9 +70,9 @@ def test_unknown_tags_of_a_header_are_passed_over() -> None:
         pytest.param("0003006300000007 0002 6331", 3, 99, id="version"),
         pytest.param("03e7000000000007 0002 6331", 999, 0, id="key"),
         pytest.param("0003ffff00000007 0002 6331", 3, -1, id="negative-version"),
-        pytest.param("000a000600000007 0002 6331", 10, 6, id="parsed-but-not-accepted"),
+        pytest.param("001a000500000007 0002 6331", 26, 5, id="parsed-but-not-accepted"),
         pytest.param("0003006300000007 7fff 6331", 3, 99, id="client-id-cut-short"),
-        pytest.param("0001001200000007 ffff", 1, 18, id="newer-than-ours"),
+        pytest.param("0001001300000007 ffff", 1, 19, id="newer-than-ours"),
     ],
 )
 def test_what_is_not_served_is_named(hexadecimal: str, key: int, version: int) -> None:

@@ -1,5 +1,6 @@
 """OffsetCommit: a group's positions, stored before they are acknowledged."""
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -28,13 +29,16 @@ def handle_offset_commit(request: Request, context: BrokerContext) -> Response |
     """Answers when the offsets are on every replica in sync."""
     version = request.header.api_version
     view = parse_offset_commit_request(request.payload, request.body_offset, version)
+    ids = view.topic_ids
+    if ids is not None:
+        view = view._replace(topics=_named(view.topics, ids, context))
     asked = view.topics
     if not context.authorizer.is_allowed(
         request, Operation.READ, ResourceType.GROUP, view.group_id
     ):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return _answer(request, asked, error, None, context)
-    refused = _find_refused(request, asked, context)
+        return _answer(request, asked, error, None, context, ids)
+    refused = _find_refused(request, asked, context, by_id=ids is not None)
     if refused:
         kept = [
             (topic, [row for row in rows if (topic, row[0]) not in refused])
@@ -42,7 +46,7 @@ def handle_offset_commit(request: Request, context: BrokerContext) -> Response |
         ]
         view = view._replace(topics=[(topic, rows) for topic, rows in kept if rows])
     if not view.topics:
-        return _answer(request, asked, _NONE, refused, context)
+        return _answer(request, asked, _NONE, refused, context, ids)
 
     def answer(error: ErrorCode, too_large: Rejected) -> None:
         context.send(respond(error, too_large))
@@ -51,20 +55,35 @@ def handle_offset_commit(request: Request, context: BrokerContext) -> Response |
         errors: _Refused | None = refused
         if too_large:
             errors = {**dict.fromkeys(too_large, _TOO_LARGE), **(refused or {})}
-        return _answer(request, asked, error, errors, context)
+        return _answer(request, asked, error, errors, context, ids)
 
     outcome = context.groups.service.commit(view, version, answer)
     return None if outcome is None else respond(*outcome)
 
 
+def _named(
+    topics: _Topics, ids: Sequence[bytes], context: BrokerContext
+) -> list[tuple[str, list[CommittedPartition]]]:
+    """With the name of each id; empty, as no topic's is, for one that nobody knows."""
+    name_of = context.cache.get_topic_name
+    return [
+        (name_of(uuid.UUID(bytes=topic_id)) or "", rows)
+        for topic_id, (_, rows) in zip(ids, topics, strict=True)
+    ]
+
+
 def _find_refused(
-    request: Request, topics: _Topics, context: BrokerContext
+    request: Request, topics: _Topics, context: BrokerContext, *, by_id: bool
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Partitions that do not exist, or are none of the client's business; mostly there are none."""
     refused: dict[tuple[str, int], ErrorCode] | None = None
     known = context.cache.image.topics
     for name, rows in topics:
         topic = known.get(name)
+        if by_id and not name:
+            refused = refused or {}
+            refused.update({(name, row[0]): ErrorCode.UNKNOWN_TOPIC_ID for row in rows})
+            continue
         if not context.authorizer.is_allowed(request, Operation.READ, ResourceType.TOPIC, name):
             refused = refused or {}
             refused.update({(name, row[0]): ErrorCode.TOPIC_AUTHORIZATION_FAILED for row in rows})
@@ -82,6 +101,7 @@ def _answer(
     error: ErrorCode,
     others: _Refused | None,
     context: BrokerContext,
+    ids: Sequence[bytes] | None,
 ) -> Response:
     """The same error for all partitions, but for those that have one of their own."""
     if others:
@@ -93,6 +113,9 @@ def _answer(
         results = [(name, [(row[0], error) for row in rows]) for name, rows in topics]
     api_key, version, correlation_id, _ = request.header
     body = encode_offset_commit_response(
-        version, results, throttle_time_ms=request_throttle_ms(request, context)
+        version,
+        results,
+        throttle_time_ms=request_throttle_ms(request, context),
+        topic_ids=ids,
     )
     return SendResponse(request, [encode_response_header(api_key, version, correlation_id) + body])

@@ -1,5 +1,6 @@
 """OffsetFetch: what groups have committed; from version 8 on, several groups at once."""
 
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -11,6 +12,7 @@ from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -20,11 +22,13 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from odradek.protocol.primitives import ZERO_UUID
 
 __all__ = ["handle_offset_fetch"]
 
 _FIRST_GROUP_ERROR_VERSION: Final = 2
 _FIRST_GROUPS_VERSION: Final = 8
+_FIRST_ID_VERSION: Final = 10
 _NONE = ErrorCode.NONE
 
 # partition, offset, leader epoch, metadata, error
@@ -46,6 +50,9 @@ def handle_offset_fetch(request: Request, context: BrokerContext) -> Response:
     if version >= _FIRST_GROUPS_VERSION:
         groups = []
         for group in message.groups:
+            if version >= _FIRST_ID_VERSION:
+                groups.append(_fetch_by_id(request, group, context, is_stable=is_stable))
+                continue
             found = _fetch(request, group.group_id, group.topics, context, is_stable=is_stable)
             groups.append(_group_row(group.group_id, found))
         return reply_throttled(request, OffsetFetchResponse(groups=groups), context)
@@ -120,24 +127,63 @@ def _fetch(
     return _Fetched(_NONE, found)
 
 
+def _fetch_by_id(
+    request: Request, group: OffsetFetchRequestGroup, context: BrokerContext, *, is_stable: bool
+) -> OffsetFetchResponseGroup:
+    """The offsets of one group whose client names topics by their ids."""
+    name_of = context.cache.get_topic_name
+    unknown = (-1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)
+    if group.topics is None:
+        found = _fetch(request, group.group_id, None, context, is_stable=is_stable)
+        ids = {name: topic.id for name, topic in context.cache.image.topics.items()}
+        # A topic that is gone has no id to answer with.
+        rows = [(known, rows) for name, rows in found.topics if (known := ids.get(name))]
+        topics = [_topic_row("", partitions, known.bytes) for known, partitions in rows]
+        return OffsetFetchResponseGroup(
+            group_id=group.group_id, error_code=found.error, topics=topics
+        )
+    names = [name_of(uuid.UUID(bytes=topic.topic_id)) for topic in group.topics]
+    named = [
+        OffsetFetchRequestTopics(name=name, partition_indexes=topic.partition_indexes)
+        for name, topic in zip(names, group.topics, strict=True)
+        if name is not None
+    ]
+    found = _fetch(request, group.group_id, named, context, is_stable=is_stable)
+    if found.error is not _NONE:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error)
+    known_rows = iter(found.topics)
+    topics = []
+    for name, topic in zip(names, group.topics, strict=True):
+        if name is None:
+            partitions: list[_Row] = [(number, *unknown) for number in topic.partition_indexes]
+        else:
+            _, partitions = next(known_rows)
+        topics.append(_topic_row("", partitions, topic.topic_id))
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=_NONE, topics=topics)
+
+
+def _topic_row(
+    name: str, rows: Iterable[_Row], topic_id: bytes = ZERO_UUID
+) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=name,
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=partition,
+                committed_offset=offset,
+                committed_leader_epoch=leader_epoch,
+                metadata=metadata,
+                error_code=error,
+            )
+            for partition, offset, leader_epoch, metadata, error in rows
+        ],
+    )
+
+
 def _group_row(group_id: str, found: _Fetched) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(
         group_id=group_id,
         error_code=found.error,
-        topics=[
-            OffsetFetchResponseTopics(
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=leader_epoch,
-                        metadata=metadata,
-                        error_code=error,
-                    )
-                    for partition, offset, leader_epoch, metadata, error in rows
-                ],
-            )
-            for name, rows in found.topics
-        ],
+        topics=[_topic_row(name, rows) for name, rows in found.topics],
     )

@@ -46,6 +46,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from odradek.protocol.schema import Message
+from odradek.protocol.versions import VersionRange
 
 __all__ = ["GROUP_LANE", "NO_MEMBER", "Coordinator", "MemberIdentity"]
 
@@ -58,6 +59,9 @@ _GROUP_TYPE: Final = 0
 # FindCoordinator, OffsetFetch: the first versions that name several groups.
 _SEVERAL_KEYS: Final = 4
 _SEVERAL_GROUPS: Final = 8
+# OffsetCommit, OffsetFetch: later versions have the ids of topics, and a commit may be for a topic
+# whose id this client does not know.
+_BY_NAME: Final = VersionRange(0, 9)
 
 _MOVED: Final = frozenset(
     {
@@ -176,17 +180,19 @@ class Coordinator:
         *,
         timeout_ms: int | None = None,
         lane: str = GROUP_LANE,
+        within: VersionRange | None = None,
     ) -> M:
         """One request, tried once. Errors inside of the answer are the caller's to look at.
 
         Args:
             timeout_ms: How long the answer may take, if not as long as any other's.
+            within: The versions that can carry the request, if not all can.
 
         Raises:
             ApiError: it cannot be found, the connection ended, or the time is over.
         """
         answer = await self.send(
-            api_key, request, answer_type, deadline, timeout_ms=timeout_ms, lane=lane
+            api_key, request, answer_type, deadline, timeout_ms=timeout_ms, lane=lane, within=within
         )
         return await answer
 
@@ -199,6 +205,7 @@ class Coordinator:
         *,
         timeout_ms: int | None = None,
         lane: str = GROUP_LANE,
+        within: VersionRange | None = None,
     ) -> Coroutine[Any, Any, M]:
         """Send a request; when this returns it is on its way, and what is returned waits for it.
 
@@ -208,7 +215,7 @@ class Coordinator:
             ApiError: as `ask`.
         """
         connection = await self.connection(deadline, lane=lane)
-        version = connection.version_for(api_key)
+        version = connection.version_for(api_key, within)
         if timeout_ms is None:
             timeout_ms = max(min(deadline.left_ms(), self._client.options.request_timeout_ms), 1)
         try:
@@ -292,7 +299,9 @@ class Coordinator:
             ],
         )
         try:
-            answer = await self.send(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, deadline)
+            answer = await self.send(
+                ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, deadline, within=_BY_NAME
+            )
         except ApiError as error:
             return _known(CommitOutcome(error=error, is_retriable=error.code.retriable))
         return self._read_commit(answer)
@@ -329,13 +338,13 @@ class Coordinator:
         """
         # Not behind a join, which may take minutes.
         connection = await self.connection(deadline, lane="")
-        version = connection.version_for(ApiKey.OFFSET_FETCH)
+        version = connection.version_for(ApiKey.OFFSET_FETCH, _BY_NAME)
         wanted = None if partitions is None else _by_topic(partitions)
         request = _offset_fetch_request(
             self.group_id, wanted, version, require_stable=require_stable
         )
         response = await self.ask(
-            ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, deadline, lane=""
+            ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, deadline, lane="", within=_BY_NAME
         )
         group = response.groups[0] if response.groups else response
         self.check(group.error_code, "OFFSET_FETCH")

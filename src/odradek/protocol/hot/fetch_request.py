@@ -48,8 +48,8 @@ FetchPartitionTuple = tuple[int, int, int, int, int, int]
 class FetchView(NamedTuple):
     """A Fetch request, any version.
 
-    Directory ids of partitions (17) are left out: they concern voters of a metadata quorum, who
-    do not come this way.
+    Directory ids (17) and high watermarks (18) of partitions are left out: they concern voters of
+    a metadata quorum, who do not come this way.
     """
 
     # -1 for consumers, else the follower; its epoch is -1 before 15.

@@ -16,7 +16,7 @@ from odradek.protocol.hot.parts import (
     pass_tags,
     present,
 )
-from odradek.protocol.primitives import encode_uvarint, fail_null
+from odradek.protocol.primitives import encode_uvarint, fail_length, fail_null
 
 __all__ = ["OffsetCommitView", "encode_offset_commit_response", "parse_offset_commit_request"]
 
@@ -43,7 +43,9 @@ class OffsetCommitView(NamedTuple):
     group_instance_id: str | None
     # -1: as the broker is set up.
     retention_time_ms: int
+    # From 10 on the names are empty, and `topic_ids` has an id for each.
     topics: list[tuple[str, list[CommittedPartition]]]
+    topic_ids: list[bytes] | None = None
 
 
 @decoding("OffsetCommitRequest")
@@ -54,7 +56,7 @@ def parse_offset_commit_request(view: memoryview, position: int, version: int) -
         DecodeError: the bytes are no such request.
     """
     flexible = version >= 8
-    if flexible:
+    if 8 <= version <= 9:
         usual = _parse_usual(view, position)
         if usual is not None:
             return usual
@@ -74,8 +76,16 @@ def parse_offset_commit_request(view: memoryview, position: int, version: int) -
     if count < 0:
         fail_null("topics", position)
     topics: list[tuple[str, list[CommittedPartition]]] = []
+    topic_ids: list[bytes] | None = [] if version >= 10 else None
     for _ in range(count):
-        name, position = read(view, position, "name")
+        name: str | None = ""
+        if topic_ids is None:
+            name, position = read(view, position, "name")
+        else:
+            if position + 16 > len(view):
+                fail_length("topic_id", 16, position, len(view))
+            topic_ids.append(bytes(view[position : position + 16]))
+            position += 16
         partition_count, position = count_of(view, position, "partitions", 14)
         if name is None or partition_count < 0:
             fail_null("topics", position)
@@ -104,6 +114,7 @@ def parse_offset_commit_request(view: memoryview, position: int, version: int) -
         group_instance_id,
         retention_time_ms,
         topics,
+        topic_ids,
     )
 
 
@@ -159,8 +170,15 @@ def encode_offset_commit_response(
     topics: Sequence[tuple[str, Sequence[tuple[int, int]]]],
     *,
     throttle_time_ms: int = 0,
+    topic_ids: Sequence[bytes] | None = None,
 ) -> bytes:
-    """Write the body of an OffsetCommit response; `topics` holds (name, (partition, error)s)."""
+    """Write the body of an OffsetCommit response; `topics` holds (name, (partition, error)s).
+
+    Args:
+        topic_ids: From 10 on: what stands in place of the names.
+    """
+    if topic_ids is not None:
+        return _encode_by_id(topics, topic_ids, throttle_time_ms)
     if version >= 8 and len(topics) == 1 and len(topics[0][1]) == 1:
         name, results = topics[0]
         encoded = name.encode()
@@ -182,4 +200,18 @@ def encode_offset_commit_response(
             out += [_RESULT_TAGS(partition, error_code) for partition, error_code in results]
             out.append(b"\0")
         out.append(b"\0")
+    return b"".join(out)
+
+
+def _encode_by_id(
+    topics: Sequence[tuple[str, Sequence[tuple[int, int]]]],
+    topic_ids: Sequence[bytes],
+    throttle_time_ms: int,
+) -> bytes:
+    out = [_INT32.pack(throttle_time_ms), encode_uvarint(len(topics) + 1)]
+    for topic_id, (_, results) in zip(topic_ids, topics, strict=True):
+        out += (topic_id, encode_uvarint(len(results) + 1))
+        out += [_RESULT_TAGS(partition, error_code) for partition, error_code in results]
+        out.append(b"\0")
+    out.append(b"\0")
     return b"".join(out)

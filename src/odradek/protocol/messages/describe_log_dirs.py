@@ -20,7 +20,7 @@ class DescribableLogDirTopic(Message):
     partitions: Sequence[int] = wire(array(INT32))
 
 
-class DescribeLogDirsRequest(Message, versions="1-4", flexible="2+"):
+class DescribeLogDirsRequest(Message, versions="1-5", flexible="2+"):
     """Partitions to look at; null is all."""
 
     # 2: flexible.
@@ -48,13 +48,16 @@ class DescribeLogDirsResult(Message):
     topics: Sequence[DescribeLogDirsTopic] = wire(array(DescribeLogDirsTopic))
     total_bytes: int = wire(INT64, "4+", default=-1, ignorable=True)
     usable_bytes: int = wire(INT64, "4+", default=-1, ignorable=True)
+    # Whether no new replicas are put there.
+    is_cordoned: bool = wire(BOOL, "5+", ignorable=True)
 
 
-class DescribeLogDirsResponse(Message, versions="1-4", flexible="2+"):
+class DescribeLogDirsResponse(Message, versions="1-5", flexible="2+"):
     """Data directories with their replicas."""
 
     # 2: flexible.
-    # 3: an error for the whole answer. 4: size of the volume (KIP-827).
+    # 3: an error for the whole answer. 4: size of the volume (KIP-827). 5: cordoned
+    # directories (KIP-1066).
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16, "3+", ignorable=True)

@@ -36,6 +36,8 @@ class FetchPartition(Message):
     log_start_offset: int = wire(INT64, "5+", default=-1, ignorable=True)
     partition_max_bytes: int = wire(INT32)
     replica_directory_id: bytes = wire(UUID, "17+", tag=0, ignorable=True)
+    # Of a voter; the default says that it does not tell.
+    high_watermark: int = wire(INT64, "18+", default=(1 << 63) - 1, tag=1, ignorable=True)
 
 
 class FetchTopic(Message):
@@ -50,7 +52,7 @@ class ForgottenTopic(Message):
     partitions: Sequence[int] = wire(array(INT32), "7+")
 
 
-class FetchRequest(Message, versions="0-17", flexible="12+"):
+class FetchRequest(Message, versions="0-18", flexible="12+"):
     """What to read from where, and how long to wait for it."""
 
     # 0-3: old record formats. Read only to be refused with an error a client understands.
@@ -60,7 +62,7 @@ class FetchRequest(Message, versions="0-17", flexible="12+"):
     # 11: rack, to read from a near replica (KIP-392).
     # 12: flexible; last fetched epoch, to find where logs part (KIP-595).
     # 13: topic ids (KIP-516). 15: replica id and epoch move to a tagged struct (KIP-903).
-    # 17: directory id of a voter (KIP-853).
+    # 17: directory id of a voter (KIP-853). 18: the high watermark it knows (KIP-1166).
 
     cluster_id: str | None = wire(
         STRING, "12+", nullable="12+", default=None, tag=0, ignorable=True
@@ -134,7 +136,7 @@ class NodeEndpoint(Message):
     rack: str | None = wire(STRING, "16+", nullable="16+", default=None)
 
 
-class FetchResponse(Message, versions="0-17", flexible="12+"):
+class FetchResponse(Message, versions="0-18", flexible="12+"):
     """Batches per partition; the last one may be cut short."""
 
     # 1: throttle time. 4: last stable offset and aborted transactions. 5: log start offset.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from odradek.protocol.primitives import INT16, INT32, INT64, STRING
+from odradek.protocol.primitives import INT16, INT32, INT64, STRING, UUID
 from odradek.protocol.schema import Message, array, wire
 
 __all__ = [
@@ -23,17 +23,18 @@ class OffsetCommitRequestPartition(Message):
 
 
 class OffsetCommitRequestTopic(Message):
-    name: str = wire(STRING)
+    name: str = wire(STRING, "0-9", ignorable=True)
+    topic_id: bytes = wire(UUID, "10+", ignorable=True)
     partitions: Sequence[OffsetCommitRequestPartition] = wire(array(OffsetCommitRequestPartition))
 
 
-class OffsetCommitRequest(Message, versions="2-9", flexible="8+"):
+class OffsetCommitRequest(Message, versions="2-10", flexible="8+"):
     """Offsets to store; generation -1 with an empty member id commits outside a group."""
 
     # 2-4: a retention time, -1 for the broker's. 5: gone, the broker alone decides.
     # 6: leader epoch of the offset (KIP-320). 7: static members (KIP-345).
     # 8: flexible.
-    # 9: the generation may be a member epoch (KIP-848).
+    # 9: the generation may be a member epoch (KIP-848). 10: topic ids instead of names.
 
     group_id: str = wire(STRING)
     generation_id_or_member_epoch: int = wire(INT32, default=-1)
@@ -49,16 +50,17 @@ class OffsetCommitResponsePartition(Message):
 
 
 class OffsetCommitResponseTopic(Message):
-    name: str = wire(STRING)
+    name: str = wire(STRING, "0-9", ignorable=True)
+    topic_id: bytes = wire(UUID, "10+", ignorable=True)
     partitions: Sequence[OffsetCommitResponsePartition] = wire(array(OffsetCommitResponsePartition))
 
 
-class OffsetCommitResponse(Message, versions="2-9", flexible="8+"):
+class OffsetCommitResponse(Message, versions="2-10", flexible="8+"):
     """An error per partition."""
 
     # 3: throttle time.
     # 8: flexible.
-    # 9: may say STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND.
+    # 9: may say STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND. 10: topic ids; may say UNKNOWN_TOPIC_ID.
 
     throttle_time_ms: int = wire(INT32, "3+", ignorable=True)
     topics: Sequence[OffsetCommitResponseTopic] = wire(array(OffsetCommitResponseTopic))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from odradek.protocol.primitives import BOOL, INT16, INT32, INT64, STRING
+from odradek.protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UUID
 from odradek.protocol.schema import Message, array, wire
 
 __all__ = [
@@ -26,6 +26,7 @@ class OffsetFetchRequestTopic(Message):
 
 class OffsetFetchRequestTopics(Message):
     name: str = wire(STRING, "8-9", ignorable=True)
+    topic_id: bytes = wire(UUID, "10+", ignorable=True)
     partition_indexes: Sequence[int] = wire(array(INT32), "8+")
 
 
@@ -38,13 +39,13 @@ class OffsetFetchRequestGroup(Message):
     )
 
 
-class OffsetFetchRequest(Message, versions="1-9", flexible="6+"):
+class OffsetFetchRequest(Message, versions="1-10", flexible="6+"):
     """Partitions to look up; up to 7 of one group, then of several."""
 
     # 2: null topics asks for everything the group has stored.
     # 6: flexible.
     # 7: wait for open transactions, if asked to (KIP-447). 8: several groups (KIP-709).
-    # 9: member id and epoch (KIP-848).
+    # 9: member id and epoch (KIP-848). 10: topic ids instead of names.
 
     group_id: str = wire(STRING, "0-7")
     topics: Sequence[OffsetFetchRequestTopic] | None = wire(
@@ -79,6 +80,7 @@ class OffsetFetchResponsePartitions(Message):
 
 class OffsetFetchResponseTopics(Message):
     name: str = wire(STRING, "8-9", ignorable=True)
+    topic_id: bytes = wire(UUID, "10+", ignorable=True)
     partitions: Sequence[OffsetFetchResponsePartitions] = wire(
         array(OffsetFetchResponsePartitions), "8+"
     )
@@ -90,12 +92,13 @@ class OffsetFetchResponseGroup(Message):
     error_code: int = wire(INT16, "8+")
 
 
-class OffsetFetchResponse(Message, versions="1-9", flexible="6+"):
+class OffsetFetchResponse(Message, versions="1-10", flexible="6+"):
     """Stored offsets; -1 with no error when nothing is stored."""
 
     # 2: an error for the whole group. 3: throttle time. 5: leader epochs.
     # 6: flexible.
-    # 7: may say UNSTABLE_OFFSET_COMMIT. 8: one entry per group.
+    # 7: may say UNSTABLE_OFFSET_COMMIT. 8: one entry per group. 10: topic ids; may say
+    # UNKNOWN_TOPIC_ID.
 
     throttle_time_ms: int = wire(INT32, "3+", ignorable=True)
     topics: Sequence[OffsetFetchResponseTopic] = wire(array(OffsetFetchResponseTopic), "0-7")

@@ -195,8 +195,9 @@ def test_other_types_have_no_coordinator(key_type: int, code: ErrorCode) -> None
     old = find(broker, FindCoordinatorRequest(key="x", key_type=key_type), 2)
     assert (old.error_code, old.node_id, old.host, old.port) == (code, -1, "", -1)
     message = FindCoordinatorRequest(coordinator_keys=["x"], key_type=key_type)
-    [row] = find(broker, message, 5).coordinators
-    assert (row.key, row.error_code, row.node_id) == ("x", code, -1)
+    for version in (5, 6):
+        [row] = find(broker, message, version).coordinators
+        assert (row.key, row.error_code, row.node_id) == ("x", code, -1)
 
 
 def test_a_leader_without_the_listener_coordinates_nothing_there() -> None:
@@ -227,7 +228,7 @@ def test_each_key_has_its_own_leader() -> None:
 # Offsets
 
 
-@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
+@pytest.mark.parametrize("version", [v for v in versions(ApiKey.OFFSET_COMMIT) if v < 10])
 def test_what_is_committed_is_fetched(version: int) -> None:
     broker = served()
     answer = ask(broker, ApiKey.OFFSET_COMMIT, commit_request(t_0=5, t_2=7), version)

@@ -1,0 +1,62 @@
+"""AlterUserScramCredentials: refused user by user, for this broker has no SASL to log in with.
+
+A credential that seemed to be stored would let its owner believe in a login that nobody checks.
+"""
+
+from collections import Counter
+from typing import Final
+
+from odradek.broker.admin import NOT_CONTROLLER_MESSAGE
+from odradek.broker.authorization import Operation, check_allowed
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.errors import ApiError, ErrorCode
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+
+__all__ = ["handle_alter_user_scram_credentials"]
+
+_KNOWN_MECHANISMS: Final = (1, 2)  # SCRAM-SHA-256 and SCRAM-SHA-512.
+
+
+def handle_alter_user_scram_credentials(request: Request, context: BrokerContext) -> Response:
+    """One row per user, in the order of their first mention (13 section 5.2)."""
+    version = request.header.api_version
+    message, _ = parse_message(
+        AlterUserScramCredentialsRequest, request.payload, version, request.body_offset
+    )
+    error: ApiError | None = None
+    try:
+        check_allowed(context.authorizer, request, Operation.ALTER)
+        if not context.controller.is_active:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_MESSAGE)
+    except ApiError as refusal:
+        error = refusal
+    deleted = {row.name: row.mechanism for row in message.deletions}
+    names = [row.name for row in message.deletions] + [row.name for row in message.upsertions]
+    asked = Counter(names)
+    rows = []
+    for name, count in asked.items():
+        why = error or _refusal(name, deleted.get(name), is_repeated=count > 1)
+        row = AlterUserScramCredentialsResult(
+            user=name, error_code=why.code, error_message=str(why)
+        )
+        rows.append(row)
+    return reply_throttled(request, AlterUserScramCredentialsResponse(results=rows), context)
+
+
+def _refusal(name: str, deleted_mechanism: int | None, *, is_repeated: bool) -> ApiError:
+    if is_repeated:
+        return ApiError(ErrorCode.DUPLICATE_RESOURCE, "the user comes twice in the request")
+    if not name:
+        return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "expected a user, found an empty name")
+    if deleted_mechanism in _KNOWN_MECHANISMS:
+        return ApiError(ErrorCode.RESOURCE_NOT_FOUND, "the user has no such SCRAM credential")
+    return ApiError(
+        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        "this broker has no SASL, and nobody could log in with the credential",
+    )

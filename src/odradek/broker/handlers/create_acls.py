@@ -1,0 +1,28 @@
+"""CreateAcls: no access rules are kept here, and the answer says so of each."""
+
+from odradek.broker.authorization import Operation, check_allowed, security_disabled
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.errors import ApiError
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.create_acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+
+__all__ = ["handle_create_acls"]
+
+
+def handle_create_acls(request: Request, context: BrokerContext) -> Response:
+    """SECURITY_DISABLED: a rule that nobody would obey must not seem to be made."""
+    version = request.header.api_version
+    message, _ = parse_message(CreateAclsRequest, request.payload, version, request.body_offset)
+    error = security_disabled()
+    try:
+        check_allowed(context.authorizer, request, Operation.ALTER)
+    except ApiError as denial:
+        error = denial
+    row = AclCreationResult(error_code=error.code, error_message=str(error))
+    response = CreateAclsResponse(results=[row] * len(message.creations))
+    return reply_throttled(request, response, context)

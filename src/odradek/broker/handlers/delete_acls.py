@@ -1,0 +1,28 @@
+"""DeleteAcls: no access rules are kept here, and the answer says so of each filter."""
+
+from odradek.broker.authorization import Operation, check_allowed, security_disabled
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.errors import ApiError
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+
+__all__ = ["handle_delete_acls"]
+
+
+def handle_delete_acls(request: Request, context: BrokerContext) -> Response:
+    """SECURITY_DISABLED, for there is nothing that could be deleted."""
+    version = request.header.api_version
+    message, _ = parse_message(DeleteAclsRequest, request.payload, version, request.body_offset)
+    error = security_disabled()
+    try:
+        check_allowed(context.authorizer, request, Operation.ALTER)
+    except ApiError as denial:
+        error = denial
+    row = DeleteAclsFilterResult(error_code=error.code, error_message=str(error))
+    response = DeleteAclsResponse(filter_results=[row] * len(message.filters))
+    return reply_throttled(request, response, context)

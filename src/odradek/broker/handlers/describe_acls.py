@@ -1,0 +1,23 @@
+"""DescribeAcls: no access rules are kept here, and the answer says so."""
+
+from odradek.broker.authorization import Operation, check_allowed, security_disabled
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.errors import ApiError
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+__all__ = ["handle_describe_acls"]
+
+
+def handle_describe_acls(request: Request, context: BrokerContext) -> Response:
+    """SECURITY_DISABLED, which tools take for "no rules" (13 section 11)."""
+    version = request.header.api_version
+    parse_message(DescribeAclsRequest, request.payload, version, request.body_offset)
+    error = security_disabled()
+    try:
+        check_allowed(context.authorizer, request, Operation.DESCRIBE)
+    except ApiError as denial:
+        error = denial
+    response = DescribeAclsResponse(error_code=error.code, error_message=str(error))
+    return reply_throttled(request, response, context)

@@ -1,0 +1,76 @@
+"""DescribeUserScramCredentials: which users could log in by SCRAM; mechanisms, never secrets.
+
+This broker has no SASL and makes no credentials, so as a rule there are none; tools ask for them
+beside a user's quotas. What another broker has left in the store is shown.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from odradek.broker.authorization import Operation, check_allowed
+from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.image import ScramCredential, ScramKey
+from odradek.network.request import Request, Response
+from odradek.protocol.codec import parse_message
+from odradek.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+__all__ = ["handle_describe_user_scram_credentials"]
+
+
+def handle_describe_user_scram_credentials(request: Request, context: BrokerContext) -> Response:
+    """Answers from one image; no users, or none named, asks for all (13 section 5.2)."""
+    version = request.header.api_version
+    message, _ = parse_message(
+        DescribeUserScramCredentialsRequest, request.payload, version, request.body_offset
+    )
+    try:
+        check_allowed(context.authorizer, request, Operation.DESCRIBE)
+    except ApiError as error:
+        refusal = DescribeUserScramCredentialsResponse(
+            error_code=error.code, error_message=str(error)
+        )
+        return reply_throttled(request, refusal, context)
+    stored = _by_user(context.cache.image.scram)
+    asked = Counter(user.name for user in message.users or ())
+    names = list(asked) or sorted(stored)
+    response = DescribeUserScramCredentialsResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        results=[_row(name, stored, is_repeated=asked[name] > 1) for name in names],
+    )
+    return reply_throttled(request, response, context)
+
+
+def _by_user(stored: Mapping[ScramKey, ScramCredential]) -> dict[str, list[CredentialInfo]]:
+    users: dict[str, list[CredentialInfo]] = {}
+    for user, mechanism in sorted(stored):
+        iterations = stored[ScramKey(user, mechanism)].iterations
+        info = CredentialInfo(mechanism=mechanism, iterations=iterations)
+        users.setdefault(user, []).append(info)
+    return users
+
+
+def _row(
+    name: str, stored: Mapping[str, list[CredentialInfo]], *, is_repeated: bool
+) -> DescribeUserScramCredentialsResult:
+    if is_repeated:
+        return DescribeUserScramCredentialsResult(
+            user=name,
+            error_code=ErrorCode.DUPLICATE_RESOURCE,
+            error_message="the user comes twice in the request",
+        )
+    if name not in stored:
+        return DescribeUserScramCredentialsResult(
+            user=name,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND,
+            error_message="the user has no SCRAM credentials",
+        )
+    return DescribeUserScramCredentialsResult(
+        user=name, error_code=ErrorCode.NONE, error_message=None, credential_infos=stored[name]
+    )
