@@ -29,6 +29,7 @@ from odradek.model import TopicPartition
 from odradek.records.batch import CURRENT_MAGIC
 from odradek.storage import paths
 from odradek.storage.config import INT32_MAX, LogConfig
+from odradek.storage.excess_tail import settle_excess
 from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.log import Log, LogServices
 from odradek.storage.log_directory import LogDirectory
@@ -40,6 +41,7 @@ from odradek.storage.replacement import split_segment, swap_segments
 from odradek.storage.roll_witnesses import RollWitnesses
 from odradek.storage.segment import LogSegment
 from odradek.storage.segments import LogSegments
+from odradek.storage.set_aside import set_segments_aside
 
 __all__ = ["load_log"]
 
@@ -454,6 +456,9 @@ class _Loader:
     def _check_tail(self) -> tuple[int, bool]:
         """After a clean stop: where the log ends, by its last index interval."""
         active = self._active()
+        if self._recovery_point == 0:  # Lost. The stop has also left a snapshot at the end.
+            snapshots = list_snapshots(self._directory)
+            self._recovery_point = max((s for s in snapshots if s >= active.base_offset), default=0)
         tail = active.read_next_offset()
         if tail.damage is not None:
             logger.error(
@@ -470,7 +475,21 @@ class _Loader:
             if tail.next_offset >= self._log_start_offset:
                 self._is_clean = False
                 return self._recover_unsynced()
-        return tail.next_offset, False
+        return self._settle_excess(tail.next_offset)
+
+    def _settle_excess(self, end: int) -> tuple[int, bool]:
+        """Handles a log that ends above what its clean stop recorded; returns end and damage."""
+        active, recorded = self._active(), self._recovery_point
+        if (
+            recorded == 0
+            or not active.base_offset <= recorded < end
+            or end in list_snapshots(self._directory)
+        ):
+            return end, False
+        settled = settle_excess(active, self._directory, self._disk, recorded)
+        if settled != end:
+            settled = max(settled, self._rebuild_indexes(active).next_offset)
+        return settled, settled < recorded
 
     def _recover_unsynced(self) -> tuple[int, bool]:
         """After an unclean stop: scans from the recovery point on and cuts the torn tail."""
@@ -576,11 +595,18 @@ class _Loader:
             )  # fmt: skip
             self._log_start_offset = first.base_offset
             return next_offset
-        logger.warning(
-            "%s: the log ends at %d, below its start %d: removing all segments",
-            self._topic_partition, next_offset, self._log_start_offset,
+        segments = list(self._segments)
+        suffix = set_segments_aside(self._disk, self._directory, segments)
+        logger.error(
+            "%s: the log ends at %d, below its start %d: it begins anew there, and its %d segments"
+            " are set aside in %s; if the start is wrong, stop the broker, take the suffix %s off"
+            " their names, and start it again",
+            self._topic_partition, next_offset, self._log_start_offset, len(segments),
+            self._directory, suffix,
         )  # fmt: skip
-        self._drop(list(self._segments))
+        for segment in segments:
+            self._segments.remove(segment)
+            self._witnesses.remove(segment.base_offset)
         self._recovered_state = None
         self._segments.add(self._create_segment(self._log_start_offset))
         return self._log_start_offset
@@ -589,12 +615,8 @@ class _Loader:
         """Unreadable bytes that must be kept stand at the end: go on in a new segment."""
         active = self._active()
         end = max(next_offset, self._log_start_offset)
-        recorded = [self._recovery_point]
-        if self._is_clean:  # The stop has taken a snapshot at the end.
-            recorded.extend(list_snapshots(self._directory))
-        for offset in recorded:
-            if active.base_offset < offset <= active.base_offset + INT32_MAX:
-                end = max(end, offset)
+        if active.base_offset < self._recovery_point <= active.base_offset + INT32_MAX:
+            end = max(end, self._recovery_point)
         if end == active.base_offset:
             end += 1  # Not one readable batch; its place stays taken.
         logger.error(

@@ -11,6 +11,7 @@
 | `.deleted`   | appended: waits for removal                                   |
 | `.cleaned`   | appended: compaction or split output still being written      |
 | `.swap`      | appended: complete output about to replace live segments      |
+| `.aside`     | appended: left the log at a start, kept for its operator      |
 | `.rolled`    | empty; behind a second offset: where the records before the   |
 |              | segment end, until they are synced (`roll_witnesses`)         |
 """
@@ -18,6 +19,7 @@
 import re
 
 __all__ = [
+    "ASIDE_SUFFIX",
     "CLEANED_SUFFIX",
     "DELETED_SUFFIX",
     "DELETE_DIR_SUFFIX",
@@ -48,6 +50,7 @@ INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
+ASIDE_SUFFIX = ".aside"
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"
 STRAY_DIR_SUFFIX = "-stray"

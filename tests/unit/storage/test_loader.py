@@ -300,13 +300,42 @@ def test_a_clean_log_that_ends_early_is_recovered(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_that_ends_below_its_start_is_emptied(clean: bool, tmp_path: Path) -> None:
-    """01:LOAD-8"""
+def test_a_log_that_ends_below_its_start_is_set_aside(
+    clean: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """01:LOAD-8. If it is the start that is wrong, the line in the log says how to go back."""
     with three_segments(tmp_path, last=100) as fixture:
         fixture.close()
         log = fixture.open(clean=clean, recovery_point=400, log_start_offset=500)
         assert (bases(log), log.log_start_offset, log.log_end_offset) == ([500], 500, 500)
         assert {n for n in fixture.names() if n.endswith(".log")} == {name(500, ".log")}
+        (message,) = messages(caplog, logging.ERROR)[-1:]
+        assert "take the suffix .aside off" in message
+        fixture.append(3)
+        log = fixture.reopen(clean=True)  # The files do not disturb anything.
+        assert bases(log) == [500]
+        recovery_point = fixture.close()
+        for file in fixture.names():
+            if file.endswith(".aside"):
+                fixture.path(file).rename(fixture.path(file.removesuffix(".aside")))
+        log = fixture.open(clean=True, recovery_point=recovery_point)
+        assert bases(log) == [0, 100, 200, 500]
+        assert offsets(read_all(log)) == [*range(300), 500, 501, 502]
+
+
+def test_what_is_set_aside_twice_is_there_twice(tmp_path: Path) -> None:
+    with three_segments(tmp_path, last=100) as fixture:
+        fixture.close()
+        fixture.open(log_start_offset=500)
+        fixture.append(3)
+        fixture.abandon()
+        log = fixture.open(log_start_offset=900)
+        assert bases(log) == [900]
+        logs = {n for n in fixture.names() if ".log" in n}
+        assert logs == {
+            name(900, ".log"), name(500, ".log.aside.2"),
+            *(name(base, ".log.aside") for base in (0, 100, 200)),
+        }  # fmt: skip
 
 
 def test_a_damaged_log_start_deletes_nothing_after_a_clean_stop(
