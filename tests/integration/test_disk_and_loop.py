@@ -30,7 +30,7 @@ from odradek.protocol.messages.produce import (
     TopicProduceData,
 )
 from odradek.protocol.schema import Message
-from tests.support.held_disk import HeldNames, WitnessedDisk
+from tests.support.held_disk import HeldFiles, HeldNames, WitnessedDisk
 from tests.support.logs import UnsyncedDisk, batch
 from tests.support.network import Client, eventually, request_frame
 
@@ -208,5 +208,28 @@ def test_a_setting_of_the_broker_passes_every_log_once(tmp_path: Path) -> None:
             assert {log.config.retention_ms for log in logs} == {7}
             steps = broker._apply_settings(ClusterDelta(configs=configs), broker._cache.image)
             assert len(list(steps)) <= 2 * len(logs) + 5
+
+    asyncio.run(scenario())
+
+
+def test_a_start_waits_until_all_partitions_have_their_roles(tmp_path: Path) -> None:
+    """14 section 15.4: a broker that only knows who is there answers no client yet."""
+
+    async def scenario() -> None:
+        async with running(broker := make_broker(tmp_path, Disk())):
+            await create(broker, "t")
+        disk = HeldFiles("partition.metadata")
+        broker = make_broker(tmp_path, disk)
+        starting = asyncio.create_task(broker.start())
+        try:
+            await asyncio.to_thread(disk.is_asked.wait)
+            await eventually(lambda: broker._cache.is_published, "who is there")
+            assert not broker._gate.is_open
+            assert not starting.done()
+        finally:
+            disk.is_free.set()
+            await starting
+            assert broker._cache.contains_topic("t")
+            await broker.stop()
 
     asyncio.run(scenario())

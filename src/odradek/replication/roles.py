@@ -198,6 +198,7 @@ class RoleChanges:
             self._check_unchanged(tp, partition, epoch, log)
             if partition is not None:
                 partition.topic_id = wanted.topic_id or partition.topic_id
+        was_leader = partition is not None and partition.is_leader
         if partition is not None:
             # Answers 6 from here on; the next epoch begins where this one ends.
             partition.is_leader = False
@@ -221,6 +222,7 @@ class RoleChanges:
         log.on_append_rejected = partition.stats.count_rejected
         partition.min_insync_replicas = self.min_insync_replicas(tp.topic)
         if state.leader == self.broker_id:
+            partition.is_leader = was_leader  # What it knows of followers counts on, then.
             partition.make_leader(state, log)
             partition.maybe_increment_high_watermark()
         else:

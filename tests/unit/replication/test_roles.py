@@ -391,6 +391,20 @@ def test_a_leader_answers_6_while_its_next_epoch_is_written(fixture: ReplicaFixt
     assert fixture.log(tp()).leader_epochs.entries == ((1, 0), (4, 2))
 
 
+def test_a_leader_keeps_what_it_knows_of_followers_over_its_next_epoch(
+    fixture: ReplicaFixture,
+) -> None:
+    """05 section 9.2: only a broker that did not lead before begins anew with its followers."""
+    partition = fixture.lead(tp(), replicas=(1, 2), leader_epoch=1)
+    fixture.produce({tp(): batch(4)}, acks=1)
+    fixture.fetch_as(2, tp(), 4)
+    fixture.lead(tp(), replicas=(1, 2), leader_epoch=2)
+    assert partition.followers[2].log_end_offset == 4
+    fixture.apply(hosted(state_of(tp(), leader=2, replicas=(1, 2), leader_epoch=3)))
+    fixture.lead(tp(), replicas=(1, 2), leader_epoch=4)
+    assert partition.followers[2].log_end_offset != 4
+
+
 def test_the_epoch_is_durable_before_the_role_is_taken(tmp_path: Path) -> None:
     """01 section 8.8: no record of an epoch can be on disk before its entry is."""
     disk = SimDisk(tmp_path)
