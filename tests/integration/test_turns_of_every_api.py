@@ -53,8 +53,6 @@ LIMIT_NS = 20_000_000
 NOT_YET: dict[tuple[ApiKey, Shape], str] = {
     (ApiKey.CREATE_TOPICS, Shape.UNKNOWN): "a hundred logs at once: 60 ms",
     (ApiKey.CREATE_TOPICS, Shape.EVERYTHING): "a hundred logs at once: 60 ms",
-    (ApiKey.METADATA, Shape.REPEATED): "each copy is encoded: 25 ms",
-    (ApiKey.METADATA, Shape.REPEATED_INSIDE): "each copy is encoded: 25 ms",
 }
 
 TOPICS = tuple(f"topic-{number}" for number in range(20))

@@ -2,13 +2,20 @@
 
 A line of text is `time LEVEL logger: message`. A JSON line has `time`, `level`, `logger`,
 `message`, `exception` if there is one, and whatever else the caller gave as `extra`.
+
+Names in messages were chosen by clients. So here, where all lines pass, a message becomes one line
+of bounded length: control characters are escaped, and lines of an exception are indented, so that
+none of them can be taken for a line of its own. And `RateLimit` bounds the lines that one statement
+writes in a second, since a request can name many things; what reads disks (`odradek.storage`) has
+no such bound, each of its lines tells of data.
 """
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 __all__ = ["FORMATS", "LEVELS", "set_up_logging"]
 
@@ -17,6 +24,47 @@ FORMATS: Final = ("text", "json")
 
 # What every record has; the rest was given by the caller.
 _OWN_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+# What ends a line or moves the cursor of a terminal, and bytes that were no text.
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# A name has up to 32,767 bytes; the beginning says whose it is.
+_MAX_MESSAGE_CHARACTERS: Final = 4_096
+# Of one statement; more than an operator reads, less than fills a disk.
+_LINES_PER_SECOND: Final = 50
+_UNBOUNDED: Final = "odradek.storage"
+
+
+def escape(text: str) -> str:
+    """The text on one line, of bounded length."""
+    if len(text) > _MAX_MESSAGE_CHARACTERS:
+        left_out = len(text) - _MAX_MESSAGE_CHARACTERS
+        text = f"{text[:_MAX_MESSAGE_CHARACTERS]}… ({left_out} characters left out)"
+    return _UNPRINTABLE.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+class RateLimit(logging.Filter):
+    """Lets a statement of the code log so many lines a second; then says how many it left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # By statement: second, lines in it, lines left out since the last that was let through.
+        self._seen: dict[tuple[str, int], tuple[int, int, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.startswith(_UNBOUNDED):
+            return True
+        statement = record.pathname, record.lineno
+        second = int(record.created)
+        last, count, left_out = self._seen.get(statement, (second, 0, 0))
+        count = count + 1 if last == second else 1
+        if count > _LINES_PER_SECOND:
+            self._seen[statement] = second, count, left_out + 1
+            return False
+        self._seen[statement] = second, count, 0
+        if left_out:
+            record.msg = f"{record.getMessage()} ({left_out} lines like this were left out)"
+            record.args = None
+        return True
 
 
 class TextFormatter(logging.Formatter):
@@ -28,6 +76,14 @@ class TextFormatter(logging.Formatter):
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002 - the base class names it
         return _time_of(record)
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as above
+        record.message = escape(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - as above
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(f"  {escape(line)}" for line in lines)
+
 
 class JsonFormatter(logging.Formatter):
     """One object per line."""
@@ -37,17 +93,22 @@ class JsonFormatter(logging.Formatter):
             "time": _time_of(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": escape(record.getMessage()),
         }
         fields |= {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        # A name that was no text has half characters, which are no UTF-8 either.
+        return _UNPRINTABLE.sub(
+            lambda found: f"\\u{ord(found.group()):04x}",
+            json.dumps(fields, ensure_ascii=False, default=str),
+        )
 
 
 def set_up_logging(level: str, format_: str) -> None:
     """Sends log lines of this process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(RateLimit())
     handler.setFormatter(JsonFormatter() if format_ == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
