@@ -30,7 +30,7 @@ from odradek.replication.gauges import register_replica_gauges
 from odradek.replication.high_watermarks import HighWatermarkCheckpoints
 from odradek.replication.hosted import HostedPartitions
 from odradek.replication.isr import IsrChange
-from odradek.replication.local_reads import find_wanted, read_partitions
+from odradek.replication.local_reads import MAX_PIECES, find_wanted, read_partitions
 from odradek.replication.partition import Partition
 from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
@@ -451,17 +451,19 @@ class ReplicaManager:
         """Whether a fetch is answered at once."""
         if params.max_wait_ms <= 0:
             return True
-        readable = 0
+        readable = piece_count = 0
         for wanted, result in results:
             if result.error is not _NONE or result.diverging_epoch is not None:
                 return True
             if result.records is not None:
                 readable += result.records.length
+                piece_count += 1
             if params.replica_id >= 0:
                 partition = self._hosted.get(wanted.tp)
                 if partition is not None and partition.is_high_watermark_news_to(params.replica_id):
                     return True
-        return readable >= params.min_bytes
+        # More pieces than an answer may have cannot be waited for.
+        return readable >= params.min_bytes or piece_count >= MAX_PIECES
 
     def _park_fetch(
         self,

@@ -118,6 +118,11 @@ def test_an_answer_has_so_many_pieces_at_most(broker: BrokerFixture) -> None:
     assert len(pieces(broker)) == MAX_PIECES
 
 
+def test_an_answer_that_can_hold_no_more_pieces_is_not_waited_for(broker: BrokerFixture) -> None:
+    fetch(broker, range(PARTITIONS), max_wait_ms=1_000, min_bytes=(MAX_PIECES + 1) * SIZE)
+    assert len(pieces(broker)) == MAX_PIECES
+
+
 def test_partitions_beyond_the_pieces_come_first_the_next_time(broker: BrokerFixture) -> None:
     fetch(broker, range(PARTITIONS), session=(0, 0))
     response = broker.sent.pop()
