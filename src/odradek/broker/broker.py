@@ -25,7 +25,7 @@ from random import Random, SystemRandom
 from typing import Any
 
 from odradek.broker.background import LoopTasks, yield_to_requests
-from odradek.broker.config import BrokerSettings, TopicConfigs
+from odradek.broker.config import BROKER_COUNT, BrokerSettings, TopicConfigs
 from odradek.broker.context import BrokerContext
 from odradek.broker.control_socket import ControlSocket
 from odradek.broker.dispatch import StartGate, dispatch
@@ -369,7 +369,7 @@ class Broker:
     def _offsets_topic(self) -> NewTopic:
         """As many replicas as this store can have brokers, unless the operator says how many."""
         fitting = self._settings.fitting_internal_topics(
-            1, on_lowered=lambda line: logger.info("%s", line)
+            BROKER_COUNT, on_lowered=lambda line: logger.info("%s", line)
         )
         return NewTopic(
             name=OFFSETS_TOPIC,

@@ -284,8 +284,31 @@ class TestRows:
         assert [tuple(synonym) for synonym in row.synonyms] == [
             ("log.retention.ms", "5", 3),
             ("log.retention.hours", "2", 4),
-            ("log.retention.hours", "168", 5),
         ]
+
+    @pytest.mark.parametrize(
+        "name", ["log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"]
+    )
+    def test_the_default_of_a_weaker_name_is_no_synonym(self, name: str) -> None:
+        """As Apache Kafka 4.3.1 tells it."""
+        row = next(row for row in load().rows() if row.name == name)
+        assert row.synonyms == ()
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "offsets.topic.replication.factor",
+            "transaction.state.log.replication.factor",
+            "transaction.state.log.min.isr",
+        ],
+    )
+    def test_a_factor_that_was_lowered_is_shown_as_it_counts(self, name: str) -> None:
+        row = next(row for row in load().rows() if row.name == name)
+        assert (row.value, row.source, row.is_default) == ("1", 5, True)
+        assert [tuple(synonym) for synonym in row.synonyms] == [(name, "1", 5)]
+        given = load_broker_settings(None, {name: "3"}, {})
+        row = next(row for row in given.rows() if row.name == name)
+        assert (row.value, row.source) == ("3", 4)
 
     def test_every_key_has_a_row(self) -> None:
         assert [row.name for row in load().rows()] == sorted(BROKER_DEFINITION.keys)

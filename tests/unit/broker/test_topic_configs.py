@@ -228,8 +228,29 @@ class TestRows:
         assert [tuple(synonym) for synonym in row.synonyms] == [
             ("retention.ms", "5", 1),
             ("log.retention.minutes", "1", 4),
-            ("log.retention.hours", "168", 5),
         ]
+
+    @pytest.mark.parametrize(
+        ("name", "synonyms"),
+        [
+            ("flush.ms", []),
+            ("retention.ms", []),
+            ("segment.ms", []),
+            ("segment.jitter.ms", []),
+            ("leader.replication.throttled.replicas", []),
+            ("remote.storage.enable", []),
+            ("local.retention.ms", [("log.local.retention.ms", "-2", 5)]),
+            ("local.retention.bytes", [("log.local.retention.bytes", "-2", 5)]),
+            ("segment.bytes", [("log.segment.bytes", "1073741824", 5)]),
+            ("min.insync.replicas", [("min.insync.replicas", "1", 5)]),
+        ],
+    )
+    def test_synonyms_of_a_default_are_those_of_kafka(
+        self, name: str, synonyms: list[tuple[str, str, int]]
+    ) -> None:
+        """As Apache Kafka 4.3.1 tells them of a topic without settings of its own."""
+        row = next(row for row in topic_configs().rows({}) if row.name == name)
+        assert [tuple(synonym) for synonym in row.synonyms] == synonyms
 
     def test_a_value_of_the_broker_is_shown_in_the_topics_unit(self) -> None:
         configs = topic_configs(log_retention_minutes="1")

@@ -1,6 +1,7 @@
 """The broker's configuration: Kafka's keys, where their values come from, and who gets them."""
 
 from odradek.broker.config.broker import (
+    BROKER_COUNT,
     BROKER_DEFINITION,
     BrokerSettings,
     load_broker_settings,
@@ -23,6 +24,7 @@ from odradek.broker.config.topic_configs import EffectiveTopicConfig, TopicConfi
 from odradek.broker.config.topic_defaults import TopicDefaults
 
 __all__ = [
+    "BROKER_COUNT",
     "BROKER_DEFINITION",
     "KAFKA_KEYS",
     "TOPIC_DEFINITION",

@@ -20,7 +20,7 @@ from odradek.broker.config.components import (
     RequestSettings,
     TopicSettings,
 )
-from odradek.broker.config.describe import ConfigRow, row_of, row_of_level
+from odradek.broker.config.describe import ConfigRow, lowered_row, row_of, row_of_level
 from odradek.broker.config.kafka_keys import KAFKA_KEYS
 from odradek.broker.config.protection import base_names, check_given_tls, check_protection
 from odradek.broker.config.tls import TlsSettings
@@ -34,7 +34,7 @@ from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
 from odradek.storage.cleaner_config import CleanerConfig
 from odradek.values import dataclass
 
-__all__ = ["BROKER_DEFINITION", "BrokerSettings", "load_broker_settings"]
+__all__ = ["BROKER_COUNT", "BROKER_DEFINITION", "BrokerSettings", "load_broker_settings"]
 
 BROKER_DEFINITION: Final = Definition(
     NodeSettings,
@@ -55,6 +55,9 @@ BROKER_DEFINITION: Final = Definition(
 
 # Variables of the project's tools.
 _RESERVED_VARIABLES: Final = ("ODRADEK_CACHE", "ODRADEK_PURE")
+
+# Of a cluster on the embedded store.
+BROKER_COUNT: Final = 1
 
 _RESIZABLE: Final = ("num.network.threads", "num.io.threads")
 
@@ -181,7 +184,16 @@ class BrokerSettings:
     def rows(self) -> list[ConfigRow]:
         """Every key of this broker, for DescribeConfigs."""
         names = sorted(self.settings.definition.keys)
-        return [row_of(self.settings.get(name)) for name in names]
+        # What counts, not what would in a larger cluster.
+        fitting = self.fitting_internal_topics(BROKER_COUNT)
+        rows: list[ConfigRow] = []
+        for name in names:
+            setting = self.settings.get(name)
+            field = _LOWERED.get(name)
+            value = None if field is None else getattr(fitting, field)
+            is_lowered = value is not None and value != setting.value
+            rows.append(lowered_row(setting, value) if is_lowered else row_of(setting))
+        return rows
 
     def cluster_default_rows(self) -> list[ConfigRow]:
         """What administrators set for all brokers, for DescribeConfigs of the broker ""."""

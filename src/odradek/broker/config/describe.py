@@ -1,12 +1,12 @@
 """Settings as DescribeConfigs shows them."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from odradek.config import ConfigKey, Level, Setting, Source, Update, format_value
 from odradek.values import dataclass
 
-__all__ = ["ConfigRow", "ConfigSynonym", "row_of", "row_of_level"]
+__all__ = ["ConfigRow", "ConfigSynonym", "lowered_row", "row_of", "row_of_level"]
 
 
 class ConfigSynonym(NamedTuple):
@@ -33,10 +33,26 @@ class ConfigRow:
     synonyms: tuple[ConfigSynonym, ...]
 
 
-def row_of(setting: Setting) -> ConfigRow:
-    """The row of a setting with everything that was given for it."""
-    text = format_value(setting.value)
-    return _row(setting.key, text, setting.source, setting.levels)
+def row_of(setting: Setting, *, with_defaults: Container[str] | None = None) -> ConfigRow:
+    """The row of a setting with everything that was given for it.
+
+    Args:
+        with_defaults: Names whose default is told of, too; by default the key's own alone. Like
+            Kafka, nothing is said of the default that a weaker name has in another unit.
+    """
+    named = (setting.key.name,) if with_defaults is None else with_defaults
+    told = (
+        level
+        for level in setting.levels
+        if level.source is not Source.DEFAULT or level.name in named
+    )
+    return _row(setting.key, format_value(setting.value), setting.source, told)
+
+
+def lowered_row(setting: Setting, value: int) -> ConfigRow:
+    """The row of a setting whose default the broker has lowered to fit the cluster."""
+    level = Level(name=setting.key.name, source=Source.DEFAULT, value=value)
+    return row_of_level(setting.key, level)
 
 
 def row_of_level(key: ConfigKey, level: Level) -> ConfigRow:

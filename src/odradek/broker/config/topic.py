@@ -13,7 +13,6 @@ from odradek.config import (
     AtLeast,
     Check,
     Definition,
-    Kind,
     Rule,
     Synonym,
     Value,
@@ -147,22 +146,8 @@ class TopicConfig:
         dynamic=True,
         doc="Only for tiered storage.",
     )
-    local_retention_ms: int = key(
-        "local.retention.ms",
-        kind=Kind.LONG,
-        default=-2,
-        at_least=-2,
-        dynamic=True,
-        doc="Only for tiered storage; -2: as `retention.ms`.",
-    )
-    local_retention_bytes: int = key(
-        "local.retention.bytes",
-        kind=Kind.LONG,
-        default=-2,
-        at_least=-2,
-        dynamic=True,
-        doc="Only for tiered storage; -2: as `retention.bytes`.",
-    )
+    local_retention_ms: int = _inherited("local.retention.ms", "local_retention_ms")
+    local_retention_bytes: int = _inherited("local.retention.bytes", "local_retention_bytes")
 
     def __post_init__(self) -> None:
         check_compaction_lags(self.min_compaction_lag_ms, self.max_compaction_lag_ms)

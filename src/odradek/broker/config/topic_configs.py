@@ -18,6 +18,7 @@ from odradek.broker.config.describe import ConfigRow, row_of
 from odradek.broker.config.topic import TOPIC_DEFINITION, TopicConfig
 from odradek.broker.config.topic_defaults import TopicDefaults
 from odradek.config import Kind, Settings, Source
+from odradek.config.declaration import keys_of
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.storage.config import LogConfig
 from odradek.values import dataclass
@@ -28,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 # Distinct sets of overrides that are remembered; beyond it the memory is cleared.
 MAX_CACHED_RESULTS = 1_000
+# The broker's names for what topics inherit.
+_BROKERS = frozenset(key.name for key in keys_of(TopicDefaults).values())
 
 _SOURCES = (
     Source.FILE,
@@ -135,7 +138,7 @@ class TopicConfigs:
         settings = self._base.with_layer(Source.DYNAMIC_TOPIC, self._usable(overrides))
         names = sorted(key.name for key in TOPIC_DEFINITION.fields[TopicConfig].values())
         found = (settings.get(name) for name in names)
-        return [row_of(setting) for setting in found if setting.levels]
+        return [row_of(setting, with_defaults=_BROKERS) for setting in found if setting.levels]
 
     @staticmethod
     def kind(name: str) -> Kind | None:

@@ -168,6 +168,22 @@ class TopicDefaults:
         dynamic=True,
         doc="Older name for both of the above at once; it counts where they are not set.",
     )
+    local_retention_ms: int = key(
+        "log.local.retention.ms",
+        kind=Kind.LONG,
+        default=-2,
+        at_least=-2,
+        dynamic=True,
+        doc="Only for tiered storage; -2: as `log.retention.ms`.",
+    )
+    local_retention_bytes: int = key(
+        "log.local.retention.bytes",
+        kind=Kind.LONG,
+        default=-2,
+        at_least=-2,
+        dynamic=True,
+        doc="Only for tiered storage; -2: as `log.retention.bytes`.",
+    )
     flush_messages: int = key(
         "log.flush.interval.messages",
         kind=Kind.LONG,
