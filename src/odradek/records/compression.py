@@ -35,7 +35,8 @@ from odradek.records.batch import Buffer
 
 __all__ = ["DEFAULT_MAX_DECOMPRESSED_SIZE", "Codec", "compress", "decompress", "parse_codec"]
 
-# Readers' own protection; the produce side may raise it with max.message.bytes.
+# One bound for all: a leader accepts nothing that its readers (search by time, cleaner) would not
+# expand. It does not depend on a topic's settings, which may change once a batch is stored.
 DEFAULT_MAX_DECOMPRESSED_SIZE: Final = 256 * 1024 * 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"

@@ -107,11 +107,7 @@ class LogReader:
         behind = self._segments.from_offset(start_offset)
         if not any(one.transaction_index.has_entries for one in behind):
             return []  # Nearly always: then how far the range reaches need not be looked up.
-        upper = None
-        if segment.offset_index.is_loaded:
-            upper = segment.offset_index.get().fetch_upper_bound_offset(
-                records.position, records.length
-            )
+        upper = segment.offset_behind(records.position + records.length)
         if upper is None:
             following = self._segments.higher(segment.base_offset)
             upper = following.base_offset if following else self._watermarks.end.message_offset

@@ -128,10 +128,15 @@ class OffsetIndex(Index):
             return self._entry(slot + 1) if slot + 1 < self.entries else None
 
     def fetch_upper_bound_offset(self, position: int, size: int) -> int | None:
-        """Returns an offset certainly behind the `size` bytes from `position`, if one is known."""
+        """Returns an offset behind the `size` bytes from `position`, if one is known."""
+        entry = self.fetch_upper_bound(position, size)
+        return entry.offset if entry is not None else None
+
+    def fetch_upper_bound(self, position: int, size: int) -> OffsetPosition | None:
+        """Returns the first entry behind the `size` bytes from `position`, if there is one."""
         with self._lock:
             _, upper = self.slot_range(position + size, by_value=True)
-            return self._entry(upper).offset if upper >= 0 else None
+            return self._entry(upper) if upper >= 0 else None
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries at and above `offset`."""

@@ -46,9 +46,6 @@ def _by_time(log: Log) -> _Rule:
         return lambda _segment, _following: False
 
     def is_expired(segment: LogSegment, _: LogSegment | None) -> bool:
-        if now_ms - segment.largest_timestamp_ms() <= retention_ms:
-            return False
-        segment.verify_max_timestamp()  # A damaged time index must not cost a segment.
         return now_ms - segment.largest_timestamp_ms() > retention_ms
 
     return is_expired

@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 from odradek.errors import CorruptRecordError, OffsetOverflowError
 from odradek.files import Disk
-from odradek.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, peek_header
+from odradek.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, is_crc_valid, peek_header
 from odradek.storage.chain_check import ChainCheck
 from odradek.storage.config import INT32_MAX, LogConfig
 from odradek.storage.damage import NEVER_CUT, BatchWalk, Extent
 from odradek.storage.file_slice import FileSlice
 from odradek.storage.known_damage import KnownDamage
-from odradek.storage.offset_lookup import BatchPlace, find_batch, floor_position
+from odradek.storage.offset_lookup import BatchPlace, find_batch
 from odradek.storage.offsets import LogOffsetMetadata
 from odradek.storage.paths import LOG_SUFFIX, segment_path
 from odradek.storage.scan import Scan, Skim
@@ -357,6 +357,26 @@ class LogSegment:
     def _note_damage(self, extent: Extent) -> None:
         self.damage.note(self.path, extent)
 
+    def offset_behind(self, position: int) -> int | None:
+        """An offset that no record in front of a position has, by the index; None if not known.
+
+        The batch that an entry names must stand behind the position and end at its offset: too low
+        an answer would hide that transactions were aborted.
+        """
+        if not self.offset_index.is_loaded:
+            return None
+        entry = self.offset_index.get().fetch_upper_bound(position, 0)
+        if entry is None or not position <= entry.position < self.size:
+            return None
+        try:
+            header = self.header_at(entry.position)
+        except CorruptRecordError:
+            return None
+        is_borne_out = header is not None and (
+            self.base_offset <= header.base_offset <= header.last_offset <= entry.offset
+        )
+        return entry.offset if is_borne_out else None
+
     def read_next_offset(self) -> TailScan:
         """The offset behind the last batch, found from the last index entry; CRCs are checked."""
         return read_next_offset(self)
@@ -383,15 +403,17 @@ class LogSegment:
         return self.indexes.offset_of_max_timestamp
 
     def _load_max_timestamp(self) -> None:
-        if not self.indexes.load_max_timestamp():
-            self.rebuild_indexes()
+        """Takes the largest timestamp from the time index, as far as the batches bear that out.
 
-    def verify_max_timestamp(self) -> None:
-        """Makes sure of the largest timestamp before it decides over the segment's life.
-
-        It may come from the time index, which has no checksum: the batch it names must have it.
+        An index has no checksum, and may lack its end: the batch it names must have the timestamp,
+        and the batches behind are looked at.
         """
-        timestamp, offset = self.max_timestamp, self.offset_of_max_timestamp
+        indexes = self.indexes
+        if not indexes.load_max_timestamp():
+            self.rebuild_indexes()
+            return
+        timestamp, offset = indexes.max_timestamp, indexes.offset_of_max_timestamp
+        assert timestamp is not None
         place = find_batch(self, offset) if timestamp >= 0 else None
         if timestamp >= 0 and (place is None or place.header.max_timestamp != timestamp):
             logger.warning(
@@ -399,6 +421,15 @@ class LogSegment:
                 self.path, offset, timestamp,
             )  # fmt: skip
             self.rebuild_indexes()
+            return
+        scan = self.scan(0 if place is None else place.position)
+        for _, header, view, _ in scan:
+            # A timestamp that a damaged header makes up could keep a segment for ever.
+            if header.max_timestamp > timestamp and is_crc_valid(view, 0, header.size):
+                timestamp = header.max_timestamp
+                indexes.note_timestamp(timestamp, header.last_offset)
+        if scan.damage is not None:
+            self.rebuild_indexes()  # Which looks behind the damage.
 
     def largest_timestamp_ms(self) -> int:
         """What time retention counts from: the largest timestamp, or the file's own time."""
@@ -420,16 +451,8 @@ class LogSegment:
             self.created_ms = now_ms
             self._rolling_based_timestamp = None
         if self.indexes.max_timestamp is None or self.indexes.max_timestamp >= 0:
-            self._find_max_timestamp()
+            self._load_max_timestamp()
         return removed
-
-    def _find_max_timestamp(self) -> None:
-        """The largest of what the time index still knows and of the batches behind that."""
-        indexes = self.indexes
-        indexes.note_timestamp(*self.time_index.get().last_entry)
-        for _, header, _, _ in self.scan(floor_position(self, indexes.offset_of_max_timestamp)):
-            if header.max_timestamp > self.max_timestamp:
-                indexes.note_timestamp(header.max_timestamp, header.last_offset)
 
     def cut(self, size: int) -> None:
         """Cuts the log file, durably: a crash must not bring back what readers saw go."""

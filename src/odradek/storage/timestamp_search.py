@@ -1,13 +1,18 @@
 """Finding an offset by time.
 
 The time index says up to which offset no record is newer than the one looked for; from there the
-batch headers are stepped through, and only the batch that can hold the answer is opened.
+batches are stepped through, and only one that can hold the answer is opened. The index is a hint:
+the batch at an entry must have the entry's timestamp, otherwise the index is made anew.
 """
 
+import itertools
+import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from odradek.errors import CorruptIndexError
-from odradek.records.record import read_records
+from odradek.errors import ApiError, CorruptIndexError
+from odradek.records.batch import BatchHeader, Buffer
+from odradek.records.record import Record, read_records
 from odradek.storage.log import Log
 from odradek.storage.segment import LogSegment
 
@@ -18,6 +23,8 @@ __all__ = [
     "TimestampedOffset",
     "fetch_offset_by_timestamp",
 ]
+
+logger = logging.getLogger(__name__)
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -65,22 +72,40 @@ def _first_at_or_after(log: Log, segment: LogSegment, timestamp: int) -> Timesta
     place = segment.translate_offset(start)
     if place is None:
         return None
-    for _, header, view, _ in segment.scan(place.position):
+    lowest = min(start, place.header.base_offset)
+    for position, header, view, _ in segment.walk(place.position, next_offset=lowest):
         if header.max_timestamp < timestamp:
             continue
-        for record in read_records(view, header=header):
+        for record in _records_of(segment, position, header, view):
             if record.timestamp >= timestamp and record.offset >= log.log_start_offset:
                 return _answer(log, record.timestamp, record.offset)
     return None
 
 
+def _records_of(
+    segment: LogSegment, position: int, header: BatchHeader, batch: Buffer
+) -> Iterator[Record]:
+    """The records of a batch up to where they can be read: one batch fails no look-up."""
+    try:
+        yield from read_records(batch, header=header)
+    except ApiError as error:
+        logger.warning(
+            "%s: the batch at position %d is left out of a search by time: %s",
+            segment.path, position, error,
+        )  # fmt: skip
+
+
 def _indexed_offset(segment: LogSegment, timestamp: int) -> int:
-    """Where to start: the time index's floor, if its neighbours confirm it."""
+    """Where to start: the time index's floor, if the batches bear it out."""
+    try:
+        return _checked_floor(segment, timestamp)
+    except CorruptIndexError as error:
+        logger.warning("rebuilding the indexes of %s: %s", segment.path, error)
+        segment.rebuild_indexes()
     try:
         return _checked_floor(segment, timestamp)
     except CorruptIndexError:
-        segment.rebuild_indexes()
-        return _checked_floor(segment, timestamp)
+        return segment.base_offset  # No entry is of use: look at every batch.
 
 
 def _checked_floor(segment: LogSegment, timestamp: int) -> int:
@@ -89,25 +114,19 @@ def _checked_floor(segment: LogSegment, timestamp: int) -> int:
     if newly_mapped:
         index.sanity_check()
     slot, _ = index.slot_range(timestamp)
-    if slot < 0:
-        return segment.base_offset
-    entry = index.entry(slot)
-    before = index.entry(slot - 1) if slot else None
-    after = index.entry(slot + 1) if slot + 1 < index.entries else None
-    if (before is not None and not (before.timestamp < entry.timestamp)) or (
-        before is not None and before.offset > entry.offset
-    ):
-        raise CorruptIndexError(
-            f"time index {index.path}: slot {slot} does not follow the one before"
-        )
-    if after is not None and (after.timestamp <= entry.timestamp or after.offset < entry.offset):
-        raise CorruptIndexError(f"time index {index.path}: slot {slot + 1} does not follow")
-    # The entry's batch ends at its offset, so that batch must be there, or the entry lies.
-    if segment.translate_offset(entry.offset) is None:
-        raise CorruptIndexError(
-            f"time index {index.path}: offset {entry.offset} is beyond the end of the segment"
-        )
-    return entry.offset
+    # The entry that is used, and those beside it: a wrong one of these would make the way longer.
+    entries = [index.entry(n) for n in range(max(0, slot - 1), min(slot + 2, index.entries))]
+    for before, after in itertools.pairwise(entries):
+        if after.timestamp <= before.timestamp or after.offset < before.offset:
+            raise CorruptIndexError(f"time index {index.path}: {after} does not follow {before}")
+    for entry in entries:
+        place = segment.translate_offset(entry.offset)
+        if place is None or place.header.max_timestamp != entry.timestamp:
+            raise CorruptIndexError(
+                f"time index {index.path}: the batch at offset {entry.offset} does not have the"
+                f" timestamp {entry.timestamp}"
+            )
+    return segment.base_offset if slot < 0 else index.entry(slot).offset
 
 
 def _record_with_max_timestamp(log: Log) -> TimestampedOffset | None:
@@ -118,10 +137,11 @@ def _record_with_max_timestamp(log: Log) -> TimestampedOffset | None:
     if best is None or best.max_timestamp < 0:
         return None
     wanted = best.max_timestamp
-    for _, header, view, _ in best.scan():
-        if header.max_timestamp != wanted:
-            continue
-        for record in read_records(view, header=header):
-            if record.timestamp == wanted:
-                return _answer(log, wanted, record.offset)
+    place = best.translate_offset(best.offset_of_max_timestamp)
+    if place is None or place.header.max_timestamp != wanted:
+        return None  # Damaged since it was found.
+    position, header = place
+    for record in _records_of(best, position, header, best.read_at(position, header.size)):
+        if record.timestamp == wanted:
+            return _answer(log, wanted, record.offset)
     return None

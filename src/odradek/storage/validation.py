@@ -33,7 +33,7 @@ from odradek.records.batch import (
     patch_offset_and_epoch,
 )
 from odradek.records.builder import rebuild_batch
-from odradek.records.compression import Codec, decompress
+from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE, Codec, decompress
 from odradek.records.plain_batch import PlainBatch, check_plain_batch
 from odradek.records.walk import NULL_KEY, TIMESTAMP_OUT_OF_RANGE, walk_records
 from odradek.storage.config import INT64_MAX, LogConfig
@@ -41,8 +41,6 @@ from odradek.storage.config import INT64_MAX, LogConfig
 __all__ = ["BatchValidator"]
 
 INT64_MIN = -(2**63)
-_MIN_REGION_CAP = 256 << 20  # Decompressed bytes that are always allowed.
-_REGION_CAP_FACTOR = 64  # … and how many times the largest batch beyond that.
 
 _LAST_CODEC = int(Codec.ZSTD)
 # Attribute bits that only the broker itself sets.
@@ -66,7 +64,6 @@ class BatchValidator:
         "_has_window",
         "_is_compacted",
         "_log_append_time",
-        "_max_region_bytes",
         "_must_walk_carefully",
         "_must_walk_compressed",
         "_target",
@@ -96,7 +93,6 @@ class BatchValidator:
         self.keeps_plain_batches = not self._log_append_time and (
             self._target is None or self._target is Codec.NONE
         )
-        self._max_region_bytes = max(_REGION_CAP_FACTOR * config.max_message_bytes, _MIN_REGION_CAP)
 
     def check_plain_batch(self, batch: Buffer, now_ms: int) -> PlainBatch | None:
         """What an append needs of a plain batch that can be stored as it is; None for any other.
@@ -194,7 +190,7 @@ class BatchValidator:
             region = decompress(
                 Codec(codec),
                 memoryview(records)[start:end],
-                max_size=self._max_region_bytes,
+                max_size=DEFAULT_MAX_DECOMPRESSED_SIZE,  # As the readers of what is stored.
                 strict=True,
             )
             records, start, end = memoryview(region), 0, len(region)

@@ -506,17 +506,12 @@ def test_broken_stream(fixture: LogFixture) -> None:
 
 
 def test_decompressed_size_is_capped(fixture: LogFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """10 section 5: our own protection; the larger of a fixed size and 64 times the limit."""
-    monkeypatch.setattr(validation, "_MIN_REGION_CAP", 1000)
-    log = fixture.open(config=LogConfig(max_message_bytes=200))
-    cap = 64 * 200
+    """10 section 5: our own protection, which does not depend on `max.message.bytes`."""
+    cap = 10_000
+    monkeypatch.setattr(validation, "DEFAULT_MAX_DECOMPRESSED_SIZE", cap)
+    log = fixture.open(config=LogConfig(max_message_bytes=1 << 20))
 
     append_leader(log, batch(value=b"x" * (cap - 100), codec=Codec.GZIP))
     assert_refused(
         log, batch(value=b"x" * cap, codec=Codec.GZIP), ErrorCode.INVALID_RECORD, "bytes"
     )
-    assert validation.BatchValidator(LogConfig())._max_region_bytes == 64 * 1_048_588
-
-
-def test_fixed_part_of_the_cap() -> None:
-    assert validation.BatchValidator(LogConfig(max_message_bytes=1))._max_region_bytes == 256 << 20
