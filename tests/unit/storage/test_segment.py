@@ -13,6 +13,7 @@ from odradek.files import Disk
 from odradek.model import AppendOrigin
 from odradek.storage.config import INT32_MAX, LogConfig
 from odradek.storage.offset_index import OffsetPosition
+from odradek.storage.offsets import LogOffsetMetadata
 from odradek.storage.segment import LogSegment
 from odradek.storage.transaction_index import AbortedTransaction
 from odradek.testing import SimDisk
@@ -234,7 +235,7 @@ def test_read_limits(open_segment: OpenSegment) -> None:
     found = segment.read(1, 100, max_position=300)
     assert found is not None
     assert (found.records.position, found.records.length) == (250, 50)
-    assert found.offset_metadata == (1, 0, 250)
+    assert found.offset_metadata == LogOffsetMetadata(1, 0, 250)
 
     # 01:SEG-2: at least one batch
     found = segment.read(1, 10, min_one_message=True)
@@ -250,7 +251,7 @@ def test_read_limits(open_segment: OpenSegment) -> None:
     # 01:SEG-4: metadata only
     found = segment.read(1, 0)
     assert found is not None
-    assert found.offset_metadata == (1, 0, 250)
+    assert found.offset_metadata == LogOffsetMetadata(1, 0, 250)
     assert found.records.read() == b""
 
     assert segment.read(3, 100) is None
