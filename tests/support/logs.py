@@ -42,6 +42,7 @@ __all__ = [
     "offsets",
     "read_all",
     "readable_offsets",
+    "rename_directory",
 ]
 
 PARTITION = TopicPartition("t", 0)
@@ -72,6 +73,15 @@ def make_services(
     return LogServices(
         disk=disk or UnsyncedDisk(), clock=clock, random=Random(seed), tasks=InlineTasks(clock)
     )
+
+
+def rename_directory(log: Log, name: str) -> None:
+    """Renames the partition directory of a log, which goes on."""
+    log.settle()
+    target = os.path.join(log.log_directory.path, name)
+    log.services.disk.rename(log.directory, target)
+    log.services.disk.fsync_dir(log.log_directory.path)
+    log.follow_directory(target)
 
 
 def batch(

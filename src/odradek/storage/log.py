@@ -576,22 +576,6 @@ class Log:
 
     # Life
 
-    def rename_directory(self, name: str) -> None:
-        """Renames the partition directory of a log that is served on.
-
-        Raises:
-            StorageError: The disk failed.
-        """
-        self.check_usable()
-        self.settle()
-        target = os.path.join(self.log_directory.path, name)
-        try:
-            self.services.disk.rename(self._directory, target)
-            self.services.disk.fsync_dir(self.log_directory.path)
-        except OSError as error:
-            raise self.fail("rename directory", error) from error
-        self.follow_directory(target)
-
     def follow_directory(self, target: str) -> None:
         """The partition directory was renamed, e.g. because its topic is deleted."""
         self._directory = target

@@ -27,7 +27,7 @@ from tests.support.log_scenarios import (
     transactional,
     visible,
 )
-from tests.support.logs import T0, batch, flip_bit, headers, read_all
+from tests.support.logs import T0, batch, flip_bit, headers, read_all, rename_directory
 
 
 def checkpoint(fixture: CleaningFixture) -> str:
@@ -642,7 +642,7 @@ def test_a_partition_that_was_deleted_meanwhile(tmp_path: Path) -> None:
     fixture, tasks = deferred(tmp_path)
     with fixture:
         log = fixture.opened
-        log.rename_directory("t-0.0123-delete")
+        rename_directory(log, "t-0.0123-delete")
         fixture.cleaner.forget(log)
         log.retire("deleted")
         tasks.run()

@@ -21,6 +21,7 @@ from tests.support.log_scenarios import (
     pass_time,
     transactional,
 )
+from tests.support.logs import rename_directory
 
 # One batch with a value of 150 bytes fills it: every segment is a group of its own.
 NARROW = replace(COMPACTED, segment_bytes=250)
@@ -170,7 +171,7 @@ def test_the_log_changes_while_the_pass_flushes_it(event: str, tmp_path: Path) -
                 passes.run(1)
                 assert log.recovery_point == 1
             case "deletion":
-                log.rename_directory("t-0.0123-delete")
+                rename_directory(log, "t-0.0123-delete")
                 fixture.cleaner.forget(log)
                 log.retire("deleted")
             case _:
@@ -271,7 +272,7 @@ def test_a_late_removal_spares_a_topic_of_the_same_name(remover: str, tmp_path: 
         fixture.open()
         fill_and_replace(fixture, remover)
         old = fixture.opened
-        old.rename_directory("t-0.0123-delete")
+        rename_directory(old, "t-0.0123-delete")
         fixture.cleaner.forget(old)
         old.retire("deleted")
         fixture.clock.advance(COMPACTED.file_delete_delay_ms - 1)
@@ -305,7 +306,7 @@ def test_a_late_removal_finds_the_directory_gone(remover: str, tmp_path: Path) -
         fixture.open()
         fill_and_replace(fixture, remover)
         old = fixture.opened
-        old.rename_directory("t-0.0123-delete")
+        rename_directory(old, "t-0.0123-delete")
         fixture.cleaner.forget(old)
         old.mark_offline("deleted")
         shutil.rmtree(old.directory)

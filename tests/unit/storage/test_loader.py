@@ -22,6 +22,7 @@ from tests.support.logs import (
     offsets,
     read_all,
     readable_offsets,
+    rename_directory,
 )
 
 SIZE = 100  # Of a batch; one record each.
@@ -192,7 +193,7 @@ def test_a_directory_that_is_being_deleted_is_not_recovered(tmp_path: Path) -> N
 def test_a_log_that_is_being_deleted_keeps_its_bytes(tmp_path: Path) -> None:
     with three_segments(tmp_path) as fixture:
         assert fixture.log is not None
-        fixture.log.rename_directory(f"t-0.{'a' * 32}-delete")
+        rename_directory(fixture.log, f"t-0.{'a' * 32}-delete")
         fixture.abandon()
         directory = fixture.log.directory
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(directory)}

@@ -23,7 +23,7 @@ from odradek.storage.log_directory import (
     LogDirectory,
 )
 from odradek.testing import SimDisk
-from tests.support.logs import batch, make_services
+from tests.support.logs import batch, make_services, rename_directory
 
 TP = TopicPartition("t", 0)
 Work = tuple[Callable[[], None], Callable[[BaseException | None], None]]
@@ -206,7 +206,7 @@ def test_checkpoints_tell_of_live_logs_and_of_log_starts_above_the_first_segment
     log.update_high_watermark(5)
     log.maybe_increment_log_start_offset(2)
     name = "gone-0." + "0" * 32 + "-delete"
-    deleted.rename_directory(name)
+    rename_directory(deleted, name)
     directory.logs[name] = directory.logs.pop("gone-0")
     directory.checkpoint_recovery_points()
     directory.checkpoint_log_starts()

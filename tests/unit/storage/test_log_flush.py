@@ -20,7 +20,7 @@ from tests.support.log_scenarios import (
     idempotent,
     transactional,
 )
-from tests.support.logs import LogFixture, offsets, read_all
+from tests.support.logs import LogFixture, offsets, read_all, rename_directory
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ def test_directory_renamed_before_the_flush_ends(fixture: LogFixture, tasks: Def
     log = fixture.open()
     fixture.append(5)
     log.schedule_flush(5)
-    log.rename_directory("t-0.0123456789abcdef0123456789abcdef-delete")
+    rename_directory(log, "t-0.0123456789abcdef0123456789abcdef-delete")
 
     tasks.run()
 

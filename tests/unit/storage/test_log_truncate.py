@@ -24,7 +24,7 @@ from tests.support.log_scenarios import (
     pass_time,
     transactional,
 )
-from tests.support.logs import T0, LogFixture, batch, offsets, read_all
+from tests.support.logs import T0, LogFixture, batch, offsets, read_all, rename_directory
 
 
 @pytest.fixture
@@ -379,7 +379,7 @@ def test_old_names_do_not_come_back_below_the_recovery_point(
 def test_renamed_directory(log: Log, fixture: LogFixture) -> None:
     name = "t-0.0123456789abcdef0123456789abcdef-delete"
 
-    log.rename_directory(name)
+    rename_directory(log, name)
 
     assert log.name == name
     assert not log.is_live

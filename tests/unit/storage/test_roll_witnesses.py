@@ -18,7 +18,7 @@ from odradek.storage.replacement import swap_segments
 from odradek.storage.roll_witnesses import RollWitnesses
 from odradek.testing import SimDisk, SimulatedCrash
 from tests.support.log_scenarios import DeferredTasks, append_follower, bases
-from tests.support.logs import LogFixture, offsets, read_all
+from tests.support.logs import LogFixture, offsets, read_all, rename_directory
 
 # Small indexes: a crash looks at every page of them.
 CONFIG = LogConfig(segment_index_bytes=1_200)
@@ -253,7 +253,7 @@ class TestLife:
 
     def test_it_follows_its_directory(self, fixture: LogFixture, tasks: DeferredTasks) -> None:
         log = two_segments(fixture)
-        log.rename_directory("t-0.0123456789abcdef0123456789abcdef-stray")
+        rename_directory(log, "t-0.0123456789abcdef0123456789abcdef-stray")
         log.flush()
 
         assert not any(name.endswith(".rolled") for name in os.listdir(log.directory))
