@@ -190,9 +190,8 @@ class BrokerSettings:
         for name in names:
             setting = self.settings.get(name)
             field = _LOWERED.get(name)
-            value = None if field is None else getattr(fitting, field)
-            is_lowered = value is not None and value != setting.value
-            rows.append(lowered_row(setting, value) if is_lowered else row_of(setting))
+            value = setting.value if field is None else getattr(fitting, field)
+            rows.append(row_of(setting) if value == setting.value else lowered_row(setting, value))
         return rows
 
     def cluster_default_rows(self) -> list[ConfigRow]:
