@@ -1,14 +1,15 @@
 """OffsetFetch: what groups have committed; from version 8 on, several groups at once."""
 
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Generator, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from odradek.broker.authorization import Operation, ResourceType
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.coordinator.group.offsets import NO_OFFSET, fetch_all, fetch_offset
 from odradek.errors import ErrorCode
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -23,6 +24,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.schema import replace
 
 __all__ = ["handle_offset_fetch"]
 
@@ -30,6 +32,7 @@ _FIRST_GROUP_ERROR_VERSION: Final = 2
 _FIRST_GROUPS_VERSION: Final = 8
 _FIRST_ID_VERSION: Final = 10
 _NONE = ErrorCode.NONE
+_ROWS_PER_STEP: Final = 100  # Between two looks at the clock.
 
 # partition, offset, leader epoch, metadata, error
 _Row = tuple[int, int, int, str, int]
@@ -42,28 +45,38 @@ class _Fetched(NamedTuple):
     topics: Sequence[tuple[str, list[_Row]]]
 
 
-def handle_offset_fetch(request: Request, context: BrokerContext) -> Response:
-    """Answers from memory; -1 without an error for what was never committed."""
+@in_slices
+def handle_offset_fetch(request: Request, context: BrokerContext) -> Steps:
+    """Answers from memory; -1 without an error for what was never committed.
+
+    A group, topic or partition that comes twice is answered once.
+    """
     version = request.header.api_version
     message, _ = parse_message(OffsetFetchRequest, request.payload, version, request.body_offset)
     is_stable = message.require_stable
     if version >= _FIRST_GROUPS_VERSION:
-        groups = []
-        for group in message.groups:
+        groups: list[OffsetFetchResponseGroup] = []
+        for group in _merge_groups(message.groups):
             if version >= _FIRST_ID_VERSION:
-                groups.append(_fetch_by_id(request, group, context, is_stable=is_stable))
-                continue
-            found = _fetch(request, group.group_id, group.topics, context, is_stable=is_stable)
-            groups.append(_group_row(group.group_id, found))
-        return reply_throttled(request, OffsetFetchResponse(groups=groups), context)
-    found = _fetch(request, message.group_id, message.topics, context, is_stable=is_stable)
+                row = yield from _fetch_by_id(request, group, context, is_stable=is_stable)
+            else:
+                found = yield from _fetch(
+                    request, group.group_id, group.topics, context, is_stable=is_stable
+                )
+                row = _group_row(group.group_id, found)
+            groups.append(row)
+            yield
+        response = OffsetFetchResponse(groups=groups)
+        return (yield from reply_in_slices(request, response, "groups", context, inner="topics"))
+    asked = None if message.topics is None else _merge_topics(message.topics)
+    found = yield from _fetch(request, message.group_id, asked, context, is_stable=is_stable)
     topics = found.topics
     if found.error is not _NONE and version < _FIRST_GROUP_ERROR_VERSION:
         # There is no other place to tell.
         failed = (-1, -1, "", found.error)
         topics = [
             (topic.name, [(partition, *failed) for partition in topic.partition_indexes])
-            for topic in message.topics or ()
+            for topic in asked or ()
         ]
     response = OffsetFetchResponse(
         error_code=found.error,
@@ -84,7 +97,41 @@ def handle_offset_fetch(request: Request, context: BrokerContext) -> Response:
             for name, rows in topics
         ],
     )
-    return reply_throttled(request, response, context)
+    return (yield from reply_in_slices(request, response, "topics", context, inner="partitions"))
+
+
+_Topic = TypeVar("_Topic", OffsetFetchRequestTopic, OffsetFetchRequestTopics)
+
+
+def _merge_groups(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """Every group once, with all that is asked of it; null topics ask for everything."""
+    same: dict[str, list[OffsetFetchRequestGroup]] = {}
+    for group in groups:
+        same.setdefault(group.group_id, []).append(group)
+    merged = []
+    for copies in same.values():
+        topics = None
+        if all(copy.topics is not None for copy in copies):
+            topics = _merge_topics(topic for copy in copies for topic in copy.topics or ())
+        merged.append(replace(copies[0], topics=topics))
+    return merged
+
+
+def _merge_topics(topics: Iterable[_Topic]) -> list[_Topic]:
+    """Every topic once, with every partition once."""
+    same: dict[tuple[str, bytes], list[_Topic]] = {}
+    for topic in topics:
+        topic_id = topic.topic_id if isinstance(topic, OffsetFetchRequestTopics) else ZERO_UUID
+        same.setdefault((topic.name, topic_id), []).append(topic)
+    return [
+        replace(
+            copies[0],
+            partition_indexes=list(
+                dict.fromkeys(number for copy in copies for number in copy.partition_indexes)
+            ),
+        )
+        for copies in same.values()
+    ]
 
 
 def _fetch(
@@ -94,7 +141,7 @@ def _fetch(
     context: BrokerContext,
     *,
     is_stable: bool,
-) -> _Fetched:
+) -> Generator[None, None, _Fetched]:
     """The offsets of one group: of the topics asked for, or of all that the client may see."""
     allowed = context.authorizer.is_allowed
     if not allowed(request, Operation.DESCRIBE, ResourceType.GROUP, group_id):
@@ -119,22 +166,27 @@ def _fetch(
         elif group is None:
             rows = [(number, *NO_OFFSET) for number in topic.partition_indexes]
         else:
-            rows = [
-                (number, *fetch_offset(group, name, number, is_stable))
-                for number in topic.partition_indexes
-            ]
+            rows = []
+            for number in topic.partition_indexes:
+                if len(rows) % _ROWS_PER_STEP == _ROWS_PER_STEP - 1:
+                    yield
+                    if not context.groups.registry.is_current(group):
+                        # Deleted, or coordinated elsewhere: the client asks again, and the group
+                        # must not look as if it had committed nothing.
+                        return _Fetched(ErrorCode.NOT_COORDINATOR, ())
+                rows.append((number, *fetch_offset(group, name, number, is_stable)))
         found.append((name, rows))
     return _Fetched(_NONE, found)
 
 
 def _fetch_by_id(
     request: Request, group: OffsetFetchRequestGroup, context: BrokerContext, *, is_stable: bool
-) -> OffsetFetchResponseGroup:
+) -> Generator[None, None, OffsetFetchResponseGroup]:
     """The offsets of one group whose client names topics by their ids."""
     name_of = context.cache.get_topic_name
     unknown = (-1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)
     if group.topics is None:
-        found = _fetch(request, group.group_id, None, context, is_stable=is_stable)
+        found = yield from _fetch(request, group.group_id, None, context, is_stable=is_stable)
         ids = {name: topic.id for name, topic in context.cache.image.topics.items()}
         # A topic that is gone has no id to answer with.
         rows = [(known, rows) for name, rows in found.topics if (known := ids.get(name))]
@@ -148,7 +200,7 @@ def _fetch_by_id(
         for name, topic in zip(names, group.topics, strict=True)
         if name is not None
     ]
-    found = _fetch(request, group.group_id, named, context, is_stable=is_stable)
+    found = yield from _fetch(request, group.group_id, named, context, is_stable=is_stable)
     if found.error is not _NONE:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error)
     known_rows = iter(found.topics)

@@ -1,6 +1,8 @@
 """An element that a request names twice costs once (02 section 12)."""
 
-from collections.abc import Callable
+import asyncio
+import dataclasses
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,9 +19,11 @@ from odradek.protocol.messages import (
     list_offsets,
     metadata,
     offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
 )
 from odradek.protocol.schema import Message
+from odradek.testing import ManualClock
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, parsed, topic_id
 
 TIMES = 500
@@ -38,7 +42,31 @@ def partitions_of(answer: Any) -> int:
     return sum(len(topic.partitions) for topic in answer.topics)
 
 
+def offset_fetch_request(times: int) -> Message:
+    topic = offset_fetch.OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1] * times)
+    group = offset_fetch.OffsetFetchRequestGroup(group_id="g", topics=[topic, topic])
+    return offset_fetch.OffsetFetchRequest(groups=[group] * 3)
+
+
 CASES = [
+    Case(
+        ApiKey.OFFSET_FETCH,
+        9,
+        offset_fetch_request,
+        offset_fetch.OffsetFetchResponse,
+        lambda answer: sum(partitions_of(group) for group in answer.groups),
+    ),
+    Case(
+        ApiKey.OFFSET_FETCH,
+        7,
+        lambda times: offset_fetch.OffsetFetchRequest(
+            group_id="g",
+            topics=[offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+            * times,
+        ),
+        offset_fetch.OffsetFetchResponse,
+        partitions_of,
+    ),
     Case(
         ApiKey.METADATA,
         12,
@@ -130,7 +158,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.key.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.key.name}-{case.version}")
 def test_an_element_that_comes_twice_is_answered_once(case: Case) -> None:
     broker = BrokerFixture()
     broker.publish_topic("t", 2)
@@ -184,6 +212,34 @@ def test_settings_that_are_asked_for_in_parts_are_told_together() -> None:
     both = names(asked(["retention.ms"]), asked(["cleanup.policy"]))
     assert both == {"retention.ms", "cleanup.policy"}
     assert names(asked(["retention.ms"]), asked(None)) == names(asked(None))
+
+
+class TickingClock(ManualClock):
+    """Each look at it takes a millisecond."""
+
+    def monotonic_ns(self) -> int:
+        self.advance(1)
+        return super().monotonic_ns()
+
+
+def test_a_group_that_moves_amid_an_answer_does_not_look_empty() -> None:
+    """07 section 5.1: the client would begin somewhere else."""
+    broker = BrokerFixture()
+    broker.coordination.lead_all()
+    registry = broker.coordination.groups.registry
+    group = registry.get_or_create("g")
+    topic = offset_fetch.OffsetFetchRequestTopics(name="t", partition_indexes=list(range(500)))
+    row = offset_fetch.OffsetFetchRequestGroup(group_id="g", topics=[topic])
+    message = offset_fetch.OffsetFetchRequest(groups=[row])
+    request = broker.request(ApiKey.OFFSET_FETCH, message, 9)
+    context = dataclasses.replace(broker.context, clock=TickingClock())
+    handling = HANDLERS[ApiKey.OFFSET_FETCH](request, context)
+    assert isinstance(handling, Coroutine)
+    registry.remove_partition(group.partition)
+    response = asyncio.run(handling)
+    assert response is not None
+    answer = parsed(response, offset_fetch.OffsetFetchResponse)
+    assert answer.groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_deleted_offsets_are_answered_once() -> None:
