@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
-from odradek.config import ConfigKey, Level, Setting, Source, Update, format_value
+from odradek.config import ConfigKey, Level, Setting, Source, Update, Value, format_value
 from odradek.values import dataclass
 
 __all__ = ["ConfigRow", "ConfigSynonym", "lowered_row", "row_of", "row_of_level"]
@@ -49,7 +49,7 @@ def row_of(setting: Setting, *, with_defaults: Container[str] | None = None) -> 
     return _row(setting.key, format_value(setting.value), setting.source, told)
 
 
-def lowered_row(setting: Setting, value: int) -> ConfigRow:
+def lowered_row(setting: Setting, value: Value) -> ConfigRow:
     """The row of a setting whose default the broker has lowered to fit the cluster."""
     level = Level(name=setting.key.name, source=Source.DEFAULT, value=value)
     return row_of_level(setting.key, level)
