@@ -15,7 +15,7 @@ from odradek.protocol.hot.fetch_request import FetchView, parse_fetch_request
 from odradek.protocol.hot.fetch_response import FetchPartitionResult, encode_fetch_response_chunks
 from odradek.protocol.hot.heartbeat import (
     HeartbeatView,
-    encode_heartbeat_response,
+    encode_heartbeat_answer,
     parse_heartbeat_request,
 )
 from odradek.protocol.hot.lone_produce import (
@@ -545,5 +545,6 @@ def test_offset_commit_response(version: int) -> None:
 @pytest.mark.parametrize("version", versions_of(heartbeat.HeartbeatResponse))
 def test_heartbeat_response(version: int) -> None:
     message = heartbeat.HeartbeatResponse(error_code=27, throttle_time_ms=5 if version else 0)
-    written = encode_heartbeat_response(version, 27, message.throttle_time_ms)
-    assert written == encode_message(message, version)
+    written = encode_heartbeat_answer(version, 2**31 - 1, 27, message.throttle_time_ms)
+    header = encode_response_header(ApiKey.HEARTBEAT, version, 2**31 - 1)
+    assert written == header + encode_message(message, version)

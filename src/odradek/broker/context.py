@@ -151,11 +151,13 @@ def request_throttle_ms(request: Request, context: BrokerContext, *, other_ms: i
     Args:
         other_ms: What another quota demands; the longer one counts.
     """
-    end_ns = request.api_local_complete_ns
-    if end_ns < 0:
-        end_ns = context.clock.monotonic_ns()
-    busy_ns = end_ns - request.dequeue_ns
-    throttle_ms = max(other_ms, context.quotas.request_throttle_ms(request, busy_ns))
+    throttle_ms = other_ms
+    if context.quotas.limits_traffic:
+        end_ns = request.api_local_complete_ns
+        if end_ns < 0:
+            end_ns = context.clock.monotonic_ns()
+        busy_ns = end_ns - request.dequeue_ns
+        throttle_ms = max(other_ms, context.quotas.request_throttle_ms(request, busy_ns))
     if throttle_ms > 0:
         context.throttle(request, throttle_ms)
     return throttle_ms

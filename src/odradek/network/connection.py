@@ -233,7 +233,8 @@ class Connection:
         handlers = self._channel.busy
         now_ns = host.now_ns()
         started_ns = now_ns - handlers.count
-        host.touch(self, now_ns)
+        if now_ns - self.last_active_ns > _TOUCH_AFTER_NS:
+            host.touch(self, now_ns)
         if self._is_handshaking and not self._shake_hands():
             return
         buffer = self._receive_buffer
@@ -302,13 +303,17 @@ class Connection:
                 return
             now_ns = request.response_complete_ns
             self._answer(response)
+            if not buffer.buffered_bytes and not self._is_pool_bounded:
+                return  # As nearly always: the peer waits for its answer.
 
     def _resume(self) -> None:
         """Go on after an answer, a throttle or a lack of memory."""
         if self.is_closed:
             return
         try:
-            if self._mute_state is _NOT_MUTED:
+            if self._mute_state is _NOT_MUTED and (
+                self._receive_buffer.buffered_bytes or self._is_pool_bounded
+            ):
                 self._handle_frames(self._host.now_ns())
             if self._mute_state is _NOT_MUTED and not self._is_eof:
                 self._watch_reads()

@@ -74,6 +74,14 @@ _ACCEPTED: Final = {
 }
 
 
+# Of the responses to all accepted requests.
+_RESPONSE_HEADER_VERSIONS: Final = {
+    (int(key), version): response_header_version(key, version)
+    for key, support in API_SUPPORT.items()
+    for version in range(support.accepted.first, support.accepted.last + 1)
+}
+
+
 def parse_request_header(payload: Buffer) -> tuple[RequestHeader, int]:
     """Read the header of a request a broker received; return it and where the body begins.
 
@@ -151,7 +159,10 @@ def encode_request_header(header: RequestHeader) -> bytes:
 
 def encode_response_header(api_key: ApiKey, version: int, correlation_id: int) -> bytes:
     """Write the header of the response to such a request."""
-    if response_header_version(api_key, version):
+    header_version = _RESPONSE_HEADER_VERSIONS.get((api_key, version))
+    if header_version is None:
+        header_version = response_header_version(api_key, version)
+    if header_version:
         return _CORRELATION_ID_NO_TAGS.pack(correlation_id)
     return _CORRELATION_ID.pack(correlation_id)
 

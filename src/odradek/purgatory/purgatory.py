@@ -123,6 +123,26 @@ class DelayedOperationPurgatory(Generic[Operation]):
             self._timer.add(operation)
         return False
 
+    def watch(self, operation: Operation, keys: Sequence[Hashable]) -> None:
+        """Park an operation whose condition the caller has just seen not to hold.
+
+        For one whose check changes nothing: then it cannot have come true since, on one loop.
+        """
+        assert keys, "an operation without keys would never be checked again"
+        self._calls_since_purge_check += 1
+        if self._calls_since_purge_check >= self._purge_interval:
+            self._maybe_purge()
+        watchers = self._watchers
+        for key in keys:
+            operations = watchers.get(key)
+            if operations is None:
+                watchers[key] = [operation]
+            else:
+                operations.append(operation)
+        self._estimated_total_operations += 1
+        if self._timer_enabled:
+            self._timer.add(operation)
+
     def check_and_complete(self, key: Hashable) -> int:
         """Check every operation watched under the key; how many this call completed."""
         operations = self._watchers.get(key)

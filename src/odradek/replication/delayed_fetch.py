@@ -24,6 +24,9 @@ from odradek.storage.offsets import LogOffsetMetadata
 
 __all__ = ["DelayedFetch"]
 
+_HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
+_LOG_END = FetchIsolation.LOG_END
+
 
 class DelayedFetch(DelayedOperation):
     """One parked fetch.
@@ -83,10 +86,8 @@ class DelayedFetch(DelayedOperation):
 
 
 def _visible_end(log: Log, isolation: FetchIsolation) -> LogOffsetMetadata:
-    match isolation:
-        case FetchIsolation.LOG_END:
-            return log.log_end_offset_metadata
-        case FetchIsolation.TXN_COMMITTED:
-            return log.fetch_last_stable_offset_metadata()
-        case _:
-            return log.fetch_high_watermark_metadata()
+    if isolation is _HIGH_WATERMARK:
+        return log.fetch_high_watermark_metadata()
+    if isolation is _LOG_END:
+        return log.log_end_offset_metadata
+    return log.fetch_last_stable_offset_metadata()

@@ -1,7 +1,7 @@
 """What a fetch asks for and what it gets: values shared by the read path and its callers."""
 
 import uuid
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -22,36 +22,54 @@ CONSUMER_ID = -1
 FUTURE_REPLICA_ID = -3  # A replica of this very broker that moves to another directory.
 
 
-class FetchParams(NamedTuple):
+@final
+class FetchParams:
     """One fetch as a whole."""
 
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    replica_id: int = CONSUMER_ID
-    is_hard_limit: bool = False  # Never exceed `max_bytes`, not even for one batch (Fetch v2-).
-    read_committed: bool = False
-    has_client_metadata: bool = False  # The consumer may be sent to a follower.
+    __slots__ = (
+        "has_client_metadata",
+        "is_from_consumer",
+        "is_from_follower",
+        "is_hard_limit",
+        "isolation",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "only_from_leader",
+        "read_committed",
+        "replica_id",
+    )
 
-    @property
-    def is_from_follower(self) -> bool:
-        return self.replica_id >= 0
-
-    @property
-    def is_from_consumer(self) -> bool:
-        return self.replica_id < 0 and self.replica_id != FUTURE_REPLICA_ID
-
-    @property
-    def isolation(self) -> FetchIsolation:
+    def __init__(
+        self,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        replica_id: int = CONSUMER_ID,
+        is_hard_limit: bool = False,
+        read_committed: bool = False,
+        has_client_metadata: bool = False,
+    ) -> None:
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.replica_id = replica_id
+        # Never exceed `max_bytes`, not even for one batch (Fetch v2-).
+        self.is_hard_limit = is_hard_limit
+        self.read_committed = read_committed
+        self.has_client_metadata = has_client_metadata  # The consumer may be sent to a follower.
+        self.is_from_follower = replica_id >= 0
+        self.is_from_consumer = replica_id < 0 and replica_id != FUTURE_REPLICA_ID
+        # What it may see, and where. Once: a fetch that waits is looked at again and again.
         if not self.is_from_consumer:
-            return FetchIsolation.LOG_END
-        return (
-            FetchIsolation.TXN_COMMITTED if self.read_committed else FetchIsolation.HIGH_WATERMARK
+            self.isolation = FetchIsolation.LOG_END
+        elif read_committed:
+            self.isolation = FetchIsolation.TXN_COMMITTED
+        else:
+            self.isolation = FetchIsolation.HIGH_WATERMARK
+        self.only_from_leader = self.is_from_follower or (
+            self.is_from_consumer and not has_client_metadata
         )
-
-    @property
-    def only_from_leader(self) -> bool:
-        return self.is_from_follower or (self.is_from_consumer and not self.has_client_metadata)
 
 
 class FetchPartition(NamedTuple):

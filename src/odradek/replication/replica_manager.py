@@ -488,8 +488,10 @@ class ReplicaManager:
             read_and_respond=read_and_respond,
             on_expired=lambda: self.stats.mark_fetch_expired(params.is_from_follower),
         )
-        self.purgatories.fetch.try_complete_else_watch(operation, [w.tp for w in partitions])
-        if on_parked is not None and not operation.is_completed:
+        if operation.try_complete():
+            return
+        self.purgatories.fetch.watch(operation, [wanted.tp for wanted in partitions])
+        if on_parked is not None:
             on_parked(operation)
 
     def _answer_fetch(

@@ -136,7 +136,7 @@ class Appender:
             config.segment_ms,
         ):
             segment = self._log.roll(first_offset)
-        segment.append_batch(records, last_offset, max_timestamp)
+        segment.append_batch(records, first_offset, last_offset, max_timestamp)
         end = last_offset + 1
         watermarks.end = LogOffsetMetadata(end, segment.base_offset, segment.size)
         self._producer_state.map_end_offset = end

@@ -256,7 +256,7 @@ class ProducerStateManager:
     @property
     def is_stable(self) -> bool:
         """Whether no transaction is open or waits for its marker to be replicated."""
-        return not self._transactions
+        return self._transactions.first_offset is None
 
     @property
     def first_unstable_offset(self) -> int | None:

@@ -9,6 +9,7 @@ outlives renames and ends with the removal of the file.
 | `segment`         | the log file: append, roll or not, read, cut, rename, remove      |
 | `segment_indexes` | the three indexes and the largest timestamp, kept up with appends |
 | `offset_lookup`   | from an offset to a position                                      |
+| `last_places`     | the positions of the last batches, for those who wait for them    |
 | `segment_scan`    | batch by batch: where the file ends, indexes made anew            |
 """
 
@@ -16,16 +17,25 @@ import errno
 import logging
 import os
 from collections.abc import Sequence
+from struct import Struct
 from typing import NamedTuple
 
 from odradek.errors import CorruptRecordError, OffsetOverflowError
 from odradek.files import Disk
-from odradek.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, is_crc_valid, peek_header
+from odradek.records.batch import (
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    is_crc_valid,
+    peek_header,
+)
 from odradek.storage.chain_check import ChainCheck
 from odradek.storage.config import INT32_MAX, LogConfig
 from odradek.storage.damage import NEVER_CUT, BatchWalk, Extent
 from odradek.storage.file_slice import FileSlice
 from odradek.storage.known_damage import KnownDamage
+from odradek.storage.last_places import LastPlaces
 from odradek.storage.offset_lookup import BatchPlace, find_batch
 from odradek.storage.offsets import LogOffsetMetadata
 from odradek.storage.paths import LOG_SUFFIX, segment_path
@@ -36,6 +46,8 @@ from odradek.storage.segment_scan import TailScan, read_next_offset, rebuild_ind
 __all__ = ["BatchPlace", "FileSlice", "LogSegment", "SegmentRead", "TailScan"]
 
 logger = logging.getLogger(__name__)
+
+_BASE_OFFSET_AND_MAGIC = Struct(">q8xb")
 
 
 class SegmentRead(NamedTuple):
@@ -71,6 +83,7 @@ class LogSegment:
     __slots__ = (
         "_directory",
         "_disk",
+        "_last_places",
         "_reserved",
         "_rolling_based_timestamp",
         "base_offset",
@@ -108,6 +121,7 @@ class LogSegment:
         self._rolling_based_timestamp: int | None = None
         self.path = segment_path(directory, base_offset, LOG_SUFFIX, stage)
         self.damage = KnownDamage()
+        self._last_places = LastPlaces()
         self.indexes = indexes = SegmentIndexes(
             directory, base_offset, stage, config=config, disk=disk, is_new=create
         )
@@ -161,14 +175,23 @@ class LogSegment:
                 f"offset {largest_offset} does not fit in segment {self.path}:"
                 f" expected {self.base_offset}..{self.base_offset + INT32_MAX}"
             )
-        position = self._write(records, largest_timestamp)
+        position = start = self._write(records, largest_timestamp)
         for last_offset, max_timestamp, size in batches:
+            base_offset, magic = _BASE_OFFSET_AND_MAGIC.unpack_from(records, position - start)
+            if magic == CURRENT_MAGIC:
+                self._last_places.note(base_offset, position)
+            else:  # It does not say where it begins.
+                self._last_places.clear()
             if not self.indexes.note_batch(last_offset, max_timestamp, size, position):
                 self.rebuild_indexes()
             position += size
 
     def append_batch(
-        self, batch: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int
+        self,
+        batch: bytes | bytearray | memoryview,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
     ) -> None:
         """`append` of a single batch, which the caller knows to fit the segment."""
         indexes = self.indexes
@@ -185,6 +208,7 @@ class LogSegment:
         if position == 0:
             self._rolling_based_timestamp = max_timestamp
         self.size = end
+        self._last_places.note(base_offset, position)
         if not indexes.note_batch(last_offset, max_timestamp, length, position):
             self.rebuild_indexes()
 
@@ -277,15 +301,20 @@ class LogSegment:
         """
         if max_size < 0:
             raise ValueError(f"max_size {max_size} is negative")
+        known = None if self.damage else self._last_places.find(start_offset, self.size)
+        place: BatchPlace | None = None
         while True:
-            place = find_batch(self, start_offset)
-            if place is None:
-                return None
-            position, first_size = place.position, place.header.size
+            if known is not None:  # Written by this process, so there is nothing to look up.
+                position, first_size = known
+            else:
+                place = find_batch(self, start_offset)
+                if place is None:
+                    return None
+                position, first_size = place.position, place.header.size
             adjusted = max(max_size, first_size) if min_one_message else max_size
             limit = self.size if max_position is None else max_position
             length = max(0, min(limit - position, adjusted))
-            if length and (position < self.chain.trusted_from or self.damage):
+            if place is not None and length and (position < self.chain.trusted_from or self.damage):
                 length = self._sound_length(place, length)
                 if not length:
                     continue  # The batch turned out to be damaged, which the look-up knows now.
@@ -466,6 +495,7 @@ class LogSegment:
         self.size = size
         self.damage.forget_from(size)
         self.chain.forget_from(size)
+        self._last_places.clear()
 
     def on_become_inactive(self) -> None:
         """Closes the indexes' books: a last time entry, no preallocated room."""

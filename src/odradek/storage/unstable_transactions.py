@@ -36,7 +36,7 @@ class CompletedTransaction(NamedTuple):
 class UnstableTransactions:
     """Ongoing and unreplicated transactions, and the earliest offset of them."""
 
-    __slots__ = ("_ongoing", "_unreplicated")
+    __slots__ = ("_ongoing", "_unreplicated", "first_offset")
 
     def __init__(self) -> None:
         # First offset -> producer id. Not the other way round: within one append a producer may
@@ -44,18 +44,19 @@ class UnstableTransactions:
         self._ongoing: OrderedDict[int, int] = OrderedDict()
         # (first offset, marker offset). Invariant: both columns strictly increase.
         self._unreplicated: deque[tuple[int, int]] = deque()
+        # The earliest first offset of both; None when there is no transaction. Kept, not computed:
+        # every read asks for it.
+        self.first_offset: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self._ongoing or self._unreplicated)
 
-    @property
-    def first_offset(self) -> int | None:
-        """The earliest first offset; none when there is no transaction."""
-        ongoing = next(iter(self._ongoing), None)
-        if not self._unreplicated:
-            return ongoing
-        unreplicated = self._unreplicated[0][0]
-        return unreplicated if ongoing is None else min(ongoing, unreplicated)
+    def _find_first_offset(self) -> None:
+        first = next(iter(self._ongoing), None)
+        if self._unreplicated:
+            unreplicated = self._unreplicated[0][0]
+            first = unreplicated if first is None else min(first, unreplicated)
+        self.first_offset = first
 
     def begin(self, producer_id: int, first_offset: int) -> None:
         """A transaction's first batch was appended."""
@@ -63,6 +64,7 @@ class UnstableTransactions:
         self._ongoing[first_offset] = producer_id
         if not is_latest:  # A damaged log is replayed; the order is what all else rests on.
             self._ongoing = OrderedDict(sorted(self._ongoing.items()))
+        self._find_first_offset()
 
     def last_stable_offset_for(self, completed: CompletedTransaction) -> int:
         """The last stable offset once `completed`, still ongoing here, is all that ended."""
@@ -80,13 +82,16 @@ class UnstableTransactions:
         while unreplicated and unreplicated[-1][0] >= completed.first_offset:
             unreplicated.pop()
         unreplicated.append((completed.first_offset, completed.last_offset))
+        self._find_first_offset()
 
     def forget_replicated(self, high_watermark: int) -> None:
         """Markers below `high_watermark` are replicated."""
         unreplicated = self._unreplicated
         while unreplicated and unreplicated[0][1] < high_watermark:
             unreplicated.popleft()
+            self._find_first_offset()
 
     def clear(self) -> None:
         self._ongoing.clear()
         self._unreplicated.clear()
+        self.first_offset = None

@@ -46,6 +46,25 @@ def test_parked_under_every_key_and_once_in_the_timer() -> None:
     assert operation.checks == 2, "twice, however many keys"
 
 
+def test_parked_without_a_check_where_the_caller_has_made_it() -> None:
+    """04b:P3: found by every key, and in time, as any other; what nobody waits for is told."""
+    purgatory = purgatory_of()
+    operation, late = Switch(), Switch()
+    purgatory.watch(operation, ["a", "b"])
+    purgatory.watch(late, ["a"])
+    assert (operation.checks, purgatory.watched, purgatory.num_delayed) == (0, 3, 2)
+    assert purgatory.estimated_total_operations == 2
+    assert purgatory.is_watched("b")
+    assert not purgatory.is_watched("c")
+    operation.is_on = True
+    assert purgatory.check_and_complete("b") == 1
+    assert not purgatory.is_watched("b")
+    purgatory.advance_clock(1_000_000)
+    assert (operation.events, late.events) == (["complete"], ["complete", "expire"])
+    with pytest.raises(AssertionError):
+        purgatory.watch(Switch(), [])
+
+
 def test_completed_through_one_key() -> None:
     """04b:P4: other keys keep the leftover until they are checked themselves."""
     purgatory = purgatory_of()

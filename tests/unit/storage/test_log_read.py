@@ -233,7 +233,7 @@ def test_read_error_takes_the_directory_offline(tmp_path: Path) -> None:
     disk = SimDisk(tmp_path)
     with LogFixture(tmp_path / "data", disk=disk) as fixture:
         log = fixture.open()
-        fixture.append(3)
+        append_leader(log, batch(3))
         disk.fail("pread", path_contains=".log")
 
         with pytest.raises(StorageError, match=r"read .*failed"):

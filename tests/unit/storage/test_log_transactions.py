@@ -15,6 +15,7 @@ from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import AppendOrigin
 from odradek.storage.config import LogConfig
 from odradek.storage.log import FetchIsolation, Log
+from odradek.storage.offsets import LogOffsetMetadata
 from odradek.storage.transaction_index import AbortedTransaction
 from odradek.testing import SimDisk
 from tests.support.log_scenarios import (
@@ -153,7 +154,11 @@ def test_place_of_the_last_stable_offset(fixture: LogFixture) -> None:
         abort(log, number)
         replicate(log)
 
-    assert places == [(1, 0, 100), (3, 3, 0), (5, 3, 200)]
+    assert places == [
+        LogOffsetMetadata(1, 0, 100),
+        LogOffsetMetadata(3, 3, 0),
+        LogOffsetMetadata(5, 3, 200),
+    ]
 
 
 def test_empty_read_in_front_of_an_open_transaction(log: Log) -> None:
@@ -163,7 +168,7 @@ def test_empty_read_in_front_of_an_open_transaction(log: Log) -> None:
     result = log.read(0, 1000, FetchIsolation.TXN_COMMITTED)
 
     assert (result.read(), result.aborted_transactions) == (b"", [])
-    assert result.offset_metadata == (0, 0, 0)
+    assert result.offset_metadata == LogOffsetMetadata(0, 0, 0)
 
 
 # The list of aborted transactions

@@ -287,6 +287,8 @@ def test_damage_hides_no_sound_batch(
 ) -> None:
     segment = open_segment(create=True)
     fill(segment, 12, 1000)
+    segment.close()
+    segment = open_segment()  # What a process wrote itself it does not doubt.
     with open(segment.path, "r+b") as file:
         file.seek(1008)
         file.write(b"\xff" * 4)  # The length of batch 1.

@@ -216,7 +216,10 @@ def _finish(
                 result.diverging_epoch,
             )
         )
-    request.errors = Counter(errors)
+    if errors.count(ErrorCode.NONE) == len(errors):
+        request.errors = {ErrorCode.NONE: len(errors)}
+    else:
+        request.errors = Counter(errors)
     return _answer(request, list(topics.items()), session.session_id, ErrorCode.NONE, throttle_ms)
 
 

@@ -4,21 +4,25 @@ from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import ErrorCode
 from odradek.network.request import Request, Response, SendResponse
-from odradek.protocol.headers import encode_response_header
-from odradek.protocol.hot.heartbeat import encode_heartbeat_response, parse_heartbeat_request
+from odradek.protocol.hot.heartbeat import encode_heartbeat_answer, parse_heartbeat_request
 
 __all__ = ["handle_heartbeat"]
+
+_READ = Operation.READ
+_GROUP = ResourceType.GROUP
 
 
 def handle_heartbeat(request: Request, context: BrokerContext) -> Response:
     """Answers at once."""
-    api_key, version, correlation_id, _ = request.header
+    header = request.header
+    version = header.api_version
     group_id, generation_id, member_id, instance_id = parse_heartbeat_request(
         request.payload, request.body_offset, version
     )
-    if context.authorizer.is_allowed(request, Operation.READ, ResourceType.GROUP, group_id):
+    if context.authorizer.is_allowed(request, _READ, _GROUP, group_id):
         error = context.groups.service.heartbeat(group_id, generation_id, member_id, instance_id)
     else:
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    body = encode_heartbeat_response(version, error, request_throttle_ms(request, context))
-    return SendResponse(request, [encode_response_header(api_key, version, correlation_id) + body])
+    throttle_ms = request_throttle_ms(request, context)
+    answer = encode_heartbeat_answer(version, header.correlation_id, error, throttle_ms)
+    return SendResponse(request, [answer])

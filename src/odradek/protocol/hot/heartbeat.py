@@ -7,12 +7,17 @@ from typing import Final, NamedTuple
 from odradek.protocol.hot.border import decoding
 from odradek.protocol.hot.parts import parse_compact_string, parse_string, pass_tags, present
 
-__all__ = ["HeartbeatView", "encode_heartbeat_response", "parse_heartbeat_request"]
+__all__ = [
+    "HeartbeatView",
+    "encode_heartbeat_answer",
+    "parse_heartbeat_request",
+]
 
 _INT32: Final = Struct(">i")
-_ERROR: Final = Struct(">h")
-_THROTTLE_ERROR: Final = Struct(">ih")
-_THROTTLE_ERROR_TAGS: Final = Struct(">ihx")
+# Responses with their headers: correlation id, and tags from version 4 on.
+_ANSWER_ERROR: Final = Struct(">ih")
+_ANSWER_THROTTLE_ERROR: Final = Struct(">iih")
+_ANSWER_THROTTLE_ERROR_TAGS: Final = Struct(">ixihx")
 
 
 class HeartbeatView(NamedTuple):
@@ -72,9 +77,12 @@ def _parse_usual(view: memoryview, position: int) -> HeartbeatView | None:
     return HeartbeatView(data[1:size].decode(), generation_id, member_id, None)
 
 
-def encode_heartbeat_response(version: int, error_code: int, throttle_time_ms: int = 0) -> bytes:
-    """Write the body of a Heartbeat response."""
+def encode_heartbeat_answer(
+    version: int, correlation_id: int, error_code: int, throttle_time_ms: int
+) -> bytes:
+    """Write header and body of a Heartbeat response."""
+    if version >= 4:
+        return _ANSWER_THROTTLE_ERROR_TAGS.pack(correlation_id, throttle_time_ms, error_code)
     if version == 0:
-        return _ERROR.pack(error_code)
-    layout = _THROTTLE_ERROR if version < 4 else _THROTTLE_ERROR_TAGS
-    return layout.pack(throttle_time_ms, error_code)
+        return _ANSWER_ERROR.pack(correlation_id, error_code)
+    return _ANSWER_THROTTLE_ERROR.pack(correlation_id, throttle_time_ms, error_code)
