@@ -2,17 +2,16 @@
 
 Passes over a partition directory:
 
-1. Remove `.deleted` and `.cleaned` files; a `.swap` log at or above the lowest `.cleaned` belongs
-   to an interrupted replacement and goes too; the other `.swap` logs are complete and stay.
-2. Let complete swaps take the place of the segments they overlap.
-3. Open every `.log` in order. A missing or bad index is rebuilt by a scan that never cuts.
-4. After an unclean stop, scan from the segment that holds the recovery point on, and cut the torn
+1. Undo or finish the replacements of segments that a crash interrupted (`interrupted_swaps`).
+2. Open every `.log` in order. A missing or bad index is rebuilt by a scan that never cuts.
+3. After an unclean stop, scan from the segment that holds the recovery point on, and cut the torn
    tail; a segment that ends before its roll did (`roll_witnesses`) is torn as well. After a clean
    stop only the last index interval is read.
 
 Data below the recovery point is never cut, whatever it looks like. Where a clean stop's log does
 not end in readable batches, its bytes stay and the log goes on in a new segment at the offset the
-stop recorded, so that no offset is ever handed out twice.
+stop recorded, so that no offset is ever handed out twice. Where it ends above that offset, see
+`excess_tail`; where it ends below its log start, its segments are set aside.
 
 The recovery point itself never rises here: recovery reads, it does not sync, and a second crash
 must scan the same data again.
@@ -30,6 +29,7 @@ from odradek.records.batch import CURRENT_MAGIC
 from odradek.storage import paths
 from odradek.storage.config import INT32_MAX, LogConfig
 from odradek.storage.excess_tail import settle_excess
+from odradek.storage.interrupted_swaps import InterruptedSwaps
 from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.log import Log, LogServices
 from odradek.storage.log_directory import LogDirectory
@@ -222,9 +222,14 @@ class _Loader:
     # Segments
 
     def _load_segments(self) -> int:
-        swaps = self._remove_temporary_files()
         self._witnesses.load(self._names())
-        self._complete_swaps(swaps)
+        InterruptedSwaps(
+            self._topic_partition,
+            self._directory,
+            disk=self._disk,
+            witnesses=self._witnesses,
+            next_offset_of=self._next_offset_of,
+        ).settle()
         self._retry_on_overflow(self._load_segment_files)
         if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
             if not len(self._segments):
@@ -242,53 +247,8 @@ class _Loader:
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
 
-    def _unlink_if_exists(self, path: str) -> None:
-        if os.path.exists(path):
-            self._disk.unlink(path)
-
-    def _unlink_indexes(self, base: int, stage: str = "") -> None:
-        for suffix in paths.INDEX_SUFFIXES:
-            self._unlink_if_exists(paths.segment_path(self._directory, base, suffix, stage))
-
-    def _remove_temporary_files(self) -> list[int]:
-        """Pass 1; returns the bases of complete swaps, ascending."""
-        swaps: set[int] = set()
-        swapped_indexes: list[str] = []
-        cleaned: list[str] = []
-        lowest_cleaned = NEVER_CUT
-        for name in self._names():
-            base = paths.offset_from_name(name)
-            if base is None:
-                continue
-            if name.endswith(paths.DELETED_SUFFIX):
-                self._disk.unlink(self._path(name))
-            elif name.endswith(paths.CLEANED_SUFFIX):
-                cleaned.append(name)
-                lowest_cleaned = min(lowest_cleaned, base)
-            elif name.endswith(paths.SWAP_SUFFIX):
-                if name.removesuffix(paths.SWAP_SUFFIX).endswith(paths.LOG_SUFFIX):
-                    swaps.add(base)
-                else:
-                    swapped_indexes.append(name)
-        for base in [base for base in swaps if base >= lowest_cleaned]:
-            logger.info("%s: undoing the replacement at %d", self._topic_partition, base)
-            self._unlink_indexes(base, paths.SWAP_SUFFIX)
-            self._disk.unlink(
-                paths.segment_path(self._directory, base, paths.LOG_SUFFIX, paths.SWAP_SUFFIX)
-            )
-            swaps.discard(base)
-        for name in cleaned:
-            self._disk.unlink(self._path(name))
-        for name in swapped_indexes:
-            base = paths.offset_from_name(name)
-            if base is not None and base not in swaps:
-                self._unlink_if_exists(self._path(name))
-                if base < lowest_cleaned:  # Its log has taken its place, with whose indexes?
-                    self._unlink_indexes(base)
-        return sorted(swaps)
-
     def _load_segment_files(self) -> None:
-        """Pass 3."""
+        """Pass 2."""
         for segment in self._segments:
             segment.close_handles()
         self._segments.clear()
@@ -363,46 +323,9 @@ class _Loader:
             index_interval_bytes=self._config.index_interval_bytes,
         )
 
-    # Swaps
+    # Overflow
 
-    def _complete_swaps(self, swaps: list[int]) -> None:
-        """Pass 2, before live segments are opened: one that was split cannot be."""
-        if not swaps:
-            return
-        suffix = paths.LOG_SUFFIX
-        live = {
-            int(name.removesuffix(suffix))
-            for name in self._names()
-            if name.endswith(suffix) and paths.offset_from_name(name) is not None
-        }
-        for base in swaps:
-            next_offset = self._next_offset_of(base, paths.SWAP_SUFFIX)
-            old = [other for other in sorted(live) if base <= other < next_offset]
-            below = max((other for other in live if other < base), default=None)
-            if below is not None and self._next_offset_of(below) > base:
-                old.insert(0, below)  # A segment that was split: its first part starts later.
-            logger.info(
-                "%s: completing the replacement of the segments %s by %d",
-                self._topic_partition, old, base,
-            )  # fmt: skip
-            for other in old:
-                self._unlink_indexes(other)
-                self._disk.unlink(paths.segment_path(self._directory, other, suffix))
-            self._unlink_indexes(base)
-            live.difference_update(old)
-            live.add(base)
-            # What takes their place is synced, and may rightly end before they did.
-            following = sorted(other for other in live if other > base)[:1]
-            for other in sorted({*old, *following} - {base}):
-                self._witnesses.remove(other)
-            self._disk.fsync_dir(self._directory)
-            for kind in (*paths.INDEX_SUFFIXES, suffix):
-                source = paths.segment_path(self._directory, base, kind, paths.SWAP_SUFFIX)
-                if os.path.exists(source):
-                    self._disk.rename(source, paths.segment_path(self._directory, base, kind))
-            self._disk.fsync_dir(self._directory)
-
-    def _next_offset_of(self, base: int, stage: str = "") -> int:
+    def _next_offset_of(self, base: int, stage: str) -> int:
         """Behind the last batch of a segment that is not opened yet."""
         segment = self._open_segment(base, stage)
         try:
@@ -440,7 +363,7 @@ class _Loader:
     # Recovery
 
     def _recover_log(self) -> int:
-        """Pass 4; returns the log end offset."""
+        """Pass 3; returns the log end offset."""
         if self._segments.active is None:
             self._segments.add(self._create_segment(self._log_start_offset))
             return self._log_start_offset

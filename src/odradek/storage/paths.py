@@ -11,6 +11,8 @@
 | `.deleted`   | appended: waits for removal                                   |
 | `.cleaned`   | appended: compaction or split output still being written      |
 | `.swap`      | appended: complete output about to replace live segments      |
+| `.replaced`  | empty; behind a second offset: the base of the segment behind |
+|              | those that the `.swap` of the first offset replaces           |
 | `.aside`     | appended: left the log at a start, kept for its operator      |
 | `.rolled`    | empty; behind a second offset: where the records before the   |
 |              | segment end, until they are synced (`roll_witnesses`)         |
@@ -29,6 +31,7 @@ __all__ = [
     "LEADER_EPOCH_CHECKPOINT",
     "LOG_SUFFIX",
     "RECENT_SUFFIX",
+    "REPLACED_SUFFIX",
     "ROLLED_SUFFIX",
     "SNAPSHOT_SUFFIX",
     "STRAY_DIR_SUFFIX",
@@ -36,6 +39,8 @@ __all__ = [
     "TIME_INDEX_SUFFIX",
     "TRANSACTION_INDEX_SUFFIX",
     "offset_from_name",
+    "parse_replaced",
+    "replaced_path",
     "segment_path",
 ]
 
@@ -46,6 +51,7 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 RECENT_SUFFIX = ".recent"
 ROLLED_SUFFIX = ".rolled"
+REPLACED_SUFFIX = ".replaced"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
@@ -57,6 +63,7 @@ STRAY_DIR_SUFFIX = "-stray"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 _OFFSET_PREFIX = re.compile(r"([0-9]{20})\.")
+_REPLACED = re.compile(rf"([0-9]{{20}})\.([0-9]{{20}}){re.escape(REPLACED_SUFFIX)}")
 
 
 def segment_path(directory: str, base_offset: int, kind: str, stage: str = "") -> str:
@@ -71,3 +78,14 @@ def offset_from_name(name: str) -> int | None:
         return None
     offset = int(match[1])
     return offset if offset < 2**63 else None
+
+
+def replaced_path(directory: str, base_offset: int, end: int) -> str:
+    """Path of the file that says which segments the `.swap` of a base replaces."""
+    return f"{directory}/{base_offset:020d}.{end:020d}{REPLACED_SUFFIX}"
+
+
+def parse_replaced(name: str) -> tuple[int, int] | None:
+    """Base and end in the name of such a file; None for another one."""
+    match = _REPLACED.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))

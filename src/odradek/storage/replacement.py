@@ -3,7 +3,8 @@
 The order of renames is what makes it safe (`loader` reads it backwards), and that the names are
 synced after each step:
 
-1. the new segments are complete and synced as `.cleaned`;
+1. the new segments are complete and synced as `.cleaned`; where there is one, an empty file says in
+   its name which segments it replaces (`interrupted_swaps`), until it is in place;
 2. they become `.swap`, from the highest base down: as long as one `.cleaned` is left, every
    `.swap` at or above it is incomplete company and is dropped at the next start;
 3. the old ones become `.deleted`;
@@ -17,6 +18,7 @@ so it may run elsewhere, and the log is used meanwhile: it reads from the old se
 their names. Who changes the files of the log by other ways lets the swap `finish` before.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -24,7 +26,12 @@ from collections.abc import Callable
 from odradek.files import Disk
 from odradek.records.batch import CURRENT_MAGIC, NO_TIMESTAMP
 from odradek.storage.config import INT32_MAX, LogConfig
-from odradek.storage.paths import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
+from odradek.storage.paths import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    SWAP_SUFFIX,
+    replaced_path,
+)
 from odradek.storage.roll_witnesses import RollWitnesses
 from odradek.storage.scan import CHUNK_BYTES
 from odradek.storage.segment import FileSlice, LogSegment
@@ -58,6 +65,7 @@ class SegmentSwap:
 
     __slots__ = (
         "_disk",
+        "_notice",
         "_on_done",
         "_replaced",
         "_segments",
@@ -87,6 +95,7 @@ class SegmentSwap:
         self._witnesses = witnesses
         self._disk = disk
         self._on_done = on_done
+        self._notice: str | None = None  # The file that tells what is replaced.
         self._steps = [self._offer, self._put_old_aside, self._name_new, self._put_in_place]
         assert len(self._steps) == _STEPS
         if not new:
@@ -116,6 +125,14 @@ class SegmentSwap:
             self._disk.fsync_dir(self.directory)
 
     def _offer(self) -> None:
+        if len(self.new) == 1 and self._replaced:
+            following = self._segments.higher(self._replaced[-1].base_offset)
+            if following is not None:
+                # Names of a directory become durable in order: it is there if the `.swap` is.
+                self._notice = replaced_path(
+                    self.directory, self.new[0].base_offset, following.base_offset
+                )
+                self._disk.close(self._disk.open(self._notice, os.O_WRONLY | os.O_CREAT))
         for segment in reversed(self.new):
             segment.change_stage(SWAP_SUFFIX)
 
@@ -133,6 +150,9 @@ class SegmentSwap:
             self._segments.remove(segment)
         for segment in self.new:
             self._segments.add(segment)
+        if self._notice is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.unlink(self._notice)
         self.is_done = True
         if self._on_done is not None:
             self._on_done(self._replaced)
