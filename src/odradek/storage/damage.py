@@ -11,10 +11,10 @@ between two sound batches is one **extent** of damage, whatever it looks like:
 |                                                      | proves it                              |
 | anything else: the chain of lengths is lost          | by `damage_search`, byte by byte       |
 
-An extent that consists of whole batches with bad checksums is *served*: a reader gets the bytes as
-they are stored and its own checksum tells it what was lost. Any other extent would end its reader,
-which could not find the next batch in it, or would give records an offset that is not theirs: it is
-stepped over.
+An extent that consists of whole batches with bad checksums, whose offsets fit in between, is
+*served*: a reader gets the bytes as they are stored and its own checksum tells it what was lost.
+Any other extent would end its reader, which could not find the next batch in it, or would give
+records an offset that is not theirs: it is stepped over.
 
 What damage means depends on where it lies. `cut_from` is the recovery point: data below was synced
 and acknowledged and is never cut. The walk ends where the log has to end::
@@ -250,39 +250,51 @@ class BatchWalk:
     def _resume_behind(self, batch: ScannedBatch) -> int | None:
         """Where sound batches go on behind one with a bad checksum, whose length may be wrong."""
         start, behind = batch.position, batch.position + batch.header.size
-        if behind == self._end:
-            found = self._search(start + 1, behind, self._last_offset)
-            if found is not None:
-                self._is_served = False
-            return found
-        following = self._scan.peek_alone(behind)
-        if isinstance(following, ScannedBatch) and following.is_crc_valid:
-            header = following.header
-            if header.magic < CURRENT_MAGIC:
-                return behind
-            if header.base_offset >= self.next_offset:
-                # A batch within the value of the damaged one would have to fit in between.
-                found = self._search(start + 1, behind, header.base_offset - 1)
-                if found is None:
+        end, last_offset = self._end, self._last_offset
+        if behind < end:
+            following = self._scan.peek_alone(behind)
+            if isinstance(following, ScannedBatch) and following.is_crc_valid:
+                header = following.header
+                if header.magic < CURRENT_MAGIC:
                     return behind
-                self._is_served = False
-                return found
-        found = self._search(start + 1, self._end, self._last_offset)
-        if not self._leads_to(start, self._end if found is None else found):
+                if header.base_offset >= self.next_offset:
+                    # A batch within the value of the damaged one would have to fit in between.
+                    end, last_offset = behind, header.base_offset - 1
+        found = self._search(start + 1, end, last_offset)
+        resumed = behind if found is None and end == behind < self._end else found
+        if not self._leads_to(start, self._end if resumed is None else resumed):
             self._is_served = False
-        return found
+        return resumed
 
     def _leads_to(self, position: int, target: int) -> bool:
-        """Whether lengths lead from one position to exactly the other."""
-        while position < target:
+        """Whether lengths lead from one position to exactly the other, and offsets grow with them.
+
+        A reader is served by what headers say: one that lies about its offsets would stand for
+        those of batches behind it.
+        """
+        next_offset = self.next_offset
+        while True:
             try:
                 header = peek_header(self._scan.read(position, HEADER_SIZE))
             except CorruptRecordError:
                 return False
-            if header is None:
+            if position == target:
+                return (
+                    header is None
+                    or header.magic < CURRENT_MAGIC
+                    or header.base_offset >= next_offset
+                )
+            if (
+                header is None
+                or position > target
+                or header.magic < CURRENT_MAGIC
+                or header.base_offset < next_offset
+                or header.last_offset_delta < 0
+                or header.last_offset > self._last_offset
+            ):
                 return False
             position += header.size
-        return position == target
+            next_offset = header.next_offset
 
     def _search(self, start: int, end: int, last_offset: int) -> int | None:
         return find_sound_batch(

@@ -182,3 +182,13 @@ def test_damage_below_the_cut_stays(cut_from: int, walk: Walk) -> None:
     found = walk(zero(3.2, 5.2), cut_from=cut_from)
     assert found.offsets == [0, 1, 2, 6, 7, 8, 9]
     assert found.walk.cut is None
+
+
+@pytest.mark.parametrize("bit", [24 * 8, 26 * 8 + 4], ids=["far", "near"])
+def test_a_damaged_batch_that_claims_the_offsets_of_others_is_not_served(
+    bit: int, walk: Walk
+) -> None:
+    """Its last offset lies above that of the batch behind: a look-up would take it for those."""
+    found = walk(flip(4, bit))
+    assert found.places() == [(4, 5, False)]
+    assert found.offsets == [n for n in range(10) if n != 4]

@@ -109,6 +109,7 @@ def test_what_is_written_behind_damage_stays_readable(count: int, fixture: LogFi
         pytest.param(11 * 8 + 2, id="length-down"),
         pytest.param(8 * 8, id="length-negative"),
         pytest.param(16 * 8 + 2, id="magic"),
+        pytest.param(25 * 8, id="last-offset-delta"),
     ],
 )
 def test_a_header_that_lies_costs_its_own_batch(bit: int, fixture: LogFixture) -> None:
