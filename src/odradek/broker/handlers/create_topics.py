@@ -1,7 +1,7 @@
 """CreateTopics: the controller makes topics; answered when every partition has a leader here."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from odradek.broker.admin import (
     NOT_CONTROLLER_MESSAGE,
@@ -56,7 +56,8 @@ async def handle_create_topics(request: Request, context: BrokerContext) -> Resp
         told = [
             _timed_out(result) if result.name in unseen else result for result in results.values()
         ]
-        rows = [_row(result, request, context) for result in told]
+        settings: _Settings = {}
+        rows = [_row(result, settings, request, context) for result in told]
         return reply_throttled(
             request, CreateTopicsResponse(topics=rows), context, throttle_ms=quota.throttle_ms()
         )
@@ -154,7 +155,13 @@ def _timed_out(result: TopicResult) -> TopicResult:
     )
 
 
-def _row(result: TopicResult, request: Request, context: BrokerContext) -> CreatableTopicResult:
+# The rows of equal overrides: most topics of a request have the same, or none.
+_Settings: TypeAlias = dict[frozenset[tuple[str, str]], Sequence[CreatableTopicConfigs]]
+
+
+def _row(
+    result: TopicResult, settings: _Settings, request: Request, context: BrokerContext
+) -> CreatableTopicResult:
     row = CreatableTopicResult(
         name=result.name,
         topic_id=ZERO_UUID if result.topic_id is None else result.topic_id.bytes,
@@ -171,18 +178,24 @@ def _row(result: TopicResult, request: Request, context: BrokerContext) -> Creat
         row,
         num_partitions=result.partition_count,
         replication_factor=result.replication_factor,
-        configs=_configs(result, context),
+        configs=_configs(result, settings, context),
     )
 
 
-def _configs(result: TopicResult, context: BrokerContext) -> Sequence[CreatableTopicConfigs]:
-    return [
-        CreatableTopicConfigs(
-            name=row.name,
-            value=row.value,
-            read_only=row.is_read_only,
-            config_source=row.source,
-            is_sensitive=row.is_sensitive,
-        )
-        for row in context.topic_configs.rows(result.configs)
-    ]
+def _configs(
+    result: TopicResult, settings: _Settings, context: BrokerContext
+) -> Sequence[CreatableTopicConfigs]:
+    overrides = frozenset(result.configs.items())
+    rows = settings.get(overrides)
+    if rows is None:
+        rows = settings[overrides] = [
+            CreatableTopicConfigs(
+                name=row.name,
+                value=row.value,
+                read_only=row.is_read_only,
+                config_source=row.source,
+                is_sensitive=row.is_sensitive,
+            )
+            for row in context.topic_configs.rows(result.configs)
+        ]
+    return rows
