@@ -38,6 +38,7 @@ from odradek.protocol.messages.metadata import (
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 from odradek.protocol.registry import request_type
@@ -255,3 +256,42 @@ def attempts(broker: MeasuredBroker, api_key: ApiKey, shape: Shape, world: World
         yield longest_ns
         if longest_ns <= LIMIT_NS:
             return
+
+
+BOMBS = {
+    "one large record": lambda codec: batch(bytes(50 << 20), codec=codec),
+    "many small records": lambda codec: batch(b"", 300_000, codec=codec),
+}
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.GZIP])
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_no_compressed_batch_keeps_the_loop(
+    broker: MeasuredBroker, world: World, bomb: str, codec: Codec, partitions: int
+) -> None:
+    """A few kilobytes that become many megabytes are expanded on a thread, then stored."""
+    records = BOMBS[bomb](codec)
+    message = ProduceRequest(
+        acks=-1,
+        timeout_ms=5_000,
+        topic_data=[
+            TopicProduceData(
+                name=TOPICS[1],
+                partition_data=[
+                    PartitionProduceData(index=index, records=records)
+                    for index in range(partitions)
+                ],
+            )
+        ],
+    )
+    with RawConnection(broker.port) as client, RawConnection(broker.port) as bystander:
+        bystander.call(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+        broker.loop.turns.longest_ns = 0
+        answer = client.call(ApiKey.PRODUCE, 7, message)
+        bystander.call(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+    assert isinstance(answer, ProduceResponse)
+    rows = [row for topic in answer.responses for row in topic.partition_responses]
+    assert [row.error_code for row in rows] == [ErrorCode.NONE] * partitions
+    longest_ns = broker.loop.turns.longest_ns
+    assert longest_ns <= LIMIT_NS, f"{longest_ns / 1e6:.0f} ms"

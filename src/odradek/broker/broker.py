@@ -30,6 +30,7 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.control_socket import ControlSocket
 from odradek.broker.dispatch import StartGate, dispatch
 from odradek.broker.edge import MetadataEdge
+from odradek.broker.expansions import Expansions
 from odradek.broker.identity import check_directories
 from odradek.broker.internal_partitions import (
     InternalPartitions,
@@ -455,6 +456,7 @@ class Broker:
             election_waiter=self._election_waiter,
             topic_configs=self._topic_configs,
             groups=self._groups,
+            expansions=Expansions(self._spawn),
             broker_settings=lambda: self._settings,
             delete_topics_enabled=settings.topics.delete_enabled,
             max_fetch_bytes=settings.requests.fetch_max_bytes,

@@ -8,6 +8,7 @@ from odradek.broker.admin import ControllerApi
 from odradek.broker.authorization import AllowEverything, Authorizer
 from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.error_counts import count_errors
+from odradek.broker.expansions import Expansions
 from odradek.broker.log_levels import LogLevels
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.quotas import MutationQuota
@@ -119,6 +120,8 @@ class BrokerContext:
     groups: GroupCoordinator
     # What counts for this broker now.
     broker_settings: Callable[[], BrokerSettings]
+    # Checks produced batches that are too large, expanded, for the loop; None: they are refused.
+    expansions: Expansions | None = None
     log_levels: LogLevels = field(default_factory=LogLevels)
     authorizer: Authorizer = field(default_factory=AllowEverything)
     # delete.topic.enable

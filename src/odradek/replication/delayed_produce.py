@@ -11,6 +11,7 @@ from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperation
 from odradek.replication.partition import Partition
+from odradek.storage.expansion import ExpandedRecords
 
 __all__ = ["DelayedProduce", "ProduceResult"]
 
@@ -24,6 +25,8 @@ class ProduceResult(NamedTuple):
     log_start_offset: int = -1
     record_errors: tuple[tuple[int, str], ...] = ()
     error_message: str | None = None
+    # Set if nothing was judged yet: notes, on a thread, what an append has to know of the records.
+    expand: Callable[[ExpandedRecords], None] | None = None
 
 
 class DelayedProduce(DelayedOperation):

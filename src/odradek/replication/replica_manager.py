@@ -36,6 +36,7 @@ from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
 from odradek.storage.appends import LogAppendInfo
 from odradek.storage.background import BackgroundTasks, Steps, run_beside
+from odradek.storage.expansion import ExpansionDeferredError
 from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
@@ -745,6 +746,7 @@ def _refusal(tp: TopicPartition, error: Exception) -> ProduceResult:
             error=error.code,
             record_errors=error.record_errors if isinstance(error, RecordsError) else (),
             error_message=str(error),
+            expand=error.expand if isinstance(error, ExpansionDeferredError) else None,
         )
     if isinstance(error, StorageError):
         return ProduceResult(error=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))

@@ -11,6 +11,7 @@ from odradek.metrics import Meter, MetricRegistry
 from odradek.metrics.names import MetricName
 from odradek.model import TopicPartition
 from odradek.records.batch import CURRENT_MAGIC, MAGIC_POSITION, Buffer
+from odradek.storage.expansion import ExpansionDeferredError
 
 __all__ = ["ReplicationStats", "TopicStats"]
 
@@ -132,6 +133,8 @@ class TopicStats:
 
     def count_refusal(self, error: Exception, records: Buffer) -> None:
         """An append was refused, or failed: what was wrong, and whether that is our failure."""
+        if isinstance(error, ExpansionDeferredError):
+            return  # It comes again.
         self.count_refused()
         if isinstance(error, CorruptRecordError):
             self._mark("invalid_crc_records")

@@ -15,7 +15,9 @@ offsets are not 0, 1, 2, …
 | other codec                  |                             | always                        |
 """
 
-from odradek.errors import InvalidRecordError, InvalidTimestampError
+from functools import partial
+
+from odradek.errors import InvalidRecordError, InvalidTimestampError, OdradekError
 from odradek.model import AppendOrigin
 from odradek.records.batch import (
     APPEND_TIME_MASK,
@@ -29,6 +31,7 @@ from odradek.records.batch import (
     BatchHeader,
     Buffer,
     WritableBuffer,
+    iter_headers,
     patch_max_timestamp,
     patch_offset_and_epoch,
 )
@@ -37,6 +40,12 @@ from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE, Codec, de
 from odradek.records.plain_batch import PlainBatch, check_plain_batch
 from odradek.records.walk import NULL_KEY, TIMESTAMP_OUT_OF_RANGE, walk_records
 from odradek.storage.config import INT64_MAX, LogConfig
+from odradek.storage.expansion import (
+    INLINE_EXPANSION_BYTES,
+    ExpandedRecords,
+    ExpansionDeferredError,
+    walks_of,
+)
 
 __all__ = ["BatchValidator"]
 
@@ -151,7 +160,11 @@ class BatchValidator:
         )
         must_stamp = self._log_append_time or attributes & APPEND_TIME_MASK
         if not codec or self._must_walk_compressed or must_recompress:
-            walked_timestamp, consecutive = self._walk(records, position, header, codec, now_ms)
+            walked_timestamp, consecutive = (
+                self._walk_compressed(records, position, header, codec, now_ms, origin)
+                if codec
+                else self._walk(records, position, header, codec, now_ms)
+            )
             if walked_timestamp != max_timestamp and not attributes & APPEND_TIME_MASK:
                 max_timestamp = walked_timestamp
                 must_stamp = True
@@ -167,8 +180,59 @@ class BatchValidator:
         patch_offset_and_epoch(records, position, base_offset, leader_epoch)
         return max_timestamp, None
 
+    def _walk_compressed(
+        self,
+        records: WritableBuffer,
+        position: int,
+        header: BatchHeader,
+        codec: int,
+        now_ms: int,
+        origin: AppendOrigin,
+    ) -> tuple[int, bool]:
+        """As `_walk`, on the loop: what a client sent is expanded as far as there is time.
+
+        Raises:
+            ExpansionDeferredError: It is too large for that, or wrong; a thread will tell.
+        """
+        known = walks_of(records)
+        if known is not None and (walked := known.get(position)) is not None:
+            if isinstance(walked, OdradekError):
+                raise walked
+            return walked
+        if origin is not AppendOrigin.CLIENT:
+            return self._walk(records, position, header, codec, now_ms)
+        start, end = position + HEADER_SIZE, position + header.length + LOG_OVERHEAD
+        try:
+            region = decompress(
+                Codec(codec),
+                memoryview(records)[start:end],
+                max_size=min(INLINE_EXPANSION_BYTES, DEFAULT_MAX_DECOMPRESSED_SIZE),
+                strict=True,
+            )
+        except InvalidRecordError as error:
+            expand = partial(self._expand, now_ms=now_ms)
+            raise ExpansionDeferredError(str(error), expand) from None
+        return self._walk(records, position, header, codec, now_ms, region)
+
+    def _expand(self, records: ExpandedRecords, *, now_ms: int) -> None:
+        """Walks all compressed batches, on a thread."""
+        for position, header in iter_headers(records):
+            codec = header.attributes & CODEC_MASK
+            if not codec:
+                continue
+            try:
+                records.walks[position] = self._walk(records, position, header, codec, now_ms)
+            except OdradekError as error:
+                records.walks[position] = error
+
     def _walk(
-        self, records: WritableBuffer, position: int, header: BatchHeader, codec: int, now_ms: int
+        self,
+        records: WritableBuffer,
+        position: int,
+        header: BatchHeader,
+        codec: int,
+        now_ms: int,
+        region: Buffer | None = None,
     ) -> tuple[int, bool]:
         """Largest timestamp of the records and whether their offsets are consecutive.
 
@@ -187,12 +251,13 @@ class BatchValidator:
                 earliest, latest = INT64_MIN, INT64_MAX
         start, end = position + HEADER_SIZE, position + header.length + LOG_OVERHEAD
         if codec:
-            region = decompress(
-                Codec(codec),
-                memoryview(records)[start:end],
-                max_size=DEFAULT_MAX_DECOMPRESSED_SIZE,  # As the readers of what is stored.
-                strict=True,
-            )
+            if region is None:
+                region = decompress(
+                    Codec(codec),
+                    memoryview(records)[start:end],
+                    max_size=DEFAULT_MAX_DECOMPRESSED_SIZE,  # As the readers of what is stored.
+                    strict=True,
+                )
             records, start, end = memoryview(region), 0, len(region)
         max_timestamp, _, consecutive, bad = walk_records(
             records,

@@ -8,7 +8,7 @@ anything has happened.
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
 
 from odradek.broker.authorization import Operation, ResourceType
@@ -44,6 +44,7 @@ from odradek.records.batch import (
     parse_header,
 )
 from odradek.replication import Partition, ProduceResult
+from odradek.storage.expansion import ExpandedRecords
 
 __all__ = ["handle_produce"]
 
@@ -81,6 +82,10 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
             results = {**refused, **results}
         context.send(_answer(request, view.acks, results, order, throttle_ms, context))
 
+    def respond_or_expand(results: Mapping[TopicPartition, ProduceResult]) -> None:
+        if not _expand(request, entries, results, view.acks, view.timeout_ms, respond, context):
+            respond(results)
+
     if not entries:
         respond({})
         return None
@@ -91,9 +96,41 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
         internal_topics_allowed=False,
         origin=AppendOrigin.CLIENT,
         entries=entries,
-        respond=respond,
+        respond=respond_or_expand,
     )
     return None
+
+
+def _expand(
+    request: Request,
+    entries: Mapping[TopicPartition, memoryview],
+    results: Mapping[TopicPartition, ProduceResult],
+    acks: int,
+    timeout_ms: int,
+    respond: Callable[[Mapping[TopicPartition, ProduceResult]], None],
+    context: BrokerContext,
+) -> bool:
+    """Whether batches of a request are being expanded, so that it is answered later."""
+    deferred = {
+        tp: (ExpandedRecords(entries[tp]), result.expand)
+        for tp, result in results.items()
+        if result.expand is not None
+    }
+    if not deferred or context.expansions is None:
+        return False
+
+    def append(expanded: Mapping[TopicPartition, ExpandedRecords]) -> None:
+        context.replicas.append_records(
+            timeout_ms=timeout_ms,
+            required_acks=acks,
+            internal_topics_allowed=False,
+            origin=AppendOrigin.CLIENT,
+            entries=expanded,
+            respond=lambda appended: respond({**results, **appended}),
+        )
+
+    context.expansions.start(request, deferred, append)
+    return True
 
 
 def _lone_partition(lone: LoneProduce, version: int, context: BrokerContext) -> Partition | None:
@@ -128,6 +165,16 @@ def _append_lone(
     replicas = context.replicas
     stored = replicas.append_one(partition, records, acks)
     if isinstance(stored, ProduceResult):
+        if stored.expand is not None and _expand(
+            request,
+            {tp: records},
+            {tp: stored},
+            acks,
+            timeout_ms,
+            lambda results: context.send(_answer_lone(request, tp, lone, results[tp], context)),
+            context,
+        ):
+            return None
         return _answer_lone(request, tp, lone, stored, context)
     if acks == -1 and partition.has_followers:
 
@@ -324,7 +371,7 @@ def _count_errors(results: Mapping[TopicPartition, ProduceResult]) -> Mapping[Er
 def _row(
     tp: TopicPartition, result: ProduceResult, context: BrokerContext
 ) -> PartitionProduceResult:
-    error, base_offset, log_append_time_ms, log_start_offset, record_errors, message = result
+    error, base_offset, log_append_time_ms, log_start_offset, record_errors, message, _ = result
     leader = None
     if error is _NOT_LEADER:
         state = context.cache.get_partition_info(tp.topic, tp.partition)

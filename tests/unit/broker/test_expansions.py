@@ -1,0 +1,117 @@
+"""Batches that are too large, expanded, for the loop: one at a time, on a thread."""
+
+import asyncio
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from odradek.broker.expansions import Expansions
+from odradek.errors import InvalidRecordError
+from odradek.model import AppendOrigin, TopicPartition
+from odradek.network.request import Request
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.headers import RequestHeader
+from odradek.records import Codec, build_batch, parse_header
+from odradek.storage.config import LogConfig
+from odradek.storage.expansion import (
+    INLINE_EXPANSION_BYTES,
+    ExpandedRecords,
+    ExpansionDeferredError,
+)
+from odradek.storage.validation import BatchValidator
+from tests.unit.broker.handlers.handler_fakes import FakeConnection
+
+TP = TopicPartition("t", 0)
+
+
+def request_of(connection: FakeConnection) -> Request:
+    header = RequestHeader(ApiKey.PRODUCE, 7, 1, "test")
+    return Request(connection, header, memoryview(b""), 0, 0)
+
+
+def bomb(size: int = INLINE_EXPANSION_BYTES + 1) -> bytearray:
+    return build_batch([(1_000, None, bytes(size), ())], codec=Codec.ZSTD)
+
+
+def validate(records: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT) -> int:
+    header = parse_header(records)
+    assert header is not None
+    timestamp, rebuilt = BatchValidator(LogConfig()).validate_and_assign(
+        records, 0, header, base_offset=5, leader_epoch=1, now_ms=2_000, origin=origin
+    )
+    assert rebuilt is None
+    return timestamp
+
+
+def test_a_large_expansion_is_deferred_and_then_known() -> None:
+    records = bomb()
+    with pytest.raises(ExpansionDeferredError) as deferred:
+        validate(records)
+    expanded = ExpandedRecords(records)
+    deferred.value.expand(expanded)
+
+    assert validate(expanded) == 1_000
+    changed = parse_header(expanded)
+    assert changed is not None
+    assert (changed.base_offset, changed.leader_epoch) == (5, 1)
+
+
+def test_an_ordinary_batch_and_one_of_the_broker_itself_are_not_deferred() -> None:
+    assert validate(bomb(INLINE_EXPANSION_BYTES // 2)) == 1_000
+    assert validate(bomb(), AppendOrigin.COORDINATOR) == 1_000
+
+
+def test_what_is_wrong_inside_is_told_after_it_was_expanded() -> None:
+    records = bomb()
+    records[-10] ^= 0xFF
+    with pytest.raises(ExpansionDeferredError) as deferred:
+        validate(records)
+    expanded = ExpandedRecords(records)
+    deferred.value.expand(expanded)
+
+    with pytest.raises(InvalidRecordError) as refused:
+        validate(expanded)
+    assert not isinstance(refused.value, ExpansionDeferredError)
+
+
+def test_one_batch_is_expanded_at_a_time() -> None:
+    running = threading.Semaphore(1)
+    appended: list[int] = []
+
+    def expand(records: ExpandedRecords) -> None:
+        assert running.acquire(blocking=False), "two at a time"
+        assert threading.current_thread() is not threading.main_thread()
+        running.release()
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            expansions = Expansions(tasks.create_task)
+            for number in range(20):
+
+                def append(
+                    expanded: Mapping[TopicPartition, ExpandedRecords], number: int = number
+                ) -> None:
+                    assert set(expanded) == {TP}
+                    appended.append(number)
+
+                records = {TP: (ExpandedRecords(b"x"), expand)}
+                expansions.start(request_of(FakeConnection()), records, append)
+
+    asyncio.run(scenario())
+    assert sorted(appended) == list(range(20))
+
+
+def test_batches_of_a_client_that_hung_up_are_not_expanded() -> None:
+    connection = FakeConnection()
+    connection.is_closed = True
+
+    def fail(*_: object) -> None:
+        raise AssertionError("nobody waits for it")
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            expansions = Expansions(tasks.create_task)
+            expansions.start(request_of(connection), {TP: (ExpandedRecords(b"x"), fail)}, fail)
+
+    asyncio.run(scenario())
