@@ -309,6 +309,25 @@ def test_a_disk_that_fails_in_the_middle_of_a_request(tmp_path: Path) -> None:
         assert order == [[lost, ErrorCode.NONE], [lost]]
 
 
+def test_a_disk_that_fails_under_one_partition(tmp_path: Path) -> None:
+    """Its produce is refused, who waits for it hears of it, and it is not found any more."""
+    disk = SimDisk(tmp_path)
+    with ReplicaFixture(tmp_path, directories=("one", "two"), disk=disk) as fixture:
+        fixture.lead(A)
+        fixture.lead(B)
+        woken: list[ErrorCode] = []
+        fixture.replicas.fetch_messages(
+            _PARAMS, [FetchPartition(A, None, 0, 1000)], lambda r: woken.append(r[0][1].error)
+        )
+        disk.fail("write", path_contains="a-0/")
+
+        [refused] = produce_one(fixture, A)
+        assert refused.error is ErrorCode.KAFKA_STORAGE_ERROR
+        assert woken == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert fixture.replicas.find_online(*A) is None
+        assert [result.error for result in produce_one(fixture, B)] == [ErrorCode.NONE]
+
+
 # Meters
 
 
