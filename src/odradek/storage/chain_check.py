@@ -83,7 +83,9 @@ class ChainCheck:
         while at < stop:
             chunk = segment.read_at(at, _STEP_BYTES)
             stepped, behind = step_over_headers(chunk, 0, offset)
-            is_whole = at + stepped <= segment.size
+            is_whole = at + stepped <= segment.size and (
+                segment.offset_limit is None or behind <= segment.offset_limit
+            )
             if stepped and is_whole and len(chunk) - stepped < HEADER_SIZE:
                 checked.last_step, checked.last_offset = at, offset
                 at, offset = at + stepped, behind

@@ -71,6 +71,7 @@ class BatchWalk:
         end: Of the valid bytes.
         next_offset: The first batch begins here, or later.
         last_offset: What the search in a lost chain takes for possible at most.
+        offset_limit: Where the next segment begins, if there is one: all offsets lie below.
         cut_from: Damage at or above this offset ends the walk.
         on_damage: Told of each extent that stays, before the batch behind it is yielded.
         skim: Takes whole runs of batches in front of the walk, see `Scan`. It keeps `next_offset`
@@ -91,6 +92,7 @@ class BatchWalk:
         "_fd",
         "_is_served",
         "_last_offset",
+        "_offset_limit",
         "_on_damage",
         "_problem",
         "_scan",
@@ -111,6 +113,7 @@ class BatchWalk:
         end: int,
         next_offset: int,
         last_offset: int,
+        offset_limit: int | None = None,
         cut_from: int = NEVER_CUT,
         on_damage: Callable[[Extent], None] | None = None,
         skim: Skim | None = None,
@@ -118,7 +121,8 @@ class BatchWalk:
         self._disk = disk
         self._fd = fd
         self._end = end
-        self._last_offset = last_offset
+        self._last_offset = last_offset if offset_limit is None else offset_limit - 1
+        self._offset_limit = offset_limit
         self._cut_from = cut_from
         self._on_damage = on_damage
         self._skim = skim
@@ -232,6 +236,11 @@ class BatchWalk:
             return None
         if header.base_offset < next_offset:
             return f"the batch starts at offset {header.base_offset}, expected {next_offset} up"
+        if self._offset_limit is not None and header.last_offset >= self._offset_limit:
+            return (
+                f"the batch ends at offset {header.last_offset},"
+                f" the next segment starts at {self._offset_limit}"
+            )
         try:
             following = peek_header(self._scan.read(position + header.size, HEADER_SIZE))
         except CorruptRecordError:

@@ -89,8 +89,10 @@ def _step(chunk: bytes, chunk_start: int, offset: int) -> BatchPlace | _Stop:
 
 
 def _is_doubtful(segment: "LogSegment", place: BatchPlace) -> bool:
-    """Whether the batch behind one contradicts it: it starts earlier."""
+    """Whether what lies behind a batch contradicts it, for it starts earlier."""
     position, header = place
+    if segment.offset_limit is not None and header.last_offset >= segment.offset_limit:
+        return True
     try:
         following = segment.header_at(position + header.size)
     except CorruptRecordError:

@@ -93,6 +93,7 @@ class LogSegment:
         "fd",
         "indexes",
         "offset_index",
+        "offset_limit",
         "path",
         "roll_jitter_ms",
         "size",
@@ -121,6 +122,8 @@ class LogSegment:
         self._rolling_based_timestamp: int | None = None
         self.path = segment_path(directory, base_offset, LOG_SUFFIX, stage)
         self.damage = KnownDamage()
+        # Where the next segment begins, above every offset stored here; None if there is none.
+        self.offset_limit: int | None = None
         self._last_places = LastPlaces()
         self.indexes = indexes = SegmentIndexes(
             directory, base_offset, stage, config=config, disk=disk, is_new=create
@@ -378,6 +381,7 @@ class LogSegment:
             end=self.size,
             next_offset=self.base_offset if next_offset is None else next_offset,
             last_offset=self.base_offset + INT32_MAX,
+            offset_limit=self.offset_limit,
             cut_from=cut_from,
             on_damage=self._note_damage,
             skim=skim,

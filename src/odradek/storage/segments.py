@@ -37,6 +37,7 @@ class LogSegments:
             insort(self._bases, segment.base_offset)
         self._by_base[segment.base_offset] = segment
         segment.damage.on_found = self._on_damage
+        self._note_limits(bisect_left(self._bases, segment.base_offset))
         self.active = self._by_base[self._bases[-1]]
         return previous
 
@@ -44,8 +45,17 @@ class LogSegments:
         """Takes a segment out; its files are the caller's matter."""
         assert segment in self
         del self._by_base[segment.base_offset]
-        del self._bases[bisect_left(self._bases, segment.base_offset)]
+        slot = bisect_left(self._bases, segment.base_offset)
+        del self._bases[slot]
+        self._note_limits(slot - 1)
         self.active = self._by_base[self._bases[-1]] if self._bases else None
+
+    def _note_limits(self, slot: int) -> None:
+        """Tells a segment, and the one before it, where the next one begins."""
+        for number in (slot - 1, slot):
+            if number >= 0:
+                behind = self._bases[number + 1 : number + 2]
+                self._by_base[self._bases[number]].offset_limit = behind[0] if behind else None
 
     def clear(self) -> None:
         """Takes all out."""

@@ -173,6 +173,24 @@ def test_a_damaged_end_of_a_segment_leads_to_the_next(fixture: LogFixture) -> No
     assert consumed(log) == [*range(8), *range(10, 20)]
 
 
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("byte", [3, 5, 6])
+def test_the_last_batch_of_a_segment_does_not_reach_into_the_next(
+    byte: int, clean: bool, fixture: LogFixture
+) -> None:
+    """The checksum does not cover its base offset, and no batch behind it contradicts it."""
+    log = fixture.open()
+    for n in range(20):
+        if n in (1, 10):
+            log.roll()
+        log.append_as_leader(batch(size=SIZE), leader_epoch=0)
+    fixture.close()
+    flip_bit(fixture.path(LOG), byte * 8 + 6)
+    flip_bit(fixture.path(f"{1:020d}.log"), (8 * SIZE + byte) * 8 + 6)
+    log = fixture.open(clean=clean, recovery_point=20)
+    assert consumed(log) == [n for n in range(20) if n not in (0, 9)]
+
+
 class CountingDisk(UnsyncedDisk):
     """Counts the bytes that are read."""
 
