@@ -318,7 +318,7 @@ class LogSegment:
             limit = self.size if max_position is None else max_position
             length = max(0, min(limit - position, adjusted))
             if place is not None and length and (position < self.chain.trusted_from or self.damage):
-                length = self._sound_length(place, length)
+                length = self._sound_length(place, length, start_offset)
                 if not length:
                     continue  # The batch turned out to be damaged, which the look-up knows now.
             break
@@ -328,13 +328,15 @@ class LogSegment:
             0 < adjusted < first_size,
         )
 
-    def _sound_length(self, place: BatchPlace, length: int) -> int:
+    def _sound_length(self, place: BatchPlace, length: int, start_offset: int) -> int:
         """How much of a read has batches that lead from one to the next."""
         position, header = place
         broken = self.damage.next_unserved(position)
         end = position + length if broken is None else min(position + length, broken)
         if position < self.chain.trusted_from:
-            end = self.chain.reach(self, position, header.base_offset, end)
+            # A header that jumps ahead may lie: batches from the offset asked for on count.
+            lowest = min(start_offset, header.base_offset)
+            end = self.chain.reach(self, position, lowest, end)
         return end - position
 
     def translate_offset(self, offset: int, start_position: int = 0) -> BatchPlace | None:
