@@ -7,24 +7,37 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # The two builds have their own marks, so that asking for the other one builds again.
 READY := .venv/.ready$(if $(filter 1,$(ODRADEK_PURE)),-pure)
-COMPILED := $(wildcard src/odradek/records/*.pyx src/odradek/records/*.pxi)
+LOOPS := $(wildcard src/odradek/records/*.pyx src/odradek/records/*.pxi)
+# The build with everything compiled stands beside the development install: put in front of it, it is the one that is imported.
+COMPILED := $(CURDIR)/build/compiled
+COMPILED_READY := build/compiled/.ready
+SOURCES := $(shell find src/odradek -name '*.py')
 FUZZ_SECONDS ?= 60
+COMMIT ?= fdef23a
 # The order of the tests: one for the gate, so that a verdict can be had again; any other to look for trouble.
 SEED ?= 1
+# What a compiled build can change; foreign clients and Spark see the same broker through the wire.
+TESTED_COMPILED ?= tests/unit tests/property tests/fuzz tests/contract tests/integration --ignore=tests/unit/spark
 
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check fmt lint types imports kafka bench bench-kafka bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled demo test check fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## make .venv with the package, its compiled modules and the tools (ODRADEK_PURE=1: none compiled)
 
-$(READY): pyproject.toml setup.py scripts/setup scripts/debian-packages $(COMPILED)
+$(READY): pyproject.toml setup.py scripts/setup scripts/debian-packages $(LOOPS)
 	@scripts/setup
 	@rm -f .venv/.ready*
+	@touch $@
+
+compiled: $(COMPILED_READY) ## build the package with all that can be compiled into build/compiled
+
+$(COMPILED_READY): $(READY) scripts/compiled $(SOURCES)
+	@scripts/compiled
 	@touch $@
 
 demo: $(READY) ## a broker, a million messages, a kill and the recovery; then a pipeline from a topic to a table
@@ -37,6 +50,9 @@ test: $(READY) ## all checks and all tests; what CI runs
 	@$(MAKE) lint types imports
 	@scripts/tests -n 2 --randomly-seed=$(SEED) --ignore=tests/spark
 	@scripts/tests --randomly-seed=$(SEED) tests/spark  # One Spark is enough for two cores.
+
+test-compiled: $(COMPILED_READY) ## the unit, property, contract and integration tests once more, with everything compiled
+	@PYTHONPATH=$(COMPILED) scripts/tests -n 2 --randomly-seed=$(SEED) $(TESTED_COMPILED)
 
 check: test ## the same as test
 
@@ -58,16 +74,19 @@ imports: $(READY) ## the layers and other import contracts
 kafka: ## fetch Apache Kafka into a cache outside the tree, for the tests against it
 	@scripts/kafka
 
-bench: $(READY) ## measure; prints a table, keeps the raw figures in benchmarks/results
-	@$(BIN)/python -m benchmarks
+bench: $(COMPILED_READY) ## measure the compiled build; prints a table, keeps the raw figures in benchmarks/results
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks
 
-bench-kafka: $(READY) ## measure the broker beside an Apache Kafka, the same loads for both
+bench-kafka: $(COMPILED_READY) ## measure the broker beside an Apache Kafka, the same loads for both
 	@scripts/kafka
-	@$(BIN)/python -m benchmarks --beside-kafka
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --beside-kafka
 
-bench-spark: $(READY) ## measure the pipeline beside Spark's own Kafka connector, taken in turn in one Spark
+bench-commit: $(COMPILED_READY) ## measure what a request costs beside a broker of another commit (COMMIT=fdef23a)
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --beside-commit $(COMMIT)
+
+bench-spark: $(COMPILED_READY) ## measure the pipeline beside Spark's own Kafka connector, taken in turn in one Spark
 	@scripts/spark-connector
-	@$(BIN)/python -m benchmarks --only spark-read-100B --only spark-read-1KB --only spark-stream --only spark-write --only pipeline-check
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --only spark-read-100B --only spark-read-1KB --only spark-stream --only spark-write --only pipeline-check
 
 docs: $(READY) ## write the reference pages; check the documents: paths, links and commands they name
 	@$(BIN)/python scripts/generate_reference.py
@@ -79,5 +98,6 @@ fuzz: $(READY) ## throw ever new examples at decoders and models for FUZZ_SECOND
 
 clean: ## remove what make has made, except the cache of Apache Kafka
 	@rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@rm -f src/odradek/records/*.so
+	@find src -name '*.so' -delete
+	@rm -f src/odradek/compiled.json
 	@find . -name __pycache__ -prune -exec rm -rf {} +

@@ -166,7 +166,9 @@ class StartGate:
                 channel.send_response(response)
 
 
-def dispatch(context: BrokerContext, gate: StartGate) -> Callable[[Request], HandlerResult]:
+def dispatch(
+    context: BrokerContext, gate: StartGate, handlers: Mapping[ApiKey, ApiHandler] = HANDLERS
+) -> Callable[[Request], HandlerResult]:
     """The function that a request channel gives its requests to."""
 
     def handle(request: Request) -> HandlerResult:
@@ -176,7 +178,7 @@ def dispatch(context: BrokerContext, gate: StartGate) -> Callable[[Request], Han
             return None
         if _log.isEnabledFor(_TRACE):
             _log.log(_TRACE, "Handling %s of %s", request, request.context.principal)
-        handler = HANDLERS.get(key)
+        handler = handlers.get(key)
         if handler is None:
             return CloseConnectionResponse(request, f"{request}: not served by this broker")
         try:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.errors import ErrorCode
+from odradek.marks import mypyc_attr
 from odradek.metadata.delta import AppliedDelta, ClusterDelta, ImageDelta, apply_delta
 from odradek.metadata.image import (
     NO_NODE,
@@ -43,6 +44,7 @@ class PartitionMetadata(NamedTuple):
     offline_replicas: tuple[int, ...]
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
     """A topic as a Metadata answer shows it."""
@@ -52,6 +54,7 @@ class TopicMetadata:
     partitions: list[PartitionMetadata]  # Sorted by number.
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMetadata:
     """The whole cluster as one listener's clients see it."""
@@ -62,6 +65,7 @@ class ClusterMetadata:
     topics: list[TopicMetadata]  # Sorted by name.
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MetadataCache:
     """Holds the published image of one broker. One writer, the publisher; any number of readers."""
 

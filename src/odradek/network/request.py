@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from odradek.errors import ErrorCode
+from odradek.marks import mypyc_attr
 from odradek.network.endpoint import SecurityProtocol
 from odradek.network.send_queue import Chunk
 from odradek.protocol.headers import RequestHeader
@@ -68,6 +69,7 @@ def is_valid_client_information(name: str, version: str) -> bool:
     return bool(_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version))
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionContext:
     """All that a handler may know of the connection a request came by. Replaced, never edited."""

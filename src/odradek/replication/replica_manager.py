@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode, RecordsError, StorageError
+from odradek.marks import mypyc_attr
 from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
 from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown
 from odradek.model import AppendOrigin, TopicPartition
@@ -59,6 +60,7 @@ _NONE = ErrorCode.NONE
 _CHANGES_AT_ONCE: Final = 3
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaManagerConfig:
     """What the manager needs of the broker's settings."""

@@ -1,7 +1,7 @@
 """What an append is told and what it answers; the analysis of a set of batches before it."""
 
 import logging
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from crc32c import crc32c
 
@@ -71,7 +71,22 @@ class LogAppendInfo:
         return self.last_offset_of_first_batch
 
 
-_INFO_FIELDS = tuple(LogAppendInfo.__annotations__)
+# Named one by one: a compiled class has no `__annotations__`.
+_INFO_FIELDS: Final = (
+    "first_offset",
+    "last_offset",
+    "max_timestamp",
+    "offset_of_max_timestamp",
+    "log_append_time",
+    "log_start_offset",
+    "leader_epoch",
+    "source_codec",
+    "shallow_count",
+    "valid_bytes",
+    "offsets_monotonic",
+    "last_offset_of_first_batch",
+    "is_duplicate",
+)
 
 
 class AnalyzedSet(NamedTuple):

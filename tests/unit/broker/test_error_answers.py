@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from odradek.broker import dispatch as dispatching
 from odradek.broker.context import BrokerContext
 from odradek.broker.dispatch import HANDLERS, StartGate, dispatch
 from odradek.broker.error_answers import error_answer
@@ -120,14 +119,13 @@ def test_without_room_for_the_error_the_connection_ends(
 class Failing:
     """A broker one of whose handlers raises, at once or after it waited."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception, *, waits: bool) -> None:
+    def __init__(self, error: Exception, *, waits: bool) -> None:
         self.broker = BrokerFixture()
         gate = StartGate()
         gate.is_open = True
-        self._handle = dispatch(self.broker.context, gate)
         handler = self._fail_later if waits else self._fail
         self._error = error
-        monkeypatch.setattr(dispatching, "HANDLERS", {ApiKey.DELETE_TOPICS: handler})
+        self._handle = dispatch(self.broker.context, gate, {ApiKey.DELETE_TOPICS: handler})
 
     def _fail(self, _request: Request, _context: BrokerContext) -> Response:
         raise self._error
@@ -150,14 +148,13 @@ class Failing:
     ids=["bug", "error-with-a-code"],
 )
 def test_a_failure_is_logged_and_answered(
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     error: Exception,
     code: ErrorCode,
     waits: bool,
 ) -> None:
     """02:D-8."""
-    answer = parsed(Failing(monkeypatch, error, waits=waits).ask(), DeleteTopicsResponse)
+    answer = parsed(Failing(error, waits=waits).ask(), DeleteTopicsResponse)
     assert [(row.name, row.error_code) for row in answer.responses] == [("t", code)]
     [record] = caplog.records
     assert record.levelno == logging.ERROR
@@ -167,9 +164,7 @@ def test_a_failure_is_logged_and_answered(
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["at-once", "after-waiting"])
-def test_bytes_that_are_no_request_stay_the_channels_affair(
-    monkeypatch: pytest.MonkeyPatch, waits: bool
-) -> None:
-    failing = Failing(monkeypatch, DecodeError("short"), waits=waits)
+def test_bytes_that_are_no_request_stay_the_channels_affair(waits: bool) -> None:
+    failing = Failing(DecodeError("short"), waits=waits)
     with pytest.raises(DecodeError):
         failing.ask()

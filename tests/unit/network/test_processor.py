@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import logging
+import os
 import random
 from collections.abc import Iterator
 from functools import partial
@@ -171,17 +172,13 @@ def test_a_processor_that_goes_tells_whoever_waits_for_room(around: Surroundings
 
 
 def test_a_socket_that_cannot_be_watched_is_closed_and_the_next_one_served(
-    around: Surroundings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    around: Surroundings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pairs(2) as ((refused, refused_peer), (served, _)):
-        watch = Poller._watch
-
-        def limited(poller: Poller, fd: int, before: int) -> None:
-            if fd == refused.fileno():
-                raise OSError(errno.ENOSPC, "too many watched sockets")
-            watch(poller, fd, before)
-
-        monkeypatch.setattr(Poller, "_watch", limited)
+    with pairs(2) as ((refused, refused_peer), (served, served_peer)):
+        # The kernel refuses a socket that it watches already.
+        around.poller.add_reader(served_peer.fileno(), lambda: None)
+        assert around.poller._epoll is not None
+        around.poller._epoll.register(refused.fileno(), 0)
         for ours in (refused, served):
             around.quotas.increment("PLAINTEXT", "127.0.0.1")
             assert around.processor.try_accept(ours, "127.0.0.1")
@@ -191,7 +188,7 @@ def test_a_socket_that_cannot_be_watched_is_closed_and_the_next_one_served(
         assert refused_peer.recv(1) == b""
         assert refused.fileno() == -1
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "too many watched sockets" in caplog.text
+    assert os.strerror(errno.EEXIST) in caplog.text
 
 
 def test_a_handshake_that_has_said_all_waits_for_the_peer_only(around: Surroundings) -> None:
