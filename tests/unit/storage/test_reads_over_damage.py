@@ -217,3 +217,14 @@ def test_what_was_checked_once_is_not_read_again(tmp_path: Path) -> None:
             assert consumed(log) == list(range(100))
             costs.append(disk.bytes_read - before)
         assert costs[1] == costs[2] < costs[0]
+
+
+def test_a_damaged_header_that_jumps_ahead_hides_nothing_behind(fixture: LogFixture) -> None:
+    """The first read meets it: its base offset, its checksum and the batch behind it are wrong."""
+    write(fixture, 60)
+    for bit in (30 * SIZE * 8 + 6 * 8, (30 * SIZE + 150) * 8, (31 * SIZE + 16) * 8 + 2):
+        flip_bit(fixture.path(LOG), bit)
+    log = fixture.open(clean=True, recovery_point=60)
+    first = next(iter_headers(log.read(30, 1000, FetchIsolation.LOG_END).read()))[1]
+    assert first.base_offset == 32
+    assert consumed(log) == [n for n in range(60) if n not in (30, 31)]
