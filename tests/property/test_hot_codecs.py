@@ -43,6 +43,7 @@ from odradek.protocol.hot.produce import (
 from odradek.protocol.messages import fetch, heartbeat, metadata, offset_commit, produce
 from odradek.protocol.primitives import Buffer
 from odradek.protocol.schema import Message, MessageType, replace
+from tests.support.long_strings import LONGEST, encode_one_byte_longer
 from tests.support.wire_strategies import messages
 
 EXAMPLES = settings(
@@ -211,28 +212,27 @@ def assert_same_judgement(
         assert parse(memoryview(data), 0, version) == view_of(message, version)
 
 
-LONG = "x" * 32_768
 TOO_LONG: list[tuple[Message, int]] = [
-    (produce.ProduceRequest(transactional_id=LONG), 9),
-    (produce.ProduceRequest(topic_data=[produce.TopicProduceData(name=LONG)]), 9),
-    (fetch.FetchRequest(rack_id=LONG), 12),
-    (fetch.FetchRequest(cluster_id=LONG), 12),
-    (fetch.FetchRequest(topics=[fetch.FetchTopic(topic=LONG)]), 12),
-    (fetch.FetchRequest(forgotten_topics_data=[fetch.ForgottenTopic(topic=LONG)]), 12),
-    (metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=LONG)]), 12),
-    (offset_commit.OffsetCommitRequest(group_id=LONG), 9),
-    (offset_commit.OffsetCommitRequest(member_id=LONG), 9),
-    (offset_commit.OffsetCommitRequest(group_instance_id=LONG), 9),
-    (heartbeat.HeartbeatRequest(group_id=LONG), 4),
-    (heartbeat.HeartbeatRequest(member_id=LONG), 4),
-    (heartbeat.HeartbeatRequest(group_instance_id=LONG), 4),
+    (produce.ProduceRequest(transactional_id=LONGEST), 9),
+    (produce.ProduceRequest(topic_data=[produce.TopicProduceData(name=LONGEST)]), 9),
+    (fetch.FetchRequest(rack_id=LONGEST), 12),
+    (fetch.FetchRequest(cluster_id=LONGEST), 12),
+    (fetch.FetchRequest(topics=[fetch.FetchTopic(topic=LONGEST)]), 12),
+    (fetch.FetchRequest(forgotten_topics_data=[fetch.ForgottenTopic(topic=LONGEST)]), 12),
+    (metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=LONGEST)]), 12),
+    (offset_commit.OffsetCommitRequest(group_id=LONGEST), 9),
+    (offset_commit.OffsetCommitRequest(member_id=LONGEST), 9),
+    (offset_commit.OffsetCommitRequest(group_instance_id=LONGEST), 9),
+    (heartbeat.HeartbeatRequest(group_id=LONGEST), 4),
+    (heartbeat.HeartbeatRequest(member_id=LONGEST), 4),
+    (heartbeat.HeartbeatRequest(group_instance_id=LONGEST), 4),
 ]
 
 
 @pytest.mark.parametrize(("message", "version"), TOO_LONG)
 def test_compact_strings_above_32767_bytes_are_refused(message: Message, version: int) -> None:
     """11 section 3, in every string that a hand-tuned codec reads."""
-    encoded = encode_message(message, version)
+    encoded = encode_one_byte_longer(message, version)
     [parse] = [parse for cls, parse, _ in READERS if isinstance(message, cls)]
     with pytest.raises(DecodeError, match="a string of 32768 bytes"):
         parse(memoryview(encoded), 0, version)

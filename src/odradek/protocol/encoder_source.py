@@ -7,6 +7,10 @@ tags is the pad byte `x` of that call. For `HeartbeatResponse` v4 that is all th
     def encode(m, out):
         w = out.append
         w(pack1(m.throttle_time_ms, m.error_code))   # >ihx
+
+A string above `MAX_STRING_BYTES` is refused: no reader would take it, and the peer would close the
+connection without saying why. What explains an error (`error_message` and the like) is for people
+and quotes what a peer sent, so it is cut instead.
 """
 
 from collections.abc import Callable
@@ -14,7 +18,14 @@ from struct import Struct, pack
 from typing import Any, NoReturn
 
 from odradek.errors import ApiError, ErrorCode
-from odradek.protocol.primitives import STRING, UUID, WireType, encode_uvarint
+from odradek.protocol.primitives import (
+    MAX_STRING_BYTES,
+    STRING,
+    UUID,
+    WireType,
+    encode_uvarint,
+    fail_string,
+)
 from odradek.protocol.schema import ArrayOf, Field, MessageType, default_of
 
 __all__ = ["compile_encoder", "encoder_source"]
@@ -45,6 +56,11 @@ def _fail_uuid(label: str, value: bytes) -> NoReturn:
     raise ValueError(f"{label}: a uuid has 16 bytes, not {len(value)}")
 
 
+def _cut(text: bytes) -> bytes:
+    """As much of a text as fits; the last character whole."""
+    return text[:MAX_STRING_BYTES].decode(errors="ignore").encode()
+
+
 def _tag(tag: int, parts: list[Any]) -> bytes:
     data = b"".join(parts)
     return encode_uvarint(tag) + encode_uvarint(len(data)) + data
@@ -60,6 +76,8 @@ class _EncoderWriter:
         self._run: list[tuple[str, str | None]] = []
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {
+            "cut": _cut,
+            "fail_string": fail_string,
             "fail_unsupported": _fail_unsupported,
             "fail_uuid": _fail_uuid,
             "pack": pack,
@@ -131,13 +149,20 @@ class _EncoderWriter:
                 self.line(f"if len({value}) != 16: fail_uuid({label!r}, {value})")
             self._run.append((type_.code, value))
         else:
-            self._sized(type_, value, write, nullable=nullable)
+            self._sized(type_, value, write, label=label, nullable=nullable)
 
-    def _sized(self, type_: WireType, value: str, write: str, *, nullable: bool) -> None:
+    def _sized(
+        self, type_: WireType, value: str, write: str, *, label: str, nullable: bool
+    ) -> None:
         data = f"{value}.encode()" if type_ is STRING else value
         code = "h" if type_ is STRING else "i"
+        is_explanation = label.endswith("error_message")
+        too_long = f"cut({value})" if is_explanation else f"fail_string({label!r}, {value})"
+        bounded = f"if len({value}) > {MAX_STRING_BYTES}: {value} = {too_long}"
         if not nullable:
             self.line(f"{value} = {data}")
+            if type_ is STRING:
+                self.line(bounded)
             self._length(f"len({value})", code, write)
             self.line(f"{write}({value})")
             return
@@ -146,6 +171,7 @@ class _EncoderWriter:
         self.line("else:")
         if type_ is STRING:
             self.line(f"    {value} = {data}")
+            self.line(f"    {bounded}")
         self.line(f"    {length} = len({value})")
         self._length(length, code, write)
         # Null and empty have no bytes to add; an empty file slice need not be carried along.

@@ -27,7 +27,13 @@ from typing import Final, NamedTuple
 
 from odradek.errors import DecodeError, UnsupportedRequestError
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey, is_flexible
-from odradek.protocol.primitives import Buffer, fail_length, skip_tagged_fields
+from odradek.protocol.primitives import (
+    MAX_STRING_BYTES,
+    Buffer,
+    fail_length,
+    fail_string,
+    skip_tagged_fields,
+)
 
 __all__ = [
     "RequestHeader",
@@ -151,6 +157,8 @@ def encode_request_header(header: RequestHeader) -> bytes:
     if header_version == 0:
         return _FIXED.pack(header.api_key, header.api_version, header.correlation_id)
     client_id = header.client_id.encode()
+    if len(client_id) > MAX_STRING_BYTES:
+        fail_string("client_id", client_id)
     fixed = _FIXED_AND_CLIENT_ID_LENGTH.pack(
         header.api_key, header.api_version, header.correlation_id, len(client_id)
     )

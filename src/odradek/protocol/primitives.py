@@ -28,7 +28,7 @@ at the border (`schema.parse_message`).
 
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
-from odradek.errors import DecodeError
+from odradek.errors import ApiError, DecodeError, ErrorCode
 
 __all__ = [
     "BOOL",
@@ -51,6 +51,7 @@ __all__ = [
     "fail_count",
     "fail_length",
     "fail_null",
+    "fail_string",
     "fail_tag",
     "parse_uvarint",
     "parse_uvarint_tail",
@@ -192,6 +193,15 @@ def fail_count(label: str, count: int, position: int, end: int) -> NoReturn:
 def fail_null(label: str, position: int) -> NoReturn:
     """Refuse a null."""
     raise DecodeError(f"{label}: null before byte {position}, which this version does not allow")
+
+
+def fail_string(label: str, data: bytes) -> NoReturn:
+    """Refuse to write a string that no reader takes."""
+    raise ApiError(
+        ErrorCode.INVALID_REQUEST,
+        f"{label}: a string of {len(data)} bytes, {MAX_STRING_BYTES} at most can be sent; "
+        "use a shorter one",
+    )
 
 
 def fail_tag(tag: int, previous: int, size_bytes: int, left_bytes: int) -> NoReturn:

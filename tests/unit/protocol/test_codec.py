@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from odradek.errors import ApiError, DecodeError, ErrorCode
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message, encode_message_parts, parse_message
+from odradek.protocol.headers import RequestHeader, encode_request_header
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -17,6 +19,7 @@ from odradek.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from odradek.protocol.messages.find_coordinator import FindCoordinatorResponse
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.produce import (
@@ -33,6 +36,7 @@ from odradek.protocol.primitives import (
     INT16,
     INT32,
     INT64,
+    MAX_STRING_BYTES,
     STRING,
     UINT16,
     UINT32,
@@ -40,6 +44,7 @@ from odradek.protocol.primitives import (
     WireType,
 )
 from odradek.protocol.schema import Message, array, replace, wire
+from tests.support.long_strings import LONGEST, encode_one_byte_longer
 
 
 class Pair(Message):
@@ -266,8 +271,6 @@ def test_an_empty_list_is_as_unset_as_an_empty_tuple() -> None:
 def test_values_that_do_not_fit_are_our_bug() -> None:
     with pytest.raises(struct.error):
         encode_message(HeartbeatRequest(generation_id=1 << 31), 0)
-    with pytest.raises(struct.error):
-        encode_message(HeartbeatRequest(group_id="g" * 32768), 0)
     with pytest.raises(ValueError, match="16 bytes, not 3"):
         encode_message(MetadataRequest(topics=[MetadataRequestTopic(topic_id=b"abc")]), 12)
 
@@ -282,7 +285,7 @@ def test_strings_of_32767_bytes_fit(version: int) -> None:
 @pytest.mark.parametrize("name", ["group_id", "member_id", "group_instance_id"])
 def test_longer_compact_strings_are_refused(name: str) -> None:
     """11 section 3: a string has at most 32767 bytes in both forms."""
-    encoded = encode_message(replace(HeartbeatRequest(), **{name: "g" * 32768}), 4)
+    encoded = encode_one_byte_longer(replace(HeartbeatRequest(), **{name: LONGEST}), 4)
     with pytest.raises(DecodeError, match=f"{name}: a string of 32768 bytes .* 32767 at most"):
         parse_message(HeartbeatRequest, encoded, 4)
 
@@ -300,3 +303,30 @@ def test_uint_types_have_their_sizes() -> None:
     kinds: list[tuple[WireType, int]] = [(UINT16, 2), (UINT32, 4), (INT16, 2), (FLOAT64, 8)]
     for kind, size in kinds:
         assert kind.size_bytes == struct.calcsize(">" + kind.code) == size
+
+
+@pytest.mark.parametrize("version", [3, 4], ids=["int16 length", "compact"])
+@pytest.mark.parametrize("field", ["group_id", "group_instance_id"])  # The second one is nullable.
+def test_a_string_that_no_reader_takes_is_not_sent(field: str, version: int) -> None:
+    fits = replace(HeartbeatRequest(), **{field: "ä" * (MAX_STRING_BYTES // 2)})
+    parsed, _ = parse_message(HeartbeatRequest, encode_message(fits, version), version)
+    assert parsed == fits
+    request = replace(fits, **{field: "ä" * (MAX_STRING_BYTES // 2 + 1)})
+    with pytest.raises(
+        ApiError, match=f"{field}: a string of 32768 bytes, 32767 at most"
+    ) as caught:
+        encode_message(request, version)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_client_id_that_no_reader_takes_is_not_sent() -> None:
+    header = RequestHeader(ApiKey.HEARTBEAT, 4, 1, "c" * (MAX_STRING_BYTES + 1))
+    with pytest.raises(ApiError, match="client_id: a string of 32768 bytes, 32767 at most"):
+        encode_request_header(header)
+
+
+@pytest.mark.parametrize("version", [2, 3], ids=["int16 length", "compact"])
+def test_a_long_explanation_of_an_error_is_cut(version: int) -> None:
+    response = FindCoordinatorResponse(error_message="ä" * MAX_STRING_BYTES)
+    parsed, _ = parse_message(FindCoordinatorResponse, encode_message(response, version), version)
+    assert parsed.error_message == "ä" * (MAX_STRING_BYTES // 2)
