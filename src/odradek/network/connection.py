@@ -89,6 +89,7 @@ class Connection:
         "_is_eof",
         "_is_handshaking",
         "_is_hang_up_watched",
+        "_is_plain",
         "_is_pool_bounded",
         "_is_read_watched",
         "_is_write_watched",
@@ -123,6 +124,7 @@ class Connection:
         self.context = context
         self._max_frame_bytes = max_frame_bytes
         self._transport: Transport
+        self._is_plain = security.tls is None
         if security.tls is None:
             self._transport = PlainTransport(sock)
         else:
@@ -316,8 +318,9 @@ class Connection:
             ):
                 self._handle_frames(self._host.now_ns())
             if self._mute_state is _NOT_MUTED and not self._is_eof:
-                self._watch_reads()
-                if self._transport.has_pending:
+                if not self._is_read_watched:
+                    self._watch_reads()
+                if not self._is_plain and self._transport.has_pending:
                     self._read()
                     return
             self._flush()
@@ -344,7 +347,10 @@ class Connection:
                 self._flush()
                 self.close(CloseCause.REQUEST, response.reason, asked=response.request)
                 return
-        self._response_sent()
+        if self._mute_state is WHILE_HANDLING:  # As nearly always.
+            self._mute_state = _NOT_MUTED
+        else:
+            self._response_sent()
 
     def _give_memory_back(self, request: Request | None = None) -> None:
         """An answered request needs none. Its peer may read late or never, or be throttled."""
@@ -387,14 +393,17 @@ class Connection:
         queue = self._send_queue
         before = queue.sent_bytes
         if queue.enqueued_bytes != before or self._transport.wants_write:
-            is_empty = self._transport.flush(queue)
+            if self._is_plain:
+                is_empty = queue.flush_to_socket(self._socket)
+            else:
+                is_empty = self._transport.flush(queue)
             if queue.sent_bytes != before:
                 self._sent(queue.sent_bytes)
-            if is_empty:
-                self._unwatch_writes()
-            else:
+            if not is_empty:
                 self._watch_writes()
                 return
+            if self._is_write_watched:
+                self._unwatch_writes()
         if self._is_draining:
             self._is_draining = False
             self._response_sent()

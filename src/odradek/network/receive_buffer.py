@@ -104,6 +104,12 @@ class ReceiveBuffer:
             OutOfMemoryError: a large frame has to wait for the pool.
             OSError: as `recv_into`; `BlockingIOError` if there was nothing.
         """
+        if not self._end and START_BYTES <= len(self._buffer) <= _READ_AHEAD_BYTES:
+            # As nearly always: all frames were handed out, and the next one is small.
+            count = recv_into(self._view)
+            self._end = count
+            self.is_drained = count < len(self._buffer)
+            return count
         if self._position:
             self._move_to_front()
         frame_bytes = self._frame_bytes
@@ -138,7 +144,11 @@ class ReceiveBuffer:
             self._frame_bytes = length + 4
             return None
         self._frame_bytes = 0
-        self._position = end = position + 4 + length
+        end = position + 4 + length
+        if end == self._end:  # The last: the next one begins at the front.
+            self._position = self._end = 0
+        else:
+            self._position = end
         return self._view[position + 4 : end]
 
     def trim(self) -> None:

@@ -222,7 +222,10 @@ class RequestChannel:
         if request is self._running:
             self._answered = response
             return
-        request.complete(self._now_ns())
+        now_ns = self._now_ns()
+        request.response_complete_ns = now_ns
+        if request.api_local_complete_ns < 0:
+            request.api_local_complete_ns = now_ns
         self._route(response)
 
     def throttle(self, request: Request, throttle_ms: int) -> None:

@@ -16,7 +16,8 @@ to the total.
 Counting is on the path of every request, and ten histograms each cost microseconds. So a finished
 request only leaves its stamps in a list; the list is folded into the histograms when it is long, or
 a second after its first entry, or when somebody is about to read them. A request that waited for
-nothing, as most, leaves three numbers: all its other times are 0.
+nothing, as most, leaves three numbers: all its other times are 0. One that was parked once, and had
+no slot, throttle or conversion, leaves five.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,6 +48,10 @@ Stamps: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
 # A finished request that waited for nothing: nanoseconds in the handler, nanoseconds until it was
 # handed to the kernel, bytes of its body.
 Brief: TypeAlias = tuple[int, int, int]
+
+# A finished request that was parked once: nanoseconds in the handler, parked, until its connection
+# took the answer up, and until that was handed to the kernel; bytes of its body.
+Parked: TypeAlias = tuple[int, int, int, int, int]
 
 
 class RequestTimes(NamedTuple):
@@ -101,7 +106,14 @@ def _elapsed_ms(begun: tuple[int, ...], ended: tuple[int, ...]) -> list[float]:
 class _ApiMetrics:
     """The instruments of one request name, and what is not folded into them yet."""
 
-    __slots__ = ("_conversions", "_request_bytes", "_temporary_memory", "_times", "pending")
+    __slots__ = (
+        "_conversions",
+        "_request_bytes",
+        "_temporary_memory",
+        "_times",
+        "parked",
+        "pending",
+    )
 
     _TIME_NAMES = (
         "RequestQueueTimeMs",
@@ -116,6 +128,7 @@ class _ApiMetrics:
     def __init__(self, registry: MetricRegistry, name: str) -> None:
         group = registry.group("kafka.network", "RequestMetrics", request=name)
         self.pending: list[Stamps] = []
+        self.parked: list[Parked] = []
         self._times = tuple(group.histogram(time_name) for time_name in self._TIME_NAMES)
         self._request_bytes = group.histogram("RequestBytes")
         self._conversions: Histogram | None = None
@@ -136,8 +149,7 @@ class _ApiMetrics:
     def fold_brief(self, pending: list[Brief]) -> None:
         """Take in requests that waited for nothing."""
         local, sending, size = zip(*pending, strict=True)
-        local_ms = [ns / _NS_PER_MS if ns > 0 else 0.0 for ns in local]
-        send_ms = [ns / _NS_PER_MS if ns > 0 else 0.0 for ns in sending]
+        local_ms, send_ms = _in_ms(local), _in_ms(sending)
         nothing = [0.0] * len(pending)
         queue_time, local_time, remote, throttle, response_queue, response_send, total = self._times
         for histogram in (queue_time, remote, throttle, response_queue):
@@ -146,9 +158,35 @@ class _ApiMetrics:
         response_send.update_all(send_ms)
         total.update_all([a + b for a, b in zip(local_ms, send_ms, strict=True)])
         self._request_bytes.update_all(size)
+        self._had_no_conversions(len(size))
+
+    def fold_parked(self) -> None:
+        """Take in requests that were parked once."""
+        parked, self.parked = self.parked, []
+        local, remote, queued, sending, size = zip(*parked, strict=True)
+        parts = [_in_ms(local), _in_ms(remote), _in_ms(queued), _in_ms(sending)]
+        nothing = [0.0] * len(parked)
+        queue_time, local_time, remote_time, throttle, response_queue, response_send, total = (
+            self._times
+        )
+        queue_time.update_all(nothing)
+        throttle.update_all(nothing)
+        for histogram, values in zip(
+            (local_time, remote_time, response_queue, response_send), parts, strict=True
+        ):
+            histogram.update_all(values)
+        total.update_all([sum(times) for times in zip(*parts, strict=True)])
+        self._request_bytes.update_all(size)
+        self._had_no_conversions(len(size))
+
+    def _had_no_conversions(self, count: int) -> None:
         if self._conversions is not None and self._temporary_memory is not None:
-            self._conversions.update_all(nothing)
-            self._temporary_memory.update_all([0] * len(pending))
+            self._conversions.update_all([0.0] * count)
+            self._temporary_memory.update_all([0] * count)
+
+
+def _in_ms(times_ns: tuple[int, ...]) -> list[float]:
+    return [ns / _NS_PER_MS if ns > 0 else 0.0 for ns in times_ns]
 
 
 class _VersionMetrics:
@@ -210,6 +248,14 @@ class RequestMetrics:
             return
         version.meter.count += 1
         api = version.api
+        if (
+            request.response_dequeue_ns >= 0
+            and request.dequeue_ns == request.start_ns
+            and request.api_remote_complete_ns < 0
+            and not (request.message_conversions_ns or request.temporary_memory_bytes)
+        ):
+            self._parked_request_done(request, api, end_ns)
+            return
         stamps = (
             request.start_ns,
             request.dequeue_ns,
@@ -232,6 +278,27 @@ class RequestMetrics:
             if len(other.pending) >= _MAX_PENDING:
                 other.fold()
 
+    def _parked_request_done(self, request: Request, api: _ApiMetrics, end_ns: int) -> None:
+        local_ns, complete_ns = request.api_local_complete_ns, request.response_complete_ns
+        dequeued_ns = request.response_dequeue_ns
+        parked = (
+            local_ns - request.start_ns,
+            complete_ns - local_ns,
+            dequeued_ns - complete_ns,
+            end_ns - dequeued_ns,
+            len(request.payload) - request.body_offset,
+        )
+        api.parked.append(parked)
+        if len(api.parked) >= _MAX_PENDING:
+            api.fold_parked()
+        if request.errors is not None:
+            self._count_all_errors(request)
+        if request.metrics_name is not None:
+            other = self._of_name(request.metrics_name)
+            other.parked.append(parked)
+            if len(other.parked) >= _MAX_PENDING:
+                other.fold_parked()
+
     def _count_all_errors(self, request: Request) -> None:
         if request.errors is not None:
             for code, count in request.errors.items():
@@ -249,6 +316,8 @@ class RequestMetrics:
         for api in self._by_name.values():
             if api.pending:
                 api.fold()
+            if api.parked:
+                api.fold_parked()
 
     def _fold_brief(self, version: _VersionMetrics) -> None:
         brief, version.brief = version.brief, []

@@ -145,8 +145,17 @@ class SendQueue:
             TruncatedFileError: a file is shorter than announced.
         """
         chunks = self._chunks
-        stop_at = self.sent_bytes + FLUSH_BUDGET_BYTES
         try:
+            if len(chunks) == 1 and type(chunks[0]) is bytes:  # As nearly always.
+                only = chunks[0]
+                count = sock.send(only, _FLAGS)
+                if count < len(only):
+                    self._advance(count)
+                    return False
+                self.sent_bytes += count
+                chunks.clear()
+                return True
+            stop_at = self.sent_bytes + FLUSH_BUDGET_BYTES
             while chunks and self.sent_bytes < stop_at:
                 first = chunks[0]
                 if isinstance(first, _FileChunk):

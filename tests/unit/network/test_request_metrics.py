@@ -114,6 +114,31 @@ def test_a_request_that_waited_for_nothing_counts_as_any_other() -> None:
     assert 'requestmetrics_errors_total{request="Produce",error="NONE"} 300' in pages[0]
 
 
+def test_a_request_that_was_parked_once_counts_as_any_other() -> None:
+    """02:N-23: five numbers say as much as seven stamps."""
+    pages = []
+    for is_remote_end_stamped in (False, True):
+        metrics, registry, asked = make_metrics()
+        for _ in range(300):  # More than are kept, so that some are folded before.
+            request = make_request(api_key=ApiKey.FETCH)
+            request.metrics_name = "FetchConsumer"
+            request.errors = {ErrorCode.NONE: 2}
+            request.dequeue_ns = request.start_ns
+            request.api_local_complete_ns = 1 * MS
+            request.response_complete_ns = 4 * MS
+            request.response_dequeue_ns = 5 * MS
+            if is_remote_end_stamped:  # What counts where it is not: all seven stamps are kept.
+                request.api_remote_complete_ns = request.response_complete_ns
+            metrics.request_done(request, 10 * MS)
+        asked[0]()
+        remote = histogram(registry, "RemoteTimeMs", "FetchConsumer").snapshot()
+        assert (remote.count, remote.max) == (300, 3)
+        pages.append(render_prometheus(registry))
+
+    assert pages[0] == pages[1]
+    assert 'requestmetrics_errors_total{request="Fetch",error="NONE"} 600' in pages[0]
+
+
 def test_one_of_a_version_that_is_not_remembered_counts_too() -> None:
     metrics, registry, _ = make_metrics()
     for version in range(2_003):

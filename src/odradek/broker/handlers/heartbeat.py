@@ -23,6 +23,6 @@ def handle_heartbeat(request: Request, context: BrokerContext) -> Response:
         error = context.groups.service.heartbeat(group_id, generation_id, member_id, instance_id)
     else:
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    throttle_ms = request_throttle_ms(request, context)
+    throttle_ms = request_throttle_ms(request, context) if context.quotas.limits_traffic else 0
     answer = encode_heartbeat_answer(version, header.correlation_id, error, throttle_ms)
     return SendResponse(request, [answer])

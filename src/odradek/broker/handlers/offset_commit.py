@@ -13,6 +13,7 @@ from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.offset_commit import (
     CommittedPartition,
     encode_offset_commit_response,
+    encode_one_commit_answer,
     parse_offset_commit_request,
 )
 
@@ -48,17 +49,40 @@ def handle_offset_commit(request: Request, context: BrokerContext) -> Response |
     if not view.topics:
         return _answer(request, asked, _NONE, refused, context, ids)
 
-    def answer(error: ErrorCode, too_large: Rejected) -> None:
-        context.send(respond(error, too_large))
+    waiting = _Waiting(request, context, asked, refused, ids)
+    outcome = context.groups.service.commit(view, version, waiting.answer)
+    return None if outcome is None else waiting.respond(*outcome)
 
-    def respond(error: ErrorCode, too_large: Rejected) -> Response:
-        errors: _Refused | None = refused
+
+class _Waiting:
+    """A commit whose offsets are on their way to the log."""
+
+    __slots__ = ("_asked", "_context", "_ids", "_refused", "_request")
+
+    def __init__(
+        self,
+        request: Request,
+        context: BrokerContext,
+        asked: _Topics,
+        refused: _Refused | None,
+        ids: Sequence[bytes] | None,
+    ) -> None:
+        self._request = request
+        self._context = context
+        self._asked = asked
+        self._refused = refused
+        self._ids = ids
+
+    def answer(self, error: ErrorCode, too_large: Rejected) -> None:
+        """Gives the answer."""
+        self._context.send(self.respond(error, too_large))
+
+    def respond(self, error: ErrorCode, too_large: Rejected) -> Response:
+        """Makes the answer."""
+        errors = self._refused
         if too_large:
-            errors = {**dict.fromkeys(too_large, _TOO_LARGE), **(refused or {})}
-        return _answer(request, asked, error, errors, context, ids)
-
-    outcome = context.groups.service.commit(view, version, answer)
-    return None if outcome is None else respond(*outcome)
+            errors = {**dict.fromkeys(too_large, _TOO_LARGE), **(errors or {})}
+        return _answer(self._request, self._asked, error, errors, self._context, self._ids)
 
 
 def _named(
@@ -104,6 +128,16 @@ def _answer(
     ids: Sequence[bytes] | None,
 ) -> Response:
     """The same error for all partitions, but for those that have one of their own."""
+    header = request.header
+    version = header.api_version
+    throttle_ms = request_throttle_ms(request, context) if context.quotas.limits_traffic else 0
+    if not others and len(topics) == 1 and 8 <= version <= 9:
+        name, rows = topics[0]
+        if len(rows) == 1:  # As nearly always.
+            one = encode_one_commit_answer(
+                header.correlation_id, throttle_ms, name, rows[0][0], error
+            )
+            return SendResponse(request, [one])
     if others:
         results = [
             (name, [(row[0], others.get((name, row[0]), error)) for row in rows])
@@ -111,11 +145,8 @@ def _answer(
         ]
     else:
         results = [(name, [(row[0], error) for row in rows]) for name, rows in topics]
-    api_key, version, correlation_id, _ = request.header
     body = encode_offset_commit_response(
-        version,
-        results,
-        throttle_time_ms=request_throttle_ms(request, context),
-        topic_ids=ids,
+        version, results, throttle_time_ms=throttle_ms, topic_ids=ids
     )
-    return SendResponse(request, [encode_response_header(api_key, version, correlation_id) + body])
+    start = encode_response_header(header.api_key, version, header.correlation_id)
+    return SendResponse(request, [start + body])

@@ -26,7 +26,7 @@ from odradek.coordinator.group.offsets import MAX_MERGED, CommitWrite, merge_com
 from odradek.coordinator.runtime import PartitionWriter
 from odradek.errors import ErrorCode
 
-__all__ = ["CommitLane", "WakeUps"]
+__all__ = ["CommitAnswer", "CommitLane", "Rejected", "WakeUps"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,9 +55,13 @@ class WakeUps(Protocol):
         ...
 
 
-# (error of the append, offset of the batch)
-OnAppended: TypeAlias = Callable[[ErrorCode, int], object]
-_Waiting: TypeAlias = tuple[CommitWrite, OnAppended]
+# Partitions whose metadata was too large.
+Rejected: TypeAlias = set[tuple[str, int]] | None
+# Gets the error of all partitions of a commit but the rejected ones.
+CommitAnswer: TypeAlias = Callable[[ErrorCode, Rejected], None]
+# Takes the outcome of an append over, the error and the offset of the batch; the error to answer.
+Complete: TypeAlias = Callable[[Group, CommitWrite, ErrorCode, int], ErrorCode]
+_Waiting: TypeAlias = tuple[Group, CommitWrite, CommitAnswer]
 
 
 class CommitLane:
@@ -65,12 +69,14 @@ class CommitLane:
 
     Args:
         writer: Appends to the offsets topic.
+        complete: Called for each commit when its append has an outcome, before its answer.
     """
 
-    __slots__ = ("_count", "_skip", "_waiting", "_writer", "wake_ups", "wall_ms")
+    __slots__ = ("_complete", "_count", "_skip", "_waiting", "_writer", "wake_ups", "wall_ms")
 
-    def __init__(self, writer: PartitionWriter) -> None:
+    def __init__(self, writer: PartitionWriter, complete: Complete) -> None:
         self._writer = writer
+        self._complete = complete
         self.wake_ups: WakeUps | None = None  # None: every commit stands for itself.
         # By partition of the offsets topic, in the order of the requests.
         self._waiting: dict[int, list[_Waiting]] = {}
@@ -78,9 +84,7 @@ class CommitLane:
         self._skip = 0  # Commits to come that do not enter.
         self.wall_ms = 0  # The time of those that wait; 0 if there are none.
 
-    def try_add(
-        self, group: Group, write: CommitWrite, wall_ms: int, on_appended: OnAppended
-    ) -> bool:
+    def try_add(self, group: Group, write: CommitWrite, wall_ms: int, answer: CommitAnswer) -> bool:
         """Takes a commit, unless it has to stand for itself."""
         if write.plain_record is None or self.wake_ups is None:
             return False
@@ -92,7 +96,10 @@ class CommitLane:
                 return False
             self.wall_ms = wall_ms
             self.wake_ups.at_end(self.flush)
-        self._waiting.setdefault(group.partition, []).append((write, on_appended))
+        waiting = self._waiting.get(group.partition)
+        if waiting is None:
+            waiting = self._waiting[group.partition] = []
+        waiting.append((group, write, answer))
         self._count += 1
         return True
 
@@ -118,13 +125,13 @@ class CommitLane:
                 for commit in commits:
                     self._append(partition, (commit,))
                 return
-            _answer_all(commits, error, base_offset)
+            self._answer_all(commits, error, base_offset)
 
         try:
             if len(commits) == 1:
-                batch = commits[0][0].batch
+                batch = commits[0][1].batch
             else:
-                batch = merge_commits([write for write, _ in commits])
+                batch = merge_commits([write for _, write, _ in commits])
             outcome = self._writer.try_append(partition, batch)
             if outcome is None:
                 self._writer.append(partition, batch, on_appended)
@@ -136,25 +143,25 @@ class CommitLane:
             outcome = ErrorCode.UNKNOWN_SERVER_ERROR, -1
         on_appended(*outcome)
 
-
-def _answer_all(commits: Sequence[_Waiting], error: ErrorCode, base_offset: int) -> None:
-    for _, respond in commits:
-        try:
-            respond(error, base_offset)
-        except Exception:  # noqa: BLE001 - the border between requests: one must not end others
-            _log.exception("An answer to a commit failed")
+    def _answer_all(self, commits: Sequence[_Waiting], error: ErrorCode, base_offset: int) -> None:
+        complete = self._complete
+        for group, write, answer in commits:
+            try:
+                answer(complete(group, write, error, base_offset), write.rejected)
+            except Exception:  # noqa: BLE001 - the border between requests: one must not end others
+                _log.exception("An answer to a commit failed")
 
 
 def _split(commits: Sequence[_Waiting]) -> list[Sequence[_Waiting]]:
     """Pieces that may be one batch each."""
-    size = sum(len(write.plain_record or b"") for write, _ in commits)
+    size = sum([len(write.plain_record or b"") for _, write, _ in commits])
     if len(commits) <= MAX_MERGED and size <= _MAX_MERGED_BYTES:
         return [commits]
     chunks: list[Sequence[_Waiting]] = []
     chunk: list[_Waiting] = []
     size = 0
     for commit in commits:
-        record_size = len(commit[0].plain_record or b"")
+        record_size = len(commit[1].plain_record or b"")
         if chunk and (len(chunk) == MAX_MERGED or size + record_size > _MAX_MERGED_BYTES):
             chunks.append(chunk)
             chunk, size = [], 0

@@ -15,12 +15,12 @@ its neighbours of the same wake-up (`commit_lane`).
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.coordinator.group import joining, leaving, sessions, syncing, writes
 from odradek.coordinator.group.batches import build_batches
-from odradek.coordinator.group.commit_lane import CommitLane
+from odradek.coordinator.group.commit_lane import CommitAnswer, CommitLane, Rejected
 from odradek.coordinator.group.decisions import (
     Decision,
     GroupWrite,
@@ -62,11 +62,6 @@ _FIRST_GROUP_ID_NOT_FOUND_VERSION: Final = 9  # Of OffsetCommit.
 # Member ids of all groups together that were handed out and not used; the oldest makes room. Far
 # more clients than begin to join within a second, and some ten megabytes at most.
 MAX_PENDING_MEMBERS: Final = 10_000
-
-# Partitions whose metadata was too large.
-Rejected: TypeAlias = set[tuple[str, int]] | None
-# Gets the error of all partitions of a commit but the rejected ones.
-CommitAnswer: TypeAlias = Callable[[ErrorCode, Rejected], None]
 
 
 class _GroupTimer(TimerTask):
@@ -112,7 +107,7 @@ class GroupService:
         self.registry = registry
         self._groups = registry.groups
         self._writer = writer
-        self.commit_lane = CommitLane(writer)
+        self.commit_lane = CommitLane(writer, self._complete_commit)
         self._clock = clock
         self._timer = timer
         self._new_id = new_id
@@ -264,11 +259,7 @@ class GroupService:
             self._drop_if_disposable(group)
             return ErrorCode.OFFSET_METADATA_TOO_LARGE, None
         if not self._config.compression_codec and self._config.commit_required_acks == -1:
-
-            def on_appended(error: ErrorCode, base_offset: int) -> None:
-                answer(self._complete_commit(group, write, error, base_offset), write.rejected)
-
-            if lane.try_add(group, write, wall_ms, on_appended):
+            if lane.try_add(group, write, wall_ms, answer):
                 return None
             lane.flush()
             outcome = self._writer.try_append(group.partition, write.batch)

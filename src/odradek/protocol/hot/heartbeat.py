@@ -1,7 +1,6 @@
 """Heartbeat: read the request, write the response."""
 
 from struct import Struct
-from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from odradek.protocol.hot.border import decoding
@@ -29,7 +28,6 @@ class HeartbeatView(NamedTuple):
     group_instance_id: str | None
 
 
-@decoding("HeartbeatRequest")
 def parse_heartbeat_request(view: memoryview, position: int, version: int) -> HeartbeatView:
     """Read the body of a Heartbeat request.
 
@@ -37,9 +35,29 @@ def parse_heartbeat_request(view: memoryview, position: int, version: int) -> He
         DecodeError: the bytes are no such request.
     """
     if version >= 4:
-        usual = _parse_usual(view, position)
-        if usual is not None:
-            return usual
+        # Short strings, no instance id and no tags, as nearly always. Lengths below 128 are one
+        # byte each: the length of a compact string is one less.
+        data = view[position:].tobytes()
+        size = data[0] if data else 0
+        if size and len(data) > size + 4:
+            member_at = size + 4
+            member_size = data[member_at]
+            end = member_at + member_size
+            if (size | member_size) < 0x80 and member_size and data[end:] == b"\0\0":
+                try:
+                    return HeartbeatView(
+                        data[1:size].decode(),
+                        int.from_bytes(data[size:member_at], "big", signed=True),
+                        data[member_at + 1 : end].decode(),
+                        None,
+                    )
+                except UnicodeDecodeError:
+                    pass  # Refused below.
+    return _parse_any(view, position, version)
+
+
+@decoding("HeartbeatRequest")
+def _parse_any(view: memoryview, position: int, version: int) -> HeartbeatView:
     read = parse_string if version < 4 else parse_compact_string
     group_id, position = read(view, position, "group_id")
     (generation_id,) = _INT32.unpack_from(view, position)
@@ -55,26 +73,6 @@ def parse_heartbeat_request(view: memoryview, position: int, version: int) -> He
         present(member_id, "member_id", position),
         group_instance_id,
     )
-
-
-def _parse_usual(view: memoryview, position: int) -> HeartbeatView | None:
-    """A flexible request with short strings, no instance id and no tags; None for any other.
-
-    Lengths below 128 are one byte each: the length of a compact string is one less.
-    """
-    data = view[position:].tobytes()
-    try:
-        size = data[0]
-        (generation_id,) = _INT32.unpack_from(data, size)
-        member_at = size + 4
-        member_size = data[member_at]
-    except (IndexError, struct_error):
-        return None
-    end = member_at + member_size
-    if (size | member_size) >= 0x80 or not (size and member_size) or data[end:] != b"\0\0":
-        return None
-    member_id = data[member_at + 1 : end].decode()
-    return HeartbeatView(data[1:size].decode(), generation_id, member_id, None)
 
 
 def encode_heartbeat_answer(

@@ -18,14 +18,20 @@ from odradek.protocol.hot.parts import (
 )
 from odradek.protocol.primitives import encode_uvarint, fail_length, fail_null
 
-__all__ = ["OffsetCommitView", "encode_offset_commit_response", "parse_offset_commit_request"]
+__all__ = [
+    "OffsetCommitView",
+    "encode_offset_commit_response",
+    "encode_one_commit_answer",
+    "parse_offset_commit_request",
+]
 
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 _PARTITION: Final = Struct(">iq").unpack_from
 _PARTITION_EPOCH: Final = Struct(">iqi").unpack_from
-# Of an answer about one partition: what stands before the topic's name, and behind it.
-_ONE_HEAD: Final = Struct(">iBB").pack
+# Of an answer about one partition, with its header: what stands before the topic's name, and
+# behind it.
+_ONE_HEAD: Final = Struct(">ixiB").pack
 _ONE_TAIL: Final = Struct(">Bihxxx").pack
 _RESULT: Final = Struct(">ih").pack
 _RESULT_TAGS: Final = Struct(">ihx").pack
@@ -48,18 +54,22 @@ class OffsetCommitView(NamedTuple):
     topic_ids: list[bytes] | None = None
 
 
-@decoding("OffsetCommitRequest")
 def parse_offset_commit_request(view: memoryview, position: int, version: int) -> OffsetCommitView:
     """Read the body of an OffsetCommit request.
 
     Raises:
         DecodeError: the bytes are no such request.
     """
-    flexible = version >= 8
     if 8 <= version <= 9:
         usual = _parse_usual(view, position)
         if usual is not None:
             return usual
+    return _parse_any(view, position, version)
+
+
+@decoding("OffsetCommitRequest")
+def _parse_any(view: memoryview, position: int, version: int) -> OffsetCommitView:
+    flexible = version >= 8
     read = parse_compact_string if flexible else parse_string
     count_of = parse_compact_count if flexible else parse_count
     group_id, position = read(view, position, "group_id")
@@ -152,17 +162,17 @@ def _parse_usual(view: memoryview, position: int) -> OffsetCommitView | None:
             or data[at:] != b"\0\0\0"
         ):
             return None
-    except (IndexError, struct_error):
+        metadata = data[at - metadata_size + 1 : at].decode() if metadata_size else None
+        return OffsetCommitView(
+            group_id.decode(),
+            generation_id,
+            member_id.decode(),
+            instance_id.decode() if instance_size else None,
+            -1,
+            [(name.decode(), [(partition, offset, leader_epoch, metadata)])],
+        )
+    except (IndexError, struct_error, UnicodeDecodeError):
         return None
-    metadata = data[at - metadata_size + 1 : at].decode() if metadata_size else None
-    return OffsetCommitView(
-        group_id.decode(),
-        generation_id,
-        member_id.decode(),
-        instance_id.decode() if instance_size else None,
-        -1,
-        [(name.decode(), [(partition, offset, leader_epoch, metadata)])],
-    )
 
 
 def encode_offset_commit_response(
@@ -179,12 +189,6 @@ def encode_offset_commit_response(
     """
     if topic_ids is not None:
         return _encode_by_id(topics, topic_ids, throttle_time_ms)
-    if version >= 8 and len(topics) == 1 and len(topics[0][1]) == 1:
-        name, results = topics[0]
-        encoded = name.encode()
-        if len(encoded) < 0x7F:
-            head = _ONE_HEAD(throttle_time_ms, 2, len(encoded) + 1)
-            return head + encoded + _ONE_TAIL(2, *results[0])
     out = [_INT32.pack(throttle_time_ms)] if version >= 3 else []
     if version < 8:
         out.append(_INT32.pack(len(topics)))
@@ -201,6 +205,17 @@ def encode_offset_commit_response(
             out.append(b"\0")
         out.append(b"\0")
     return b"".join(out)
+
+
+def encode_one_commit_answer(
+    correlation_id: int, throttle_time_ms: int, name: str, partition: int, error_code: int
+) -> bytes:
+    """Write header and body of an OffsetCommit response 8 or 9 about one partition."""
+    return (
+        _ONE_HEAD(correlation_id, throttle_time_ms, 2)
+        + encode_compact_string(name)
+        + _ONE_TAIL(2, partition, error_code)
+    )
 
 
 def _encode_by_id(
