@@ -459,6 +459,36 @@ def test_a_peer_that_hangs_up_while_its_request_waits_is_noticed(is_more_sent: b
     asyncio.run(scenario())
 
 
+def test_a_hang_up_counts_for_the_requests_behind_the_one_that_waited() -> None:
+    """Each has its own time to be answered in; none waits for a peer that is long gone."""
+    clock = ManualClock()
+    parked: list[Request] = []
+    abandoned: list[int] = []
+
+    def handler(request: Request) -> None:
+        request.on_abandoned = lambda: abandoned.append(request.header.correlation_id)
+        parked.append(request)
+
+    async def scenario() -> None:
+        async with (
+            serving(handler, clock=clock) as server,
+            await Client.connect(server.port()) as client,
+        ):
+            client.send(request_frame(1) + request_frame(2))
+            await eventually(lambda: bool(parked))
+            client.writer.write_eof()
+            await asyncio.sleep(0.01)
+            server.socket_server.data_channel.send_response(answer(parked[0], b""))
+            assert await client.receive() == (1, b"")
+            assert len(parked) == 2
+            await asyncio.sleep(0.01)
+            clock.advance(1_000)
+            await server.run_timers()
+            assert (abandoned, server.socket_server.connection_count) == ([2], 0)
+
+    asyncio.run(scenario())
+
+
 def test_a_queued_write_of_a_peer_that_hung_up_never_begins() -> None:
     """02 section 12: the handlers that run end; the one in the queue goes with its peer."""
     clock = ManualClock()

@@ -324,6 +324,9 @@ class Connection:
                     self._read()
                     return
             self._flush()
+            if self._request is not None and not self._is_read_watched:
+                # The peer may have hung up while an earlier request waited: that is told again.
+                self._watch_hang_up()
         except Exception as error:  # noqa: BLE001 - the border of a connection
             self._fail(error)
 
