@@ -38,6 +38,7 @@ class Region(NamedTuple):
     fd: int
     position: int
     length: int
+    is_recent: bool = False
 
 
 class Row(NamedTuple):

@@ -26,6 +26,7 @@ from odradek.network import (
     SendResponse,
     SocketServer,
 )
+from odradek.network.page_cache import PageCache
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.headers import (
     RequestHeader,
@@ -44,6 +45,7 @@ class Region(NamedTuple):
     fd: int
     position: int
     length: int
+    is_recent: bool = False
 
 
 class Server(NamedTuple):
@@ -72,6 +74,7 @@ async def serving(
     security: dict[str, ListenerSecurity] | None = None,
     limits: dict[str, ListenerLimits] | None = None,
     control_handler: Handler | None = None,
+    pages: PageCache | None = None,
 ) -> AsyncIterator[Server]:
     loop = asyncio.get_running_loop()
     clock = clock or SystemClock()
@@ -89,6 +92,7 @@ async def serving(
         security=security,
         limits=limits,
         control_handler=control_handler,
+        pages=pages,
     )
     try:
         async with server:

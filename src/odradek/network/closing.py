@@ -14,7 +14,15 @@ import ssl
 from enum import Enum
 from typing import Final
 
-__all__ = ["HANG_UP_GRACE_MS", "UNSUPPORTED_DELAY_MS", "CloseCause", "tls_reason"]
+from odradek.network.request import ConnectionContext, Request
+
+__all__ = [
+    "HANG_UP_GRACE_MS",
+    "UNSUPPORTED_DELAY_MS",
+    "CloseCause",
+    "log_fields",
+    "tls_reason",
+]
 
 # One attempt a second and connection; `max.connections.per.ip` bounds the connections.
 UNSUPPORTED_DELAY_MS: Final = 1_000
@@ -52,3 +60,18 @@ def tls_reason(error: ssl.SSLError) -> str:
     if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
         return f"no TLS came on a TLS listener ({error.reason})"
     return error.reason or str(error)
+
+
+def log_fields(
+    context: ConnectionContext, cause: CloseCause, request: Request | None
+) -> dict[str, object]:
+    """What a line about the end of a connection is about, for programs that read it."""
+    fields: dict[str, object] = {
+        "client_address": context.client_address,
+        "listener": context.listener,
+        "reason": cause.name.lower(),
+    }
+    if request is not None:
+        header = request.header
+        fields |= {"api": header.api_key.name, "client_id": header.client_id}
+    return fields

@@ -8,13 +8,16 @@ all answers in one write. Rules:
 2. While a request is in process nothing is received, so its bytes stay where they are. The socket
    is only unwatched when something arrives meanwhile: most clients wait for their answer, and then
    muting costs nothing.
-3. More than `MAX_QUEUED_BYTES` unsent keep the connection muted until they are gone: a peer that
-   does not read gets no further request served.
+3. More than `MAX_QUEUED_BYTES` or `MAX_QUEUED_FILES` unsent keep the connection muted until they
+   are gone: a peer that does not read gets no further request served. So a connection holds that
+   and one answer, however many requests its peer sends at once.
 4. The end of the peer's stream is the end of requests, not of answers: what was asked before is
    still answered if the peer reads on, and if the answer comes soon. Also a peer that is not read
    from is noticed when it hangs up (`odradek.network.closing`).
 5. A connection closes once, with one line in the log that says why, and what it held is given back.
-6. Small answers leave when everybody in the wake-up has been served. Each of them wakes its reader,
+6. A piece of a file that is not in memory is read by a thread (`odradek.network.page_cache`).
+   Until then nothing is sent: answers stay in order, and others are served.
+7. Small answers leave when everybody in the wake-up has been served. Each of them wakes its reader,
    and a reader that is awake already costs a fraction: one process with fifty connections is woken
    once instead of fifty times.
 """
@@ -38,10 +41,12 @@ from odradek.network.closing import (
     HANG_UP_GRACE_MS,
     UNSUPPORTED_DELAY_MS,
     CloseCause,
+    log_fields,
     tls_reason,
 )
 from odradek.network.connection_host import ConnectionHost
 from odradek.network.mute import WHILE_HANDLING, MuteEvent, MuteState, after, unmute
+from odradek.network.page_cache import ReadAheadJob
 from odradek.network.receive_buffer import OutOfMemoryError, ReceiveBuffer
 from odradek.network.request import (
     ClientInformation,
@@ -56,17 +61,20 @@ from odradek.network.timer_call import TimerCall
 from odradek.network.transport import PlainTransport, TlsTransport, Transport
 from odradek.protocol.headers import parse_request_header
 
-__all__ = ["MAX_QUEUED_BYTES", "Connection"]
+__all__ = ["MAX_QUEUED_BYTES", "MAX_QUEUED_FILES", "Connection"]
 
 _log = logging.getLogger(__name__)
 
 # Above it, the next request waits until the peer has read. With 2000 peers that never read it is
 # 128 MB, and one answer each.
 MAX_QUEUED_BYTES: Final = 64 << 10
+# Likewise for pieces of files, each with a descriptor: many small ones stay below the bytes. With
+# the pieces of one answer to a fetch, 100 at most, a connection holds 116 descriptors.
+MAX_QUEUED_FILES: Final = 16
 # Receives of one wake-up: a large frame comes in several, others want their turn.
 _RECEIVES_PER_TURN: Final = 16
 
-# So much waits for the end of the wake-up, see rule 6. More goes out at once: peers can begin to
+# So much waits for the end of the wake-up, see rule 7. More goes out at once: peers can begin to
 # read it while others are served.
 _DEFERRED_BYTES: Final = 16 << 10
 
@@ -96,6 +104,7 @@ class Connection:
         "_max_frame_bytes",
         "_mute_state",
         "_principal_of",
+        "_reading",
         "_receive_buffer",
         "_request",
         "_send_queue",
@@ -137,7 +146,8 @@ class Connection:
             max_frame_bytes = min(max_frame_bytes, self._authenticator.max_frame_bytes)
         self._receive_buffer = ReceiveBuffer(max_frame_bytes, host.pool)
         self._is_pool_bounded = host.pool.is_bounded
-        self._send_queue = SendQueue()
+        self._send_queue = SendQueue(host.read_ahead.pages)
+        self._reading: ReadAheadJob | None = None  # Of what the send queue has to send next.
         # Answers in the send queue, oldest first.
         self._unsent: deque[SendResponse] = deque()
         self._mute_state = _NOT_MUTED
@@ -340,7 +350,10 @@ class Connection:
             queue.append_frame(response.chunks)
             response.end_bytes = queue.enqueued_bytes
             self._unsent.append(response)
-            if queue.enqueued_bytes - queue.sent_bytes > MAX_QUEUED_BYTES:
+            if (
+                queue.enqueued_bytes - queue.sent_bytes > MAX_QUEUED_BYTES
+                or queue.file_count > MAX_QUEUED_FILES
+            ):
                 self._is_draining = True
                 self._flush()
                 return
@@ -391,7 +404,7 @@ class Connection:
 
     def _flush(self) -> None:
         """Send what can be sent; close if that was the last thing to do."""
-        if self.is_closed:
+        if self.is_closed or self._reading is not None:
             return
         queue = self._send_queue
         before = queue.sent_bytes
@@ -403,7 +416,10 @@ class Connection:
             if queue.sent_bytes != before:
                 self._sent(queue.sent_bytes)
             if not is_empty:
-                self._watch_writes()
+                if queue.cold is None:
+                    self._watch_writes()
+                else:
+                    self._read_cold(queue)
                 return
             if self._is_write_watched:
                 self._unwatch_writes()
@@ -412,6 +428,19 @@ class Connection:
             self._response_sent()
         if self._is_eof and self._request is None:
             self.close(CloseCause.PEER)
+
+    def _read_cold(self, queue: SendQueue) -> None:
+        """Let a thread read what is to be sent next; go on as if the socket had become writable."""
+        cold, count = queue.cold, queue.cold_bytes
+        assert cold is not None, "the caller has seen it"
+        self._unwatch_writes()  # The socket may have room: it would wake us again and again.
+
+        def go_on() -> None:
+            self._reading = None
+            queue.warmed(count)
+            self.on_writable()
+
+        self._reading = self._host.read_ahead.start(cold.fd, cold.position, count, go_on)
 
     def _sent(self, sent_bytes: int) -> None:
         now_ns = self._host.now_ns()
@@ -552,6 +581,8 @@ class Connection:
         self._clear_deadline()
         if self._throttle is not None:
             self._throttle.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
         self._transport.shut_down()
         self._socket.close()
         self._host.pool.forget(self._resume)
@@ -571,25 +602,13 @@ class Connection:
                 cause.words,
                 f": {detail}" if detail else "",
                 exc_info=error,
-                extra=self._log_fields(cause, asked or request),
+                extra=log_fields(self.context, cause, asked or request),
             )
         if request is not None and request.on_abandoned is not None:
             try:
                 request.on_abandoned()
             except Exception:  # noqa: BLE001 - the end of one request must not keep others
                 _log.exception("%s could not be let go", request)
-
-    def _log_fields(self, cause: CloseCause, request: Request | None) -> dict[str, object]:
-        """What a line about the end is about, for programs that read it."""
-        fields: dict[str, object] = {
-            "client_address": self.context.client_address,
-            "listener": self.context.listener,
-            "reason": cause.name.lower(),
-        }
-        if request is not None:
-            header = request.header
-            fields |= {"api": header.api_key.name, "client_id": header.client_id}
-        return fields
 
     # Watching the socket.
 

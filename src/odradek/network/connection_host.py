@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.metrics import Meter
 from odradek.network.memory_pool import MemoryPool
+from odradek.network.page_cache import ReadAhead
 from odradek.network.poller import Poller
 from odradek.network.request import ClientInformation
 from odradek.network.request_channel import RequestChannel
@@ -17,7 +18,7 @@ from odradek.purgatory import Timer
 if TYPE_CHECKING:
     from odradek.network.connection import Connection
 
-__all__ = ["ConnectionHost", "EventLoop"]
+__all__ = ["ConnectionHost", "EventLoop", "ServerLoop"]
 
 
 class EventLoop(Protocol):
@@ -34,6 +35,12 @@ class EventLoop(Protocol):
     def call_soon(self, callback: Callable[[], object], /) -> Any: ...
 
 
+class ServerLoop(EventLoop, Protocol):
+    """The part of an event loop that a server with threads beside it needs."""
+
+    def call_soon_threadsafe(self, callback: Callable[[], object], /) -> Any: ...
+
+
 class ConnectionHost(Protocol):
     """What a connection needs from the processor that owns it."""
 
@@ -43,6 +50,7 @@ class ConnectionHost(Protocol):
     loop: Poller
     timer: Timer
     pool: MemoryPool
+    read_ahead: ReadAhead
     now_ns: Callable[[], int]
     failed_authentication_delay_ms: int
 

@@ -22,6 +22,7 @@ from odradek.network.connection import Connection
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.endpoint import EndPoint
 from odradek.network.memory_pool import MemoryPool
+from odradek.network.page_cache import ReadAhead
 from odradek.network.poller import Poller
 from odradek.network.request import (
     UNKNOWN_CLIENT,
@@ -68,6 +69,7 @@ class Processor:
         security: ListenerSecurity,
         quotas: ConnectionQuotas,
         pool: MemoryPool,
+        read_ahead: ReadAhead,
         loop: Poller,
         timer: Timer,
         clock: PreciseClock,
@@ -84,6 +86,7 @@ class Processor:
         self.loop = loop
         self.timer = timer
         self.pool = pool
+        self.read_ahead = read_ahead
         self.now_ns = clock.monotonic_ns
         self.failed_authentication_delay_ms = failed_authentication_delay_ms
         self.security = security  # Replaced when certificates are; connections keep what they had.

@@ -10,6 +10,10 @@ larger    `sendfile`, its neighbours before it sent with MSG_MORE so that header
 
 Over TLS every file chunk is read in pieces instead (`next_piece`), with identical bytes.
 
+With a `PageCache`, nothing is read or sent that the disk would have to be waited for: a small piece
+that is not in memory is queued as a file, and sending stops before cold pages. `cold` is the file
+then, until somebody has read `cold_bytes` of it into memory and said so (`warmed`).
+
 A file chunk keeps a descriptor of its own until it is sent: the segment may be closed, renamed or
 removed meanwhile. If the file turns out to be shorter than announced, the length is already with
 the peer, so the connection has to go (`TruncatedFileError`).
@@ -23,6 +27,7 @@ from struct import Struct
 from typing import Final, Protocol, TypeAlias
 
 from odradek.errors import OdradekError
+from odradek.network.page_cache import READ_AHEAD_BYTES, PageCache
 
 __all__ = ["Chunk", "FileRegion", "SendQueue", "TruncatedFileError"]
 
@@ -61,6 +66,11 @@ class FileRegion(Protocol):
     @property
     def length(self) -> int: ...
 
+    @property
+    def is_recent(self) -> bool:
+        """Whether this process wrote them a few appends ago: they are in memory."""
+        ...
+
 
 # Views have to be of single bytes. Nobody may change a buffer once it is queued.
 Chunk: TypeAlias = bytes | bytearray | memoryview | FileRegion
@@ -70,12 +80,14 @@ _Buffer: TypeAlias = bytes | memoryview
 class _FileChunk:
     """What is left of a file region, with a descriptor of its own."""
 
-    __slots__ = ("fd", "position", "remaining")
+    __slots__ = ("fd", "position", "remaining", "warm_until")
 
-    def __init__(self, region: FileRegion) -> None:
+    def __init__(self, region: FileRegion, *, is_warm: bool) -> None:
         self.fd = os.dup(region.fd)
         self.position = region.position
         self.remaining = region.length
+        # What lies before this position needs no look at the page cache.
+        self.warm_until = self.position + (self.remaining if is_warm else 0)
 
     def advance(self, count: int) -> None:
         self.position += count
@@ -88,12 +100,19 @@ class _FileChunk:
 
 
 class SendQueue:
-    """Outgoing chunks of one connection."""
+    """Outgoing chunks of one connection.
 
-    __slots__ = ("_chunks", "enqueued_bytes", "sent_bytes")
+    Args:
+        pages: Says what is in memory; without it the disk is waited for.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_chunks", "_pages", "cold", "enqueued_bytes", "file_count", "sent_bytes")
+
+    def __init__(self, pages: PageCache | None = None) -> None:
         self._chunks: deque[_Buffer | _FileChunk] = deque()
+        self._pages = pages
+        self.cold: _FileChunk | None = None  # The first chunk, if it has to be read first.
+        self.file_count = 0  # Chunks that hold a descriptor.
         # Since the connection began. Invariant: sent_bytes <= enqueued_bytes.
         self.enqueued_bytes = 0
         self.sent_bytes = 0
@@ -119,12 +138,17 @@ class SendQueue:
             self._chunks.append(_LENGTH.pack(size) + only)
             self.enqueued_bytes += size + 4
             return
-        size = 0
+        size = file_count = 0
+        pages = self._pages
         prepared: list[_Buffer | _FileChunk] = [b""]
         try:
             for part in parts:
-                chunk = _prepare(part)
-                length = chunk.remaining if isinstance(chunk, _FileChunk) else len(chunk)
+                chunk = _prepare(part, pages)
+                if isinstance(chunk, _FileChunk):
+                    length = chunk.remaining
+                    file_count += 1
+                else:
+                    length = len(chunk)
                 if length:  # An empty chunk would never be sent, nor dropped.
                     prepared.append(chunk)
                     size += length
@@ -135,6 +159,7 @@ class SendQueue:
             raise
         prepared[0] = _LENGTH.pack(size)
         self._chunks.extend(prepared)
+        self.file_count += file_count
         self.enqueued_bytes += size + 4
 
     def flush_to_socket(self, sock: socket) -> bool:
@@ -159,11 +184,14 @@ class SendQueue:
             while chunks and self.sent_bytes < stop_at:
                 first = chunks[0]
                 if isinstance(first, _FileChunk):
+                    position = first.position
+                    if position >= first.warm_until and not self._is_warm(first):
+                        return False
                     count = os.sendfile(
                         sock.fileno(),
                         first.fd,
-                        first.position,
-                        min(first.remaining, FLUSH_BUDGET_BYTES),
+                        position,
+                        min(first.warm_until - position, FLUSH_BUDGET_BYTES),
                     )
                     if count == 0:
                         raise first.truncated()
@@ -207,7 +235,7 @@ class SendQueue:
         return count == size
 
     def next_piece(self) -> _Buffer | None:
-        """The next bytes to send, at most a few TLS records; None if nothing is left.
+        """The next bytes to send, at most a few TLS records; None if nothing is left, or cold.
 
         Raises:
             OSError: a file cannot be read.
@@ -218,7 +246,10 @@ class SendQueue:
         first = self._chunks[0]
         if not isinstance(first, _FileChunk):
             return first if len(first) <= _PIECE_BYTES else memoryview(first)[:_PIECE_BYTES]
-        piece = os.pread(first.fd, min(first.remaining, _PIECE_BYTES), first.position)
+        position = first.position
+        if position >= first.warm_until and not self._is_warm(first):
+            return None
+        piece = os.pread(first.fd, min(first.warm_until - position, _PIECE_BYTES), position)
         if not piece:
             raise first.truncated()
         return piece
@@ -227,10 +258,34 @@ class SendQueue:
         """Drop `count` bytes that were taken from `next_piece`."""
         self._advance(count)
 
+    @property
+    def cold_bytes(self) -> int:
+        """How many bytes of the cold file are to be read into memory."""
+        return 0 if self.cold is None else min(self.cold.remaining, READ_AHEAD_BYTES)
+
+    def warmed(self, count: int) -> None:
+        """The cold file was read so far: it is sent without another look, which ends the wait."""
+        if self.cold is not None:
+            self.cold.warm_until = self.cold.position + count
+            self.cold = None
+
     def clear(self) -> None:
         """Drop everything; the descriptors are closed."""
         _close_files(self._chunks)
         self._chunks.clear()
+        self.cold = None
+        self.file_count = 0
+
+    def _is_warm(self, chunk: _FileChunk) -> bool:
+        """Whether some of a file can be sent without the disk."""
+        assert self._pages is not None, "without it all chunks are warm"
+        length = min(chunk.remaining, FLUSH_BUDGET_BYTES)
+        warm = self._pages.warm_bytes(chunk.fd, chunk.position, length)
+        if not warm:
+            self.cold = chunk
+            return False
+        chunk.warm_until = chunk.position + warm
+        return True
 
     def _advance(self, count: int) -> None:
         self.sent_bytes += count
@@ -242,6 +297,7 @@ class SendQueue:
                     first.advance(count)
                     return
                 count -= first.remaining
+                self.file_count -= 1
                 os.close(first.fd)
             else:
                 size = len(first)
@@ -252,14 +308,17 @@ class SendQueue:
             chunks.popleft()
 
 
-def _prepare(part: Chunk) -> _Buffer | _FileChunk:
+def _prepare(part: Chunk, pages: PageCache | None) -> _Buffer | _FileChunk:
     """A chunk as it is queued: bytes, or a file with a descriptor of its own."""
     if isinstance(part, bytes | memoryview):
         return part
     if isinstance(part, bytearray):
         return memoryview(part)
     if part.length > INLINE_FILE_BYTES:
-        return _FileChunk(part)
+        return _FileChunk(part, is_warm=pages is None or part.is_recent)
+    if pages is not None and not part.is_recent:
+        found = pages.read(part.fd, part.length, part.position)
+        return _FileChunk(part, is_warm=False) if found is None else memoryview(found)
     data = os.pread(part.fd, part.length, part.position)
     if len(data) < part.length:
         raise TruncatedFileError(

@@ -31,12 +31,13 @@ from odradek.errors import InvariantViolation
 from odradek.metrics import MetricName, MetricRegistry
 from odradek.network.authentication import ListenerSecurity
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize, parse_ip_overrides
-from odradek.network.connection_host import EventLoop
+from odradek.network.connection_host import ServerLoop
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.endpoint import EndPoint
 from odradek.network.listener import Listener
 from odradek.network.loop_turns import turns_of
 from odradek.network.memory_pool import MemoryPool
+from odradek.network.page_cache import PageCache, ReadAhead
 from odradek.network.poller import Poller
 from odradek.network.processor import Processor
 from odradek.network.request import ClientInformation
@@ -82,6 +83,7 @@ class SocketServer:
         control_handler: Runs those of the control plane; the same if not given.
         security: How connections of each listener become trusted, by its name; plain if absent.
         limits: What single listeners have for themselves.
+        pages: Says which pieces of files are in memory; the system does if not given.
     """
 
     def __init__(
@@ -90,13 +92,14 @@ class SocketServer:
         handler: Handler,
         *,
         broker_id: int,
-        loop: EventLoop,
+        loop: ServerLoop,
         timer: Timer,
         clock: PreciseClock,
         metrics: MetricRegistry,
         control_handler: Handler | None = None,
         security: Mapping[str, ListenerSecurity] | None = None,
         limits: Mapping[str, ListenerLimits] | None = None,
+        pages: PageCache | None = None,
     ) -> None:
         self._config = config
         self._broker_id = broker_id
@@ -127,6 +130,7 @@ class SocketServer:
             inter_broker_listener=self._inter_broker_listener,
         )
         pool_bytes = config.queued_max_request_bytes
+        self._read_ahead = ReadAhead(pages or PageCache(), loop.call_soon_threadsafe)
         self.pool = MemoryPool(pool_bytes if pool_bytes > 0 else None)
         self._group = metrics.group("kafka.network", "SocketServer")
         self._group.gauge("MemoryPoolAvailable", lambda: self.pool.available_bytes)
@@ -306,6 +310,7 @@ class SocketServer:
                 self._remove_listener(plane, listener)
             plane.channel.clear()
         self.poller.close()
+        self._read_ahead.close()
         self._group.remove()
 
     # Building.
@@ -372,6 +377,7 @@ class SocketServer:
             security=self._security.get(endpoint.listener, ListenerSecurity()),
             quotas=self.quotas,
             pool=self.pool,
+            read_ahead=self._read_ahead,
             loop=self.poller,
             timer=self._timer,
             clock=self._clock,

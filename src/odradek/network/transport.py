@@ -5,7 +5,8 @@ Both offer the same four things to a connection, none of which ever waits:
 =============  =============================================================================
 handshake      go on with it; True when requests may flow
 recv_into      bytes into a buffer; 0 at the end, `BlockingIOError` if nothing is there
-flush          out of a `SendQueue`; True when nothing is left
+flush          out of a `SendQueue`; True when nothing is left, False if the socket is full or
+               the queue has something cold
 has_pending    whether bytes were received that the kernel no longer tells us about
 =============  =============================================================================
 
@@ -169,7 +170,7 @@ class TlsTransport:
                 return not queue
             piece = queue.next_piece()
             if piece is None:
-                return True
+                return not queue
             try:
                 queue.advance(self._tls.write(piece))
             except ssl.SSLWantReadError:

@@ -8,16 +8,20 @@ __all__ = ["FileSlice"]
 class FileSlice:
     """Bytes [position, position + length) of an open segment file, to be sent or read.
 
-    Its length is that of the bytes, so that it can stand for them in a response.
+    Its length is that of the bytes, so that it can stand for them in a response. It is recent if
+    this process wrote them a few appends ago: then they are in memory.
     """
 
-    __slots__ = ("disk", "fd", "length", "position")
+    __slots__ = ("disk", "fd", "is_recent", "length", "position")
 
-    def __init__(self, disk: Disk, fd: int, position: int, length: int) -> None:
+    def __init__(
+        self, disk: Disk, fd: int, position: int, length: int, is_recent: bool = False
+    ) -> None:
         self.disk = disk
         self.fd = fd
         self.position = position
         self.length = length
+        self.is_recent = is_recent
 
     def __len__(self) -> int:
         return self.length

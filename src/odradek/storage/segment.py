@@ -324,7 +324,7 @@ class LogSegment:
             break
         return SegmentRead(
             LogOffsetMetadata(start_offset, self.base_offset, position),
-            FileSlice(self._disk, self.fd, position, length),
+            FileSlice(self._disk, self.fd, position, length, known is not None),
             0 < adjusted < first_size,
         )
 

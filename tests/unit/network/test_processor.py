@@ -17,6 +17,7 @@ from odradek.network.authentication import ListenerSecurity
 from odradek.network.config import NetworkConfig
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.memory_pool import MemoryPool
+from odradek.network.page_cache import PageCache, ReadAhead
 from odradek.network.poller import Poller
 from odradek.network.processor import Processor
 from odradek.network.request import NoOpResponse, Request, Response
@@ -63,6 +64,7 @@ class Surroundings:
             security=ListenerSecurity(),
             quotas=self.quotas,
             pool=MemoryPool(),
+            read_ahead=ReadAhead(PageCache(), self.loop.call_soon),
             loop=self.poller,
             timer=self.bench.timer,
             clock=clock,
