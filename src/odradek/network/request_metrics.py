@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeAlias
 from odradek.errors import ErrorCode
 from odradek.metrics import Histogram, Meter, MetricRegistry
 from odradek.network.request import ONE_SUCCESS, Request
-from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 
 __all__ = ["RequestMetrics", "RequestTimes", "api_name"]
 
@@ -224,8 +224,6 @@ class RequestMetrics:
         version = self._by_version.get((header.api_key, header.api_version))
         if version is None:
             version = self._add_version(header.api_key, header.api_version)
-            if len(self._by_version) >= _MAX_VERSIONS:  # Nobody would find it to fold it.
-                request.is_answered_at_once = False
         if not self._is_fold_due:
             self._is_fold_due = True
             self._fold_later()
@@ -338,11 +336,16 @@ class RequestMetrics:
         meter.count += count
 
     def _add_version(self, api_key: ApiKey, version: int) -> _VersionMetrics:
-        name = api_name(api_key)
-        group = self._registry.group("kafka.network", "RequestMetrics", request=name)
-        meter = group.meter("RequestsPerSec", version=str(version))
-        found = _VersionMetrics(api_key, meter, self._of_name(name))
-        if len(self._by_version) < _MAX_VERSIONS:
+        label = str(version)
+        if version not in API_SUPPORT[api_key].parsed:
+            # An ApiVersions request may carry any of 65536: they are counted as one.
+            version, label = _UNKNOWN_VERSION, "unknown"
+        found = self._by_version.get((api_key, version))
+        if found is None:
+            name = api_name(api_key)
+            group = self._registry.group("kafka.network", "RequestMetrics", request=name)
+            meter = group.meter("RequestsPerSec", version=label)
+            found = _VersionMetrics(api_key, meter, self._of_name(name))
             self._by_version[int(api_key), version] = found
         return found
 
@@ -355,6 +358,5 @@ class RequestMetrics:
 
 # Folded at this length at the latest.
 _MAX_PENDING: Final = 256
-# Twice of all versions of all APIs: an ApiVersions request may carry any, and 65536 of them are not
-# worth remembering.
-_MAX_VERSIONS: Final = 2_000
+# Stands for all that nobody serves; none on the wire, where versions below 0 are refused.
+_UNKNOWN_VERSION: Final = -1

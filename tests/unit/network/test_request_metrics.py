@@ -9,7 +9,7 @@ from odradek.errors import ErrorCode
 from odradek.metrics import Histogram, Meter, MetricName, MetricRegistry, render_prometheus
 from odradek.network.request import ONE_SUCCESS, UNSET, Request, is_valid_client_information
 from odradek.network.request_metrics import RequestMetrics, RequestTimes, api_name
-from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.headers import RequestHeader
 from odradek.testing import ManualClock
 from tests.unit.network.network_fakes import make_request
@@ -139,15 +139,21 @@ def test_a_request_that_was_parked_once_counts_as_any_other() -> None:
     assert 'requestmetrics_errors_total{request="Fetch",error="NONE"} 600' in pages[0]
 
 
-def test_one_of_a_version_that_is_not_remembered_counts_too() -> None:
+def test_versions_that_nobody_serves_count_as_one() -> None:
+    """An ApiVersions request may carry any version, and each would stay for ever."""
     metrics, registry, _ = make_metrics()
-    for version in range(2_003):
+    for version in range(-5, 2_000):
         request = answered_at_once(ApiKey.API_VERSIONS)
         request.header = RequestHeader(ApiKey.API_VERSIONS, version, 1, "")
         metrics.request_done(request, 10 * MS)
     metrics.fold()
 
-    assert histogram(registry, "TotalTimeMs", "ApiVersions").count == 2_003
+    assert histogram(registry, "TotalTimeMs", "ApiVersions").count == 2_005
+    rows = [row for row in render_prometheus(registry).splitlines() if "version=" in row]
+    served = API_SUPPORT[ApiKey.API_VERSIONS].parsed.last + 1
+    assert len(rows) == served + 1
+    (unknown,) = (row for row in rows if 'version="unknown"' in row)
+    assert unknown.endswith(f" {2_005 - served}")
 
 
 def test_who_reads_sees_what_is_done() -> None:
