@@ -44,11 +44,28 @@ def test_set_but_not_served_refuses_the_start(name: str) -> None:
         ({}, {environment_name(name): "xyzzy"}),
         ({f"listener.name.plaintext.{name}": "xyzzy"}, {}),
         ({f"listener.name.plaintext.scram-sha-256.{name}": "xyzzy"}, {}),
+        ({f"Listener.name.PLAINTEXT.{name}".upper(): "xyzzy"}, {}),
+        ({}, {environment_name(f"listener.name.plaintext.{name}"): "xyzzy"}),
+        ({}, {environment_name(f"listener.name.out_side.scram-sha-256.{name}"): "xyzzy"}),
     ):
         with pytest.raises(ConfigError, match="remove it") as refusal:
             load_broker_settings(None, given, environment)
         assert refusal.value.key in {**given, **environment}
         assert "xyzzy" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["ssl.client.auth", "ssl.keystore.location", "ssl.client.auht"])
+def test_tls_of_one_listener_in_a_variable_refuses_the_start(name: str) -> None:
+    """Such a variable is not read, and its listener would not ask for certificates."""
+    variable = environment_name(f"listener.name.out_side.{name}")
+    with pytest.raises(ConfigError, match=r"no variable, and .* in the configuration file") as why:
+        load_broker_settings(None, {}, {variable: "required"})
+    assert why.value.key == variable
+
+
+def test_other_settings_of_one_listener_in_a_variable_are_a_warning() -> None:
+    variable = environment_name("listener.name.plaintext.max.connections")
+    assert load_broker_settings(None, {}, {variable: "5"}).warnings
 
 
 @pytest.mark.parametrize("name", sorted(UNSERVED))

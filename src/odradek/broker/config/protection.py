@@ -18,7 +18,12 @@ from typing import Final, NamedTuple
 from odradek.broker.config.kafka_keys import KAFKA_KEYS
 from odradek.broker.config.tls import TlsSettings
 from odradek.config import HIDDEN, Settings, Source, UnknownKey
-from odradek.config.declaration import LISTENER_PREFIX, environment_name, keys_of
+from odradek.config.declaration import (
+    ENVIRONMENT_PREFIX,
+    LISTENER_PREFIX,
+    environment_name,
+    keys_of,
+)
 from odradek.errors import ConfigError
 from odradek.network.endpoint import EndPoint
 
@@ -203,6 +208,7 @@ HARMLESS: Final = frozenset(
 
 _UNSERVED_VARIABLES: Final = {environment_name(name): name for name in UNSERVED}
 _HARMLESS_VARIABLES: Final = frozenset(environment_name(name) for name in HARMLESS)
+_LISTENER_VARIABLE: Final = environment_name(LISTENER_PREFIX)
 _PROTECTED_VARIABLES: Final = tuple(environment_name(name) for name in PROTECTED_NAMESPACES)
 _TLS_DEFAULTS: Final = {key.name: key.effective_default() for key in keys_of(TlsSettings).values()}
 _FROM_THE_OPERATOR: Final = (Source.FILE, Source.ENVIRONMENT, Source.COMMAND_LINE)
@@ -216,7 +222,7 @@ def check_protection(unknown: Iterable[UnknownKey]) -> None:
     """
     for each in unknown:
         is_variable = each.source is Source.ENVIRONMENT
-        names = (each.name,) if is_variable else tuple(base_names(each.name))
+        names = tuple(_variable_names(each.name) if is_variable else base_names(each.name.lower()))
         for name in names:
             found = _UNSERVED_VARIABLES.get(name) if is_variable else name
             unserved = UNSERVED.get(found) if found is not None else None
@@ -226,18 +232,34 @@ def check_protection(unknown: Iterable[UnknownKey]) -> None:
             name.startswith(_PROTECTED_VARIABLES if is_variable else PROTECTED_NAMESPACES)
             for name in names
         ):
-            hint = f", did you mean {each.suggestion}?" if each.suggestion else ""
-            raise ConfigError(
-                each.name,
-                HIDDEN,
-                f"unknown key{hint} It promises protection that nobody gives; mend or remove it",
-            )
+            if is_variable and len(names) > 1:
+                why = (
+                    "settings of one listener have no variable, and what this one demands would"
+                    " not be done; give it in the configuration file"
+                )
+            else:
+                hint = f", did you mean {each.suggestion}?" if each.suggestion else "."
+                why = f"unknown key{hint} It promises protection that nobody gives; mend or"
+                why += " remove it"
+            raise ConfigError(each.name, HIDDEN, why)
 
 
 def _is_known(name: str, *, is_variable: bool) -> bool:
     if is_variable:
         return name in _UNSERVED_VARIABLES or name in _HARMLESS_VARIABLES
     return name in UNSERVED or name in HARMLESS or name in KAFKA_KEYS
+
+
+def _variable_names(name: str) -> Iterator[str]:
+    """The names a variable may have without its listener, and that of a SASL mechanism.
+
+    Dots and underscores look alike in a variable, so every ending may be the key.
+    """
+    yield name
+    if name.startswith(_LISTENER_VARIABLE):
+        parts = name.removeprefix(_LISTENER_VARIABLE).split("_")
+        for start in range(1, len(parts)):
+            yield ENVIRONMENT_PREFIX + "_".join(parts[start:])
 
 
 def base_names(name: str) -> Iterator[str]:
