@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.aio import Admin
+from odradek.client.admin import CreatedTopic, NewTopic
 from odradek.errors import ConfigError, LogDirLockedError
 from odradek.testing import AsyncEmbeddedBroker, EmbeddedBroker
 from tests.support.commands import Commands
@@ -32,6 +34,22 @@ def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
         )
 
     assert read.lines == ["kept"]
+
+
+def test_a_name_is_free_once_its_topic_is_deleted() -> None:
+    """Suites delete and create one topic again and again; none of it may find the one before."""
+
+    async def scenario() -> None:
+        async with (
+            AsyncEmbeddedBroker() as broker,
+            Admin({"bootstrap.servers": broker.bootstrap_servers}) as admin,
+        ):
+            for _ in range(10):
+                made = await admin.create_topics([NewTopic(name="t", partition_count=3)])
+                assert isinstance(made["t"], CreatedTopic), made
+                assert await admin.delete_topics(["t"]) == {"t": None}
+
+    asyncio.run(scenario())
 
 
 def test_settings_count() -> None:

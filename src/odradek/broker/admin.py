@@ -66,6 +66,10 @@ class ControllerApi(Protocol):
 
     async def delete_topics(self, topics: Sequence[str]) -> Sequence[DeletedTopic]: ...
 
+    def is_deleting(self, topic: str) -> bool:
+        """Whether the topic's name is still taken by one that is about to be gone."""
+        ...
+
     async def create_partitions(
         self, topics: Sequence[NewPartitions], *, validate_only: bool
     ) -> Sequence[CreatePartitionsResult]: ...

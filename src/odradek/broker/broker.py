@@ -236,6 +236,7 @@ class Broker:
             check_configs=self._check_topic_configs,
             unclean_default=lambda: self._topic_configs.default.unclean_leader_election,
         )
+        self._controller.on_deletion_step = self._waiter.notify
         started_with = self._settings
         server = await self._start_server(loop, cluster_id)
         await port.register(self._registration())

@@ -139,6 +139,8 @@ class Controller:
         self._config = config or ControllerConfig()
         self._sleep = sleep
         self._name_prefix = name_prefix
+        # Called when a broker has answered that it deleted replicas, and that was followed up.
+        self.on_deletion_step: Callable[[], None] = lambda: None
         self._active_controller_id = NO_CONTROLLER
         self._channels: ControllerChannels | None = None
         # Set but while an election is being followed up: until then not all brokers are told all.
@@ -246,6 +248,10 @@ class Controller:
             ApiError: NOT_CONTROLLER.
         """
         return await self._request(lambda reply: DeleteTopics(topics, reply))
+
+    def is_deleting(self, topic: str) -> bool:
+        """Whether the topic is about to be gone: it is marked, and nothing stands in the way."""
+        return self.context.is_topic_eligible_for_deletion(topic)
 
     async def create_partitions(
         self, topics: Sequence[NewPartitions], *, validate_only: bool = False
@@ -417,6 +423,7 @@ class Controller:
                 await self._deletion.process_stop_replica_response(
                     event.broker_id, event.request_error, event.partition_errors
                 )
+                self.on_deletion_step()
             case PreferredReplicaElectionRequested():
                 await self._leaders.process_stored_election()
             case UncleanLeaderElectionEnable():

@@ -75,7 +75,11 @@ async def handle_delete_topics(request: Request, context: BrokerContext) -> Resp
         return answer(frozenset())
     context.metadata_waiter.park(
         pending,
-        lambda name: is_gone(context.cache.image, name, wanted[name].topic_id),
+        # Its name can be given again: the metadata loses a topic before brokers and store do.
+        lambda name: (
+            is_gone(context.cache.image, name, wanted[name].topic_id)
+            and not context.controller.is_deleting(name)
+        ),
         lambda unseen: context.send(answer(unseen)),
         timeout_ms=message.timeout_ms,
         started_ms=started_ms,

@@ -103,6 +103,7 @@ class FakeController:
         refusals: What to answer for a topic instead.
         error: Raised by the next calls.
         on_call: Runs before it answers, as the publish of what it made.
+        deleting: Topics whose names are not free yet.
     """
 
     def __init__(self) -> None:
@@ -111,6 +112,7 @@ class FakeController:
         self.refusals: dict[str, ErrorCode] = {}
         self.error: ErrorCode | None = None
         self.on_call: Callable[[], object] = lambda: None
+        self.deleting: set[str] = set()
         self.elections: dict[TopicPartition, ElectionOutcome] = {}
         self.moves: dict[TopicPartition, ReplicaAssignment] = {}
 
@@ -144,6 +146,9 @@ class FakeController:
             DeletedTopic(name=name, error=self.refusals.get(name, ErrorCode.NONE))
             for name in topics
         ]
+
+    def is_deleting(self, topic: str) -> bool:
+        return topic in self.deleting
 
     async def create_partitions(
         self, topics: Sequence[NewPartitions], *, validate_only: bool

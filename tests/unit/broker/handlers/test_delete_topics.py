@@ -45,6 +45,19 @@ def test_a_topic_is_answered_once_it_is_gone(version: int) -> None:
     assert codes(broker.last_sent(DeleteTopicsResponse)) == [("a", ErrorCode.NONE)]
 
 
+def test_a_topic_is_answered_once_its_name_is_free() -> None:
+    """Metadata loses a topic first; whoever creates it anew then must not find the old one."""
+    broker = BrokerFixture()
+    broker.publish_topic("a")
+    broker.controller.deleting = {"a"}
+    park(broker, by_name("a"), 5)
+    broker.remove_topic("a")
+    assert not broker.sent
+    broker.controller.deleting.clear()
+    broker.context.metadata_waiter.notify()
+    assert codes(broker.last_sent(DeleteTopicsResponse)) == [("a", ErrorCode.NONE)]
+
+
 def test_a_new_topic_of_the_name_is_another_one() -> None:
     broker = BrokerFixture()
     broker.publish_topic("a", number=1)
