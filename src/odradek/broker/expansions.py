@@ -3,18 +3,23 @@
 One batch is expanded at a time, whoever sent it: what all clients' batches may take together is
 what one may take (`odradek.storage.validation`), and a producer of such batches waits for others of
 its kind. Requests wait with their connections, which are not read meanwhile, so the order of one
-producer's batches stays. A client that hangs up while its batches wait is forgotten.
+producer's batches stays. A client that hangs up while its batches wait is forgotten. A batch whose
+expansion fails, for want of memory, is refused like one that is wrong.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
+from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.request import Request
 from odradek.storage.expansion import ExpandedRecords
 
 __all__ = ["Expansions"]
+
+_log = logging.getLogger(__name__)
 
 Deferred: TypeAlias = Mapping[TopicPartition, tuple[ExpandedRecords, Callable[..., None]]]
 
@@ -51,5 +56,12 @@ class Expansions:
             async with self._turn:
                 if request.connection.is_closed:
                     return
-                await asyncio.to_thread(expand, records)
+                try:
+                    await asyncio.to_thread(expand, records)
+                except Exception as error:  # noqa: BLE001 - one request must not end others
+                    _log.exception("A batch of %s could not be expanded", request)
+                    records.walks[0] = ApiError(
+                        ErrorCode.UNKNOWN_SERVER_ERROR,
+                        f"the batch could not be expanded: {type(error).__name__}",
+                    )
         append({tp: records for tp, (records, _) in deferred.items()})

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from odradek.broker.expansions import Expansions
-from odradek.errors import InvalidRecordError
+from odradek.errors import ApiError, ErrorCode, InvalidRecordError
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.network.request import Request
 from odradek.protocol.api_keys import ApiKey
@@ -115,3 +115,27 @@ def test_batches_of_a_client_that_hung_up_are_not_expanded() -> None:
             expansions.start(request_of(connection), {TP: (ExpandedRecords(b"x"), fail)}, fail)
 
     asyncio.run(scenario())
+
+
+def test_a_thread_that_has_no_memory_refuses_one_batch_and_ends_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The border between requests: the broker's tasks end with the first that fails."""
+    records = ExpandedRecords(bomb())
+    appended: list[Mapping[TopicPartition, ExpandedRecords]] = []
+
+    def fail(_records: ExpandedRecords) -> None:
+        raise MemoryError
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            expansions = Expansions(tasks.create_task)
+            expansions.start(request_of(FakeConnection()), {TP: (records, fail)}, appended.append)
+
+    asyncio.run(scenario())
+
+    assert appended == [{TP: records}]
+    with pytest.raises(ApiError, match="MemoryError") as refused:
+        validate(records)
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "could not be expanded" in caplog.text
