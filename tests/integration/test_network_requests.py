@@ -1,6 +1,7 @@
 """Requests over real sockets: order, pipelining, back-pressure, the ends of connections."""
 
 import asyncio
+import socket
 import struct
 
 import pytest
@@ -308,6 +309,39 @@ def test_a_throttled_connection_is_answered_at_once_and_served_again_later() -> 
                 assert not processor.connections[0].is_muted
 
     asyncio.run(scenario())
+
+
+def test_a_wake_up_sends_its_answers_before_it_looks_after_others() -> None:
+    """04b section 9, for requests that were found at one look at the sockets."""
+    order: list[str] = []
+
+    async def scenario() -> None:
+        def handler(request: Request) -> Response:
+            name = bytes(request.body).decode()
+            order.append(f"request {name}")
+            server.socket_server.after_answers(lambda: look(name))
+            return echo(request)
+
+        def look(name: str) -> None:
+            try:
+                peers[name].recv(1000)
+                order.append(f"answer {name}")
+            except BlockingIOError:
+                order.append(f"no answer {name}")
+
+        async with serving(handler) as server:
+            address = ("127.0.0.1", server.port())
+            with socket.create_connection(address) as one, socket.create_connection(address) as two:
+                peers = {"1": one, "2": two}
+                await eventually(lambda: server.socket_server.connection_count == 2)
+                for name, peer in peers.items():
+                    peer.setblocking(False)
+                    peer.send(request_frame(1, name.encode()))
+                await eventually(lambda: len(order) == 4)
+
+    asyncio.run(scenario())
+    assert sorted(order[:2]) == ["request 1", "request 2"], "one wake-up finds both"
+    assert sorted(order[2:]) == ["answer 1", "answer 2"]
 
 
 def test_a_throttle_that_ends_before_the_answer_waits_for_it() -> None:

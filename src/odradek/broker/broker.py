@@ -424,6 +424,7 @@ class Broker:
         await self._stack.enter_async_context(server)
         self._server = server
         self._groups.service.commit_lane.wake_ups = server.poller
+        self._replicas.after_answers = server.after_answers
         server.bind()
         self.endpoints = published_by(server, network)
         server.start_processing()

@@ -71,7 +71,7 @@ class InternalPartitions:
     def try_append(self, partition: int, batch: bytearray) -> tuple[ErrorCode, int] | None:
         """Appends a batch if no other replica has to be waited for: (error, first offset)."""
         tp = TopicPartition(self._topic, partition)
-        result = self._replicas.append_alone(tp, batch, AppendOrigin.COORDINATOR)
+        result = self._replicas.try_append_lone(tp, batch, AppendOrigin.COORDINATOR)
         return None if result is None else result[:2]
 
     def append(

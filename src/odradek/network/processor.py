@@ -185,6 +185,11 @@ class Processor:
             self.loop.at_end(self._flush_all)
         self._unflushed.append(connection)
 
+    def flush_deferred(self) -> None:
+        """Send now what was left for the end of the wake-up."""
+        if self._unflushed:
+            self._flush_all()
+
     def _flush_all(self) -> None:
         started_ns = self.now_ns()
         unflushed, self._unflushed = self._unflushed, []

@@ -22,7 +22,7 @@ Duties of whoever runs it, in order:
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -117,6 +117,7 @@ class SocketServer:
         self._next_processor_id = 0
         self._is_processing = False
         self._is_turn_requested = False
+        self._after_answers: list[Callable[[], None]] = []
         self._tasks: asyncio.TaskGroup | None = None
         self._suspended: set[asyncio.Task[None]] = set()  # Handlers that wait, by their task.
         planes = config.planes
@@ -428,14 +429,36 @@ class SocketServer:
             else:
                 self._loop.call_soon(self._run_turn)
 
+    def after_answers(self, callback: Callable[[], None]) -> None:
+        """Call back once, when the answers of the requests under way were given to the kernel.
+
+        For work that others wait for: who asked for it does not wait for theirs.
+        """
+        self._after_answers.append(callback)
+        self._request_turn()
+
     def _run_turn(self) -> None:
         self._is_turn_requested = False
+        if self._after_answers:
+            self._run_after_answers()
         for plane in self._planes:
             plane.channel.run_queued()
             # What runs here may add or remove either.
             for listener in tuple(plane.listeners.values()):
                 for processor in tuple(listener.processors):
                     processor.run_turn()
+
+    def _run_after_answers(self) -> None:
+        for plane in self._planes:
+            for listener in plane.listeners.values():
+                for processor in listener.processors:
+                    processor.flush_deferred()
+        callbacks, self._after_answers = self._after_answers, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:  # noqa: BLE001 - the border between requests: one must not end others
+                _log.exception("What was left for after the answers failed")
 
 
 def _mean_idle(processors: list[Processor]) -> float:

@@ -1,31 +1,26 @@
-"""All replicas of this broker: roles in, appends and reads through, parked requests released.
+"""All replicas of this broker: roles in, reads through, watermarks and in-sync replicas kept.
 
-One bad partition never stops the others of a request: its error is its result.
-
-Answers may come later. `append_records`, `fetch_messages` and `delete_records` call `respond`
-exactly once, before they return or when the purgatory lets go. What they changed is noted while
-they run, and the requests that wait for it are checked once they have given their own answer
-(`_release`). An answer that asks for more, as a pipelined client's does, only adds to the notes of
-the call below it: the stack stays flat, and no partition is touched in the middle of its append.
+Appends, and how parked requests are released, are in `odradek.replication.appending`. One bad
+partition never stops the others of a request: its error is its result. `append_records`,
+`fetch_messages` and `delete_records` call `respond` exactly once, before they return or when the
+purgatory lets go.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.clock import Clock
-from odradek.errors import ApiError, ErrorCode, RecordsError, StorageError
+from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.marks import mypyc_attr
 from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
 from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown
-from odradek.model import AppendOrigin, TopicPartition
-from odradek.purgatory import DelayedOperationPurgatory
-from odradek.records.batch import Buffer
+from odradek.model import TopicPartition
+from odradek.replication.appending import Appends, Purgatories
 from odradek.replication.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsResult
 from odradek.replication.delayed_fetch import DelayedFetch
-from odradek.replication.delayed_produce import DelayedProduce, ProduceResult
 from odradek.replication.fetching import FetchParams, FetchPartition, FetchResults
 from odradek.replication.gauges import register_replica_gauges
 from odradek.replication.high_watermarks import HighWatermarkCheckpoints
@@ -35,9 +30,7 @@ from odradek.replication.local_reads import MAX_PIECES, find_wanted, read_partit
 from odradek.replication.partition import Partition
 from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
-from odradek.storage.appends import LogAppendInfo
 from odradek.storage.background import BackgroundTasks, Steps, run_beside
-from odradek.storage.expansion import ExpansionDeferredError
 from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
@@ -70,15 +63,7 @@ class ReplicaManagerConfig:
     internal_topics: frozenset[str] = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
-class Purgatories(NamedTuple):
-    """Where requests wait, by kind."""
-
-    produce: DelayedOperationPurgatory[DelayedProduce]
-    fetch: DelayedOperationPurgatory[DelayedFetch]
-    delete_records: DelayedOperationPurgatory[DelayedDeleteRecords]
-
-
-class ReplicaManager:
+class ReplicaManager(Appends):
     """The replicas of one broker.
 
     Args:
@@ -100,19 +85,18 @@ class ReplicaManager:
         stats: ReplicationStats,
         min_insync_replicas: Callable[[str], int] = lambda _topic: 1,
     ) -> None:
+        hosted = HostedPartitions(config.broker_id)
+        super().__init__(hosted, purgatories, stats, config.internal_topics)
         self.config = config
         self.log_manager = log_manager
-        self.purgatories = purgatories
-        self.stats = stats
         self._min_insync_replicas = min_insync_replicas
         self._is_broker_alive: Callable[[int], bool] = lambda _broker_id: True
-        self._hosted = HostedPartitions(config.broker_id)
-        self._by_topic = self._hosted.by_topic
+        self._by_topic = hosted.by_topic
         self._high_watermarks = HighWatermarkCheckpoints()
         self._roles = RoleChanges(
             broker_id=config.broker_id,
             max_lag_ms=config.max_lag_ms,
-            hosted=self._hosted,
+            hosted=hosted,
             log_manager=log_manager,
             high_watermarks=self._high_watermarks,
             stats=stats,
@@ -122,15 +106,6 @@ class ReplicaManager:
         )
         # None: ISRs are not changed from here.
         self._submit_isr_change: Callable[[Partition, IsrChange], None] | None = None
-        # Partitions whose waiting requests have to be checked, in order, and whether a watermark
-        # of theirs moved.
-        self._changed: dict[TopicPartition, bool] = {}
-        # Whether anybody waits for a partition, by kind.
-        self._is_fetch_waiting = purgatories.fetch.is_watched
-        self._is_produce_waiting = purgatories.produce.is_watched
-        self._is_delete_waiting = purgatories.delete_records.is_watched
-        # Whether a call is under way that will look through `_changed` at its end.
-        self._is_busy = False
         register_replica_gauges(self._hosted, stats.registry)
 
     # Looking up
@@ -243,185 +218,6 @@ class ReplicaManager:
         """
         lost = self._hosted.mark_directory_offline(directory)
         self._release((tp, True) for tp in lost)
-
-    # Appending
-
-    def append_records(
-        self,
-        *,
-        timeout_ms: int,
-        required_acks: int,
-        internal_topics_allowed: bool,
-        origin: AppendOrigin,
-        entries: Mapping[TopicPartition, Buffer],
-        respond: Callable[[Mapping[TopicPartition, ProduceResult]], None],
-    ) -> None:
-        """Appends to leaders here; answers when `required_acks` is satisfied.
-
-        The buffers are used before this returns, never after.
-        """
-        if required_acks not in (-1, 0, 1):
-            respond(dict.fromkeys(entries, ProduceResult(error=ErrorCode.INVALID_REQUIRED_ACKS)))
-            return
-        is_outermost, self._is_busy = not self._is_busy, True
-        try:
-            results: dict[TopicPartition, ProduceResult] = {}
-            pending: dict[TopicPartition, int] = {}
-            for tp, records in entries.items():
-                if not internal_topics_allowed and tp.topic in self.config.internal_topics:
-                    results[tp] = self._refuse_internal(tp)
-                else:
-                    results[tp] = self._append(tp, records, origin, required_acks, pending)
-            if pending:
-                self._park_produce(timeout_ms, pending, results, respond)
-            else:
-                respond(results)
-        finally:
-            if is_outermost:
-                self._check_waiting()
-
-    def append_one(
-        self, partition: Partition, records: Buffer, required_acks: int
-    ) -> LogAppendInfo | ProduceResult:
-        """A client's append to one partition that `find_online` found, 1 or all acks required.
-
-        What it makes readable is checked before this returns: whoever waits for that is answered
-        later in any case, and the caller returns its own answer at once.
-
-        Returns:
-            What was stored, or the answer if nothing was. Where there are followers and all have to
-            have it, `await_replicas` follows.
-        """
-        was_busy, self._is_busy = self._is_busy, True
-        try:
-            return self._append_to(partition, records, AppendOrigin.CLIENT, required_acks)
-        except Exception as error:  # noqa: BLE001 - it must not end other requests
-            partition.stats.count_refusal(error, records)
-            return _refusal(partition.tp, error)
-        finally:
-            if was_busy:
-                pass
-            elif self._changed:
-                self._check_waiting()
-            else:
-                self._is_busy = False
-
-    def await_replicas(
-        self,
-        partition: Partition,
-        info: LogAppendInfo,
-        timeout_ms: int,
-        respond: Callable[[ProduceResult], None],
-    ) -> None:
-        """Answers what `append_one` stored once it is on all in-sync replicas, perhaps at once."""
-        tp = partition.tp
-        required_offset = info.last_offset + 1
-        is_enough, error_code = partition.has_enough_replicas(required_offset)
-        result = _result_of(info, error_code)
-        if is_enough:
-            respond(result)
-        else:
-            self._park_produce(
-                timeout_ms,
-                {tp: required_offset},
-                {tp: result},
-                lambda results: respond(results[tp]),
-            )
-
-    def _park_produce(
-        self,
-        timeout_ms: int,
-        pending: Mapping[TopicPartition, int],
-        results: Mapping[TopicPartition, ProduceResult],
-        respond: Callable[[Mapping[TopicPartition, ProduceResult]], None],
-    ) -> None:
-        operation = DelayedProduce(
-            timeout_ms,
-            required_offsets=pending,
-            results=results,
-            find_leader=self._hosted.find_leader,
-            respond=respond,
-            on_expired=self.stats.mark_produce_expired,
-        )
-        self.purgatories.produce.try_complete_else_watch(operation, list(pending))
-
-    def append_alone(
-        self, tp: TopicPartition, records: Buffer, origin: AppendOrigin
-    ) -> ProduceResult | None:
-        """`append_records` with acks=all for one partition that has no other replica, at once.
-
-        None, with nothing done, if there may be somebody to wait for.
-        """
-        partition = self._hosted.get(tp)
-        if partition is None or partition.followers or not partition.is_leader:
-            return None
-        is_outermost, self._is_busy = not self._is_busy, True
-        try:
-            return _result_of(self._append_to(partition, records, origin, -1), _NONE)
-        except Exception as error:  # noqa: BLE001 - the caller learns why
-            partition.stats.count_refusal(error, records)
-            return _refusal(tp, error)
-        finally:
-            if is_outermost:
-                self._check_waiting()
-
-    def _refuse_internal(self, tp: TopicPartition) -> ProduceResult:
-        partition = self._hosted.get(tp)
-        (self.stats.all_topics if partition is None else partition.stats).count_refused()
-        return ProduceResult(
-            error=ErrorCode.INVALID_TOPIC_EXCEPTION,
-            error_message=f"clients must not write to the internal topic {tp.topic}",
-        )
-
-    def _append(
-        self,
-        tp: TopicPartition,
-        records: Buffer,
-        origin: AppendOrigin,
-        required_acks: int,
-        pending: dict[TopicPartition, int],
-    ) -> ProduceResult:
-        """Appends to one partition; notes what it changed, and what has yet to be waited for."""
-        stats = self.stats.all_topics
-        try:
-            partition = self._hosted.get(tp) or self._hosted.find_leader(tp)
-            stats = partition.stats
-            info = self._append_to(partition, records, origin, required_acks)
-        except Exception as error:  # noqa: BLE001 - one partition never fails its neighbours
-            stats.count_refusal(error, records)
-            return _refusal(tp, error)
-        error_code = _NONE
-        if required_acks == -1:
-            required_offset = info.last_offset + 1
-            is_enough, error_code = partition.has_enough_replicas(required_offset)
-            if not is_enough:
-                pending[tp] = required_offset
-        return _result_of(info, error_code)
-
-    def _append_to(
-        self, partition: Partition, records: Buffer, origin: AppendOrigin, required_acks: int
-    ) -> LogAppendInfo:
-        """Appends to one partition and notes what it changed, if anybody waits for that.
-
-        Raises:
-            Exception: As `Partition.append_as_leader`.
-        """
-        before = partition.high_watermark if partition.has_followers else -1
-        info = partition.append_as_leader(records, origin, required_acks)
-        if info.is_duplicate:
-            partition.stats.count_refused()
-            return info
-        partition.stats.count_append(info.valid_bytes, info.message_count)
-        tp = partition.tp
-        if (
-            self._is_fetch_waiting(tp)
-            or self._is_produce_waiting(tp)
-            or self._is_delete_waiting(tp)
-        ):
-            # Without followers it is committed with the append.
-            moved = before < 0 or partition.high_watermark > before
-            self._changed[tp] = moved or self._changed.get(tp, False)
-        return info
 
     # Fetching
 
@@ -678,35 +474,6 @@ class ReplicaManager:
         logs = [p.log for p in self._hosted.online() if p.log is not None]
         self._high_watermarks.write(logs, tasks)
 
-    # Parked requests
-
-    def _release(self, changed: Iterable[tuple[TopicPartition, bool]]) -> None:
-        """Has the requests checked that wait for these partitions; (partition, watermark moved)."""
-        for tp, moved in changed:
-            self._changed[tp] = moved or self._changed.get(tp, False)
-        if not self._is_busy:
-            self._is_busy = True
-            self._check_waiting()
-
-    def _check_waiting(self) -> None:
-        """Works off what was noted; a call that is made meanwhile adds to it."""
-        fetch, produce, delete_records = (
-            self.purgatories.fetch,
-            self.purgatories.produce,
-            self.purgatories.delete_records,
-        )
-        changed = self._changed
-        try:
-            while changed:
-                tp = next(iter(changed))
-                moved = changed.pop(tp)
-                fetch.check_and_complete(tp)
-                if moved:
-                    produce.check_and_complete(tp)
-                    delete_records.check_and_complete(tp)
-        finally:
-            self._is_busy = False
-
 
 def _waves(delta: LocalDelta) -> list[LocalDelta]:
     """The delta in parts that name each partition once: changes of one follow one another.
@@ -730,27 +497,3 @@ def _waves(delta: LocalDelta) -> list[LocalDelta]:
     for stopped in delta.stopped:
         wave_of(stopped.tp)[1].append(stopped)
     return [replace(delta, hosted=tuple(h), stopped=tuple(s)) for h, s in waves]
-
-
-def _result_of(info: LogAppendInfo, error: ErrorCode) -> ProduceResult:
-    return ProduceResult(
-        error,
-        -1 if info.first_offset is None else info.first_offset,
-        info.log_append_time,
-        info.log_start_offset,
-    )
-
-
-def _refusal(tp: TopicPartition, error: Exception) -> ProduceResult:
-    """What a client is told of an append that was refused, or failed."""
-    if isinstance(error, ApiError):
-        return ProduceResult(
-            error=error.code,
-            record_errors=error.record_errors if isinstance(error, RecordsError) else (),
-            error_message=str(error),
-            expand=error.expand if isinstance(error, ExpansionDeferredError) else None,
-        )
-    if isinstance(error, StorageError):
-        return ProduceResult(error=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
-    logger.error("%s: append failed", tp, exc_info=error)
-    return ProduceResult(error=ErrorCode.UNKNOWN_SERVER_ERROR)

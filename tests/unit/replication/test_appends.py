@@ -1,6 +1,6 @@
 """Appending through the replica manager, and produces that wait (05 section 7, 04b section 6)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -195,12 +195,12 @@ def test_record_errors_are_told(tmp_path: Path) -> None:
 def produce_one(
     fixture: ReplicaFixture, partition: TopicPartition, *, acks: int = -1
 ) -> list[ProduceResult]:
-    """The answers of `append_one` and what follows it: none while it is parked, later one."""
+    """The answers of `append_lone` and what follows it: none while it is parked, later one."""
     answers: list[ProduceResult] = []
     replicas = fixture.replicas
     found = replicas.find_online(*partition)
     assert found is not None
-    stored = replicas.append_one(found, batch(), acks)
+    stored = replicas.append_lone(found, batch(), acks)
     if isinstance(stored, ProduceResult):
         return [stored]
     if acks == -1 and found.has_followers:
@@ -262,6 +262,45 @@ def test_the_own_answer_comes_before_those_it_makes_possible(fixture: ReplicaFix
         respond=lambda _results: order.append("produce"),
     )
     assert order == ["produce", "fetch"]
+
+
+def test_what_a_lone_append_makes_possible_comes_after_the_answers(
+    fixture: ReplicaFixture,
+) -> None:
+    """04b section 9: not before its caller has answered, each once, however many appends."""
+    fixture.lead(A)
+    later: list[Callable[[], None]] = []
+    fixture.replicas.after_answers = later.append
+    fetched: list[int] = []
+    for _ in range(3):
+        fixture.replicas.fetch_messages(
+            _PARAMS,
+            [FetchPartition(A, None, 0, 1000)],
+            lambda results: fetched.append(results[0][1].high_watermark),
+        )
+    produce_one(fixture, A)
+    produce_one(fixture, A)
+    assert (fetched, len(later)) == ([], 1)
+
+    later.pop()()
+    assert fetched == [2, 2, 2]
+    assert fixture.purgatories.fetch.num_delayed == 0
+    produce_one(fixture, A)
+    assert not later, "nobody waits"
+
+
+def test_a_fetch_does_not_wait_for_answers_that_another_call_gave(fixture: ReplicaFixture) -> None:
+    """04b section 9: whoever works off the notes first does, and nothing is left to do twice."""
+    fixture.lead(A)
+    later: list[Callable[[], None]] = []
+    fixture.replicas.after_answers = later.append
+    fetched: list[FetchResults] = []
+    fixture.replicas.fetch_messages(_PARAMS, [FetchPartition(A, None, 0, 1000)], fetched.append)
+    produce_one(fixture, A)
+    fixture.produce({A: batch()})
+    assert len(fetched) == 1
+    later.pop()()
+    assert len(fetched) == 1
 
 
 def test_answers_that_ask_for_more_do_not_pile_up(fixture: ReplicaFixture) -> None:

@@ -163,7 +163,7 @@ def _append_lone(
         denied = ProduceResult(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return _answer_lone(request, tp, lone, denied, context)
     replicas = context.replicas
-    stored = replicas.append_one(partition, records, acks)
+    stored = replicas.append_lone(partition, records, acks)
     if isinstance(stored, ProduceResult):
         if stored.expand is not None and _expand(
             request,
