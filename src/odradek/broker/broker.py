@@ -388,9 +388,12 @@ class Broker:
         """Publishes what the store holds now; the rest follows in the background."""
         first = asyncio.Event()
 
+        async def renewed(delta: ClusterDelta) -> ImageDelta:
+            return ImageDelta(cluster=await feed.renewed(delta))
+
         async def follow() -> None:
             async for delta in feed.deltas():
-                await self._publisher.publish(ImageDelta(cluster=delta))
+                await self._publisher.publish_made(partial(renewed, delta))
                 first.set()
 
         self._spawn(self._publisher.run())

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 
 from odradek.clock import Clock
 from odradek.controller.config_nodes import CONFIG_ROOTS, ParsedEntity, parse_entity
@@ -25,7 +26,13 @@ from odradek.coordination.paths import (
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, SessionState, WatchEvent
 from odradek.errors import BadNodeData, ConnectionLost, NoNode, SessionExpired
 from odradek.metadata.delta import ClusterDelta
-from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
+from odradek.metadata.image import (
+    ConfigResource,
+    ConfigResourceType,
+    QuotaEntity,
+    ScramCredential,
+    ScramKey,
+)
 
 __all__ = ["ENTITIES_PER_TURN", "PURGE_AFTER_MS", "ConfigFeed"]
 
@@ -80,6 +87,22 @@ class ConfigFeed:
         except NoNode:
             return {}
         return parse_config(data)
+
+    async def renewed(self, delta: ClusterDelta) -> ClusterDelta:
+        """A delta with the overrides that its topics have now, to be called when it is published.
+
+        It may have waited. A topic that was deleted and created meanwhile has overrides of its own,
+        which `read_topic` told and nobody will be notified of.
+        """
+        configs = dict(delta.configs)
+        for count, resource in enumerate(delta.configs):
+            if count % ENTITIES_PER_TURN == ENTITIES_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if resource.type is ConfigResourceType.TOPIC:
+                # What cannot be read now stays as it was read.
+                with contextlib.suppress(BadNodeData, SessionExpired, ConnectionLost):
+                    configs[resource] = await self.read_topic(resource.name)
+        return replace(delta, configs=configs)
 
     # -- Reading.
 

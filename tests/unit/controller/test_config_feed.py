@@ -10,6 +10,7 @@ from odradek.controller.config_feed import ENTITIES_PER_TURN, PURGE_AFTER_MS, Co
 from odradek.controller.entity_writes import edit_of, write_entities, write_entity
 from odradek.controller.store_bootstrap import create_parents
 from odradek.coordination import EmbeddedEngine, EmbeddedStore
+from odradek.coordination.nodes import encode_config
 from odradek.errors import ApiError, BadNodeData, ErrorCode
 from odradek.metadata.changes import ConfigSet, QuotaSet, ScramRemoved, ScramSet
 from odradek.metadata.delta import ClusterDelta
@@ -70,6 +71,27 @@ def test_everything_is_read_once_then_what_is_named(tmp_path: Path) -> None:
         assert (await setup.next()).configs == {TOPIC: {"b": "3"}}
         await write_entity(setup.other, ScramRemoved(KEY))
         assert (await setup.next()).scram == {KEY: None}
+
+    run(tmp_path, scenario)
+
+
+def test_a_delta_that_waited_has_the_overrides_of_the_topic_that_is_there_now(
+    tmp_path: Path,
+) -> None:
+    """The creation of a topic is not notified: those of the one before it would stay for ever."""
+
+    async def scenario(setup: Setup) -> None:
+        await write_entity(setup.other, ConfigSet(TOPIC, {"a": "1"}))
+        await write_entity(setup.other, QuotaSet(USER, {"producer_byte_rate": 9.0}))
+        waiting = await setup.next()
+        await setup.other.set("/config/topics/t", encode_config({"b": "2"}), 0)
+
+        renewed = await setup.feed.renewed(waiting)
+
+        assert renewed.configs == {TOPIC: {"b": "2"}}
+        assert renewed.quotas == waiting.quotas
+        await setup.other.set("/config/topics/t", b"damaged", 1)
+        assert await setup.feed.renewed(waiting) == waiting
 
     run(tmp_path, scenario)
 
