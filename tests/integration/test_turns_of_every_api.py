@@ -261,10 +261,11 @@ def attempts(broker: MeasuredBroker, api_key: ApiKey, shape: Shape, world: World
 BOMBS = {
     "one large record": lambda codec: batch(bytes(50 << 20), codec=codec),
     "many small records": lambda codec: batch(b"", 300_000, codec=codec),
+    "just below the bound": lambda codec: batch(bytes((1 << 20) - 1_000), codec=codec),
 }
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("partitions", [1, 2, PARTITIONS])
 @pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.GZIP])
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_no_compressed_batch_keeps_the_loop(

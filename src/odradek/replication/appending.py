@@ -27,7 +27,7 @@ from odradek.replication.hosted import HostedPartitions
 from odradek.replication.partition import Partition
 from odradek.replication.stats import ReplicationStats
 from odradek.storage.appends import LogAppendInfo
-from odradek.storage.expansion import ExpansionDeferredError
+from odradek.storage.expansion import ExpansionDeferredError, InlineBudget
 
 __all__ = ["Appends", "Purgatories"]
 
@@ -52,6 +52,7 @@ class Appends:
         purgatories: Where requests wait.
         stats: Meters of the topics.
         internal_topics: Clients must not write to these.
+        inline_budget: What the batches of a request may expand to on the loop.
     """
 
     def __init__(
@@ -60,11 +61,13 @@ class Appends:
         purgatories: Purgatories,
         stats: ReplicationStats,
         internal_topics: frozenset[str],
+        inline_budget: InlineBudget,
     ) -> None:
         self._hosted = hosted
         self.purgatories = purgatories
         self.stats = stats
         self._internal_topics = internal_topics
+        self._inline_budget = inline_budget
         # Partitions whose waiting requests have to be checked, in order, and whether a watermark
         # of theirs moved.
         self._changed: dict[TopicPartition, bool] = {}
@@ -100,11 +103,15 @@ class Appends:
         try:
             results: dict[TopicPartition, ProduceResult] = {}
             pending: dict[TopicPartition, int] = {}
-            for tp, records in entries.items():
-                if not internal_topics_allowed and tp.topic in self._internal_topics:
-                    results[tp] = self._refuse_internal(tp)
-                else:
-                    results[tp] = self._append(tp, records, origin, required_acks, pending)
+            self._inline_budget.begin()
+            try:
+                for tp, records in entries.items():
+                    if not internal_topics_allowed and tp.topic in self._internal_topics:
+                        results[tp] = self._refuse_internal(tp)
+                    else:
+                        results[tp] = self._append(tp, records, origin, required_acks, pending)
+            finally:
+                self._inline_budget.end()
             if pending:
                 self._park_produce(timeout_ms, pending, results, respond)
             else:

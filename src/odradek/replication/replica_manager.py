@@ -86,7 +86,9 @@ class ReplicaManager(Appends):
         min_insync_replicas: Callable[[str], int] = lambda _topic: 1,
     ) -> None:
         hosted = HostedPartitions(config.broker_id)
-        super().__init__(hosted, purgatories, stats, config.internal_topics)
+        super().__init__(
+            hosted, purgatories, stats, config.internal_topics, log_manager.inline_budget
+        )
         self.config = config
         self.log_manager = log_manager
         self._min_insync_replicas = min_insync_replicas

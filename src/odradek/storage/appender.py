@@ -84,7 +84,7 @@ class Appender:
     def configure(self, config: LogConfig) -> None:
         """Takes new settings, from the next append on."""
         self._config = config
-        self._validator = validator = BatchValidator(config)
+        self._validator = validator = BatchValidator(config, self._log.services.inline_budget)
         self._flush_messages = config.flush_messages
         # The largest batch that the everyday lane takes; none if the topic changes plain batches.
         self._keeps_plain_bytes = -1

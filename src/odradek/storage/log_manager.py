@@ -36,6 +36,7 @@ from odradek.storage.directory_lifecycle import (
     load_logs,
     take_directories,
 )
+from odradek.storage.expansion import InlineBudget
 from odradek.storage.loader import load_log
 from odradek.storage.log import Log, LogServices
 from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
@@ -111,6 +112,11 @@ class LogManager:
     def tasks(self) -> BackgroundTasks:
         """Where work runs that blocks."""
         return self._services.tasks
+
+    @property
+    def inline_budget(self) -> InlineBudget:
+        """What the appends of one request may expand on the loop."""
+        return self._services.inline_budget
 
     # Start and stop
 

@@ -1,11 +1,13 @@
 """What every log of a process shares, handed in from outside."""
 
 from collections.abc import Callable
+from dataclasses import field
 from random import Random
 
 from odradek.clock import Clock
 from odradek.files import Disk
 from odradek.storage.background import BackgroundTasks
+from odradek.storage.expansion import InlineBudget
 from odradek.values import dataclass
 
 __all__ = ["LogServices"]
@@ -24,3 +26,5 @@ class LogServices:
     on_flushed: Callable[[float], None] | None = None
     # Called for each damaged place that is found in a log, possibly on another thread.
     on_damage: Callable[[], None] | None = None
+    # Of the request that is appended, to however many logs.
+    inline_budget: InlineBudget = field(default_factory=InlineBudget)

@@ -41,9 +41,11 @@ from odradek.records.plain_batch import PlainBatch, check_plain_batch
 from odradek.records.walk import NULL_KEY, TIMESTAMP_OUT_OF_RANGE, walk_records
 from odradek.storage.config import INT64_MAX, LogConfig
 from odradek.storage.expansion import (
-    INLINE_EXPANSION_BYTES,
+    INLINE_REBUILD_BYTES,
     ExpandedRecords,
     ExpansionDeferredError,
+    InlineBudget,
+    rebuilds_of,
     walks_of,
 )
 
@@ -70,6 +72,7 @@ class BatchValidator:
     __slots__ = (
         "_after_max_ms",
         "_before_max_ms",
+        "_budget",
         "_has_window",
         "_is_compacted",
         "_log_append_time",
@@ -80,7 +83,8 @@ class BatchValidator:
         "keeps_plain_batches",
     )
 
-    def __init__(self, config: LogConfig) -> None:
+    def __init__(self, config: LogConfig, budget: InlineBudget | None = None) -> None:
+        self._budget = budget or InlineBudget()
         self._log_append_time = config.log_append_time
         self._is_compacted = config.cleanup_compact
         self._before_max_ms = config.timestamp_before_max_ms
@@ -161,7 +165,9 @@ class BatchValidator:
         must_stamp = self._log_append_time or attributes & APPEND_TIME_MASK
         if not codec or self._must_walk_compressed or must_recompress:
             walked_timestamp, consecutive = (
-                self._walk_compressed(records, position, header, codec, now_ms, origin)
+                self._walk_compressed(
+                    records, position, header, codec, now_ms, origin, must_recompress
+                )
                 if codec
                 else self._walk(records, position, header, codec, now_ms)
             )
@@ -169,9 +175,15 @@ class BatchValidator:
                 max_timestamp = walked_timestamp
                 must_stamp = True
             if must_recompress or not consecutive:
-                batch = memoryview(records)[position : position + header.length + LOG_OVERHEAD]
-                target = Codec(codec) if self._target is None else self._target
-                rebuilt = rebuild_batch(batch, header, codec=target, level=self._target_level)
+                rebuilt = rebuilds_of(records).get(position)
+                if rebuilt is None:
+                    if (
+                        not codec
+                        and origin is AppendOrigin.CLIENT
+                        and header.length > INLINE_REBUILD_BYTES
+                    ):
+                        raise self._deferred("the batch is to be written anew", now_ms)
+                    rebuilt = self._rebuild(records, position, header)
                 stamped = self._stamp(rebuilt, 0, header, max_timestamp, now_ms)
                 patch_offset_and_epoch(rebuilt, 0, base_offset, leader_epoch)
                 return stamped, rebuilt
@@ -188,6 +200,7 @@ class BatchValidator:
         codec: int,
         now_ms: int,
         origin: AppendOrigin,
+        must_recompress: bool,
     ) -> tuple[int, bool]:
         """As `_walk`, on the loop: what a client sent is expanded as far as there is time.
 
@@ -202,28 +215,54 @@ class BatchValidator:
         if origin is not AppendOrigin.CLIENT:
             return self._walk(records, position, header, codec, now_ms)
         start, end = position + HEADER_SIZE, position + header.length + LOG_OVERHEAD
+        budget = self._budget
+        if budget.left_bytes <= 0:
+            raise self._deferred("its request has expanded enough on the loop", now_ms)
         try:
             region = decompress(
                 Codec(codec),
                 memoryview(records)[start:end],
-                max_size=min(INLINE_EXPANSION_BYTES, DEFAULT_MAX_DECOMPRESSED_SIZE),
+                max_size=min(budget.left_bytes, DEFAULT_MAX_DECOMPRESSED_SIZE),
                 strict=True,
             )
         except InvalidRecordError as error:
-            expand = partial(self._expand, now_ms=now_ms)
-            raise ExpansionDeferredError(str(error), expand) from None
-        return self._walk(records, position, header, codec, now_ms, region)
+            budget.take(budget.left_bytes)  # The attempt took as long.
+            raise self._deferred(str(error), now_ms) from None
+        budget.take(len(region))
+        is_small = len(region) <= INLINE_REBUILD_BYTES
+        if must_recompress and not is_small:
+            raise self._deferred("the batch is to be compressed anew", now_ms)
+        walked = self._walk(records, position, header, codec, now_ms, region)
+        if not (walked[1] or is_small):
+            raise self._deferred("the batch is to be numbered anew", now_ms)
+        return walked
+
+    def _deferred(self, message: str, now_ms: int) -> ExpansionDeferredError:
+        return ExpansionDeferredError(message, partial(self._expand, now_ms=now_ms))
 
     def _expand(self, records: ExpandedRecords, *, now_ms: int) -> None:
-        """Walks all compressed batches, on a thread."""
+        """Walks all compressed batches and writes anew what has to be, on a thread."""
         for position, header in iter_headers(records):
             codec = header.attributes & CODEC_MASK
-            if not codec:
-                continue
+            must_recompress = (
+                self._target is not None
+                and self._target != codec
+                and not header.attributes & CONTROL_MASK
+            )
             try:
-                records.walks[position] = self._walk(records, position, header, codec, now_ms)
+                walked = self._walk(records, position, header, codec, now_ms)
+                if must_recompress or not walked[1]:
+                    records.rebuilds[position] = self._rebuild(records, position, header)
+                if codec:
+                    records.walks[position] = walked
             except OdradekError as error:
                 records.walks[position] = error
+
+    def _rebuild(self, records: Buffer, position: int, header: BatchHeader) -> bytearray:
+        """The batch in the topic's codec, its records numbered 0, 1, 2, …"""
+        batch = memoryview(records)[position : position + header.length + LOG_OVERHEAD]
+        codec = Codec(header.attributes & CODEC_MASK) if self._target is None else self._target
+        return rebuild_batch(batch, header, codec=codec, level=self._target_level)
 
     def _walk(
         self,

@@ -13,11 +13,14 @@ from odradek.network.request import Request
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.headers import RequestHeader
 from odradek.records import Codec, build_batch, parse_header
+from odradek.records.batch import CODEC_MASK
 from odradek.storage.config import LogConfig
 from odradek.storage.expansion import (
     INLINE_EXPANSION_BYTES,
+    INLINE_REBUILD_BYTES,
     ExpandedRecords,
     ExpansionDeferredError,
+    InlineBudget,
 )
 from odradek.storage.validation import BatchValidator
 from tests.unit.broker.handlers.handler_fakes import FakeConnection
@@ -32,6 +35,81 @@ def request_of(connection: FakeConnection) -> Request:
 
 def bomb(size: int = INLINE_EXPANSION_BYTES + 1) -> bytearray:
     return build_batch([(1_000, None, bytes(size), ())], codec=Codec.ZSTD)
+
+
+def expanded_by(validator: BatchValidator, records: bytearray) -> tuple[int, bytearray | None]:
+    """What is stored of a client's batch that the loop has no time for."""
+    header = parse_header(records)
+    assert header is not None
+
+    def check(buffer: bytearray) -> tuple[int, bytearray | None]:
+        return validator.validate_and_assign(
+            buffer,
+            0,
+            header,
+            base_offset=5,
+            leader_epoch=1,
+            now_ms=2_000,
+            origin=AppendOrigin.CLIENT,
+        )
+
+    with pytest.raises(ExpansionDeferredError) as deferred:
+        check(bytearray(records))
+    expanded = ExpandedRecords(records)
+    deferred.value.expand(expanded)
+    return check(expanded)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD], ids=lambda codec: codec.name)
+def test_a_large_batch_is_compressed_anew_on_a_thread(codec: Codec) -> None:
+    validator = BatchValidator(LogConfig(compression_type="gzip"))
+    value = bytes(INLINE_REBUILD_BYTES + 1)
+    records = build_batch([(1_000, None, value, ())], codec=codec)
+    timestamp, rebuilt = expanded_by(validator, records)
+    assert timestamp == 1_000
+    assert rebuilt is not None
+    header = parse_header(rebuilt)
+    assert header is not None
+    assert (header.base_offset, header.leader_epoch) == (5, 1)
+    assert header.attributes & CODEC_MASK == Codec.GZIP
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD], ids=lambda codec: codec.name)
+def test_a_large_batch_is_numbered_anew_on_a_thread(codec: Codec) -> None:
+    value = bytes(INLINE_REBUILD_BYTES)
+    two = [(1_000, None, value, ()), (1_001, None, value, ())]
+    records = build_batch(two, codec=codec, offset_deltas=[1, 0], last_offset_delta=1)
+    timestamp, rebuilt = expanded_by(BatchValidator(LogConfig()), records)
+    assert timestamp == 1_001
+    assert rebuilt is not None
+
+
+def test_the_batches_of_a_request_share_what_the_loop_has_time_for() -> None:
+    budget = InlineBudget()
+    validator = BatchValidator(LogConfig(), budget)
+    records = bomb(INLINE_EXPANSION_BYTES // 2 - 100)
+
+    def check() -> None:
+        header = parse_header(records)
+        assert header is not None
+        validator.validate_and_assign(
+            bytearray(records),
+            0,
+            header,
+            base_offset=5,
+            leader_epoch=1,
+            now_ms=2_000,
+            origin=AppendOrigin.CLIENT,
+        )
+
+    budget.begin()
+    check()
+    check()
+    with pytest.raises(ExpansionDeferredError):
+        check()
+    budget.end()
+    for _ in range(3):  # Requests of their own.
+        check()
 
 
 def validate(records: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT) -> int:
