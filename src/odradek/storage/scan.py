@@ -185,7 +185,8 @@ class Scan:
 
     def read(self, position: int, size: int) -> memoryview:
         """Bytes of the range; fewer only where it, or the file, ends."""
-        wanted = min(size, self._end - position)
+        # A length that a header claims may lead behind the end.
+        wanted = max(0, min(size, self._end - position))
         data = self._disk.pread(self._fd, wanted, position)
         while len(data) < wanted:  # A read may return less; an empty one is the end of the file.
             more = self._disk.pread(self._fd, wanted - len(data), position + len(data))

@@ -13,6 +13,7 @@ from odradek.model import AppendOrigin
 from odradek.records.batch import CRC_POSITION, iter_headers
 from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE, Codec
 from odradek.storage.config import LogConfig
+from odradek.storage.expansion import ExpandedRecords, ExpansionDeferredError
 from odradek.storage.log import FetchIsolation, Log
 from odradek.storage.retention import delete_old_segments
 from odradek.storage.timestamp_search import MAX_TIMESTAMP, fetch_offset_by_timestamp
@@ -188,5 +189,9 @@ def test_a_leader_accepts_nothing_that_its_readers_would_not_expand(fixture: Log
     struct.pack_into(">i", data, 8, len(data) - 12)
     struct.pack_into(">I", data, CRC_POSITION, crc32c(data[21:]))
     log = fixture.open(config=LogConfig(max_message_bytes=16 << 20))
-    with pytest.raises(InvalidRecordError, match=f"at most {DEFAULT_MAX_DECOMPRESSED_SIZE}"):
+    with pytest.raises(ExpansionDeferredError) as deferred:
         log.append_as_leader(data, leader_epoch=0)
+    records = ExpandedRecords(data)
+    deferred.value.expand(records)
+    with pytest.raises(InvalidRecordError, match=f"at most {DEFAULT_MAX_DECOMPRESSED_SIZE}"):
+        log.append_as_leader(records, leader_epoch=0)
