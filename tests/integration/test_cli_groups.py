@@ -1,30 +1,22 @@
 """`odradek groups` and `odradek consume --group` on a running broker."""
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek import Admin, Producer
-from odradek.client import Client, ClientOptions, parse_addresses
 from odradek.client.consumer import OffsetAndMetadata
 from odradek.model import TopicPartition
-from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from odradek.protocol.versions import VersionRange
 from odradek.records.builder import build_batch
 from odradek.testing import EmbeddedBroker
 from tests.support.commands import Commands, Outcome
 from tests.support.group_readers import OurReader, new_name, poll_until
+from tests.support.stopped_logs import append_while_stopped
 
 pytestmark = pytest.mark.slow
 
@@ -330,45 +322,34 @@ def test_what_the_offsets_topic_holds_can_be_read(odradek: Commands, shared_topi
     assert (member["clientId"], member["memberId"]) == ("reader", told["leader"])
 
 
-async def open_transaction(bootstrap: str, topic: str, value: bytes) -> None:
+def open_transaction(data_dir: Path, topic: str, value: bytes) -> None:
     """One message of a transaction that does not end."""
-    async with Client(ClientOptions(bootstrap=parse_addresses(bootstrap))) as client:
-        await client.topic(topic)
-        batch = build_batch(
-            [(FIRST_MS, None, value, ())],
-            producer_id=4_000,
-            producer_epoch=0,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        partition = PartitionProduceData(index=0, records=bytes(batch))
-        request = ProduceRequest(
-            transactional_id="tx",
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[TopicProduceData(name=topic, partition_data=[partition])],
-        )
-        leader = client.cluster.topics[topic].partitions[0].leader
-        connection = await client.connection_to(leader, client.deadline())
-        answer = await client.ask(
-            connection,
-            ApiKey.PRODUCE,
-            request,
-            ProduceResponse,
-            client.deadline(),
-            within=VersionRange(3, 11),  # Later ones would ask the transaction coordinator.
-        )
-        assert answer.responses[0].partition_responses[0].error_code == 0, answer
+    batch = build_batch(
+        [(FIRST_MS, None, value, ())],
+        producer_id=4_000,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    append_while_stopped(data_dir, TopicPartition(topic, 0), bytes(batch))
 
 
 def test_messages_of_an_open_transaction_are_shown_only_to_those_who_want_them(
-    odradek: Commands,
+    tmp_path: Path,
 ) -> None:
     """08:T-4: the last N are counted from the end that the isolation level has."""
     topic = new_name("t")
-    odradek.ok("topics", "create", topic, "--partitions", 1)
-    odradek.ok("produce", topic, stdin=b"a\nb\nc")
-    asyncio.run(open_transaction(odradek.bootstrap, topic, b"pending"))
+    with EmbeddedBroker(data_dir=tmp_path) as broker:
+        commands = Commands(broker.bootstrap_servers)
+        # Old as the message of the transaction is, it stays.
+        commands.ok("topics", "create", topic, "--partitions", 1, "--config", "retention.ms=-1")
+        commands.ok("produce", topic, stdin=b"a\nb\nc")
+    open_transaction(tmp_path, topic, b"pending")
+    with EmbeddedBroker(data_dir=tmp_path) as broker:
+        check_open_transaction(Commands(broker.bootstrap_servers), topic)
+
+
+def check_open_transaction(odradek: Commands, topic: str) -> None:
     odradek.ok("produce", topic, stdin=b"behind it")
 
     last = ("consume", topic, "--partition", 0, "--offset", -2)

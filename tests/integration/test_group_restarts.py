@@ -14,11 +14,10 @@ import pytest
 from odradek.coordinator.group.partitioning import partition_for
 from odradek.coordinator.group.records import encode_offset_key
 from odradek.errors import ErrorCode
-from odradek.model import AppendOrigin, TopicPartition
+from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from odradek.records.builder import build_batch
-from odradek.storage.log_manager import LogManager
 from tests.conformance.clients.raw import RawConnection
 from tests.support.group_members import (
     GroupMember,
@@ -31,8 +30,8 @@ from tests.support.group_members import (
     wait_for_coordinator,
     wait_until,
 )
-from tests.support.logs import make_services
 from tests.support.odradek_broker import OdradekBroker, running_odradek
+from tests.support.stopped_logs import append_while_stopped
 
 pytestmark = pytest.mark.slow
 
@@ -158,15 +157,8 @@ def test_a_stopped_process_expires_nobody_who_is_there(tmp_path: Path) -> None:
             assert [row.member_id for row in there.join().members] == [there.member_id]
 
 
-def append_while_stopped(log_dir: Path, partition: int, *batches: bytes) -> None:
-    """Writes into the offsets topic of a broker that does not run; no client of one may."""
-    manager = LogManager([str(log_dir)], services=make_services())
-    manager.startup()
-    log = manager.get_log(TopicPartition("__consumer_offsets", partition))
-    assert log is not None
-    for batch in batches:
-        log.append_as_leader(bytearray(batch), leader_epoch=0, origin=AppendOrigin.COORDINATOR)
-    manager.shutdown()
+def offsets_partition(number: int) -> TopicPartition:
+    return TopicPartition("__consumer_offsets", number)
 
 
 def fetch_errors(port: int, *group_ids: str) -> dict[str, int]:
@@ -196,11 +188,15 @@ def test_records_that_cannot_be_read_keep_nobody_from_being_served(tmp_path: Pat
         for name in names:
             assert commit(broker.port, name, {("t", 0): 5}) == {("t", 0): 0}
     unknown_keys = [(0, struct.pack(">h", version) + b"x", b"y", ()) for version in range(3, 16)]
-    append_while_stopped(broker.log_dir, 1, bytes(build_batch(unknown_keys)))
+    append_while_stopped(broker.log_dir, offsets_partition(1), bytes(build_batch(unknown_keys)))
     unknown_value = struct.pack(">h", 9) + bytes(40)
     key = encode_offset_key(names[2], "t", 0)
-    append_while_stopped(broker.log_dir, 2, bytes(build_batch([(0, key, unknown_value, ())])))
-    append_while_stopped(broker.log_dir, 3, bytes(build_batch([(0, b"x", b"x", ())])))
+    append_while_stopped(
+        broker.log_dir, offsets_partition(2), bytes(build_batch([(0, key, unknown_value, ())]))
+    )
+    append_while_stopped(
+        broker.log_dir, offsets_partition(3), bytes(build_batch([(0, b"x", b"x", ())]))
+    )
     with running_odradek(tmp_path, _SETTINGS) as broker:
         wait_for_coordinator(broker.port, *names)
         for name in names:
@@ -224,7 +220,7 @@ def test_groups_of_a_partition_that_loads_do_not_spoil_others(tmp_path: Path) ->
     key = encode_offset_key(slow, "t", 1)
     value = struct.pack(">hqihq", 3, 1, -1, 0, 0)
     batch = bytes(build_batch([(0, key, value, ())] * 10_000))
-    append_while_stopped(broker.log_dir, 0, *[batch] * 20)
+    append_while_stopped(broker.log_dir, offsets_partition(0), *[batch] * 20)
     loading = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     wanted = {slow: loading, quick: 0, quicker: 0}
     for _ in range(5):  # A busy machine may let the load end before anybody can ask.

@@ -88,13 +88,12 @@ def _fetch(topic: str, topic_id: bytes) -> Message:
     return fetch.FetchRequest(max_wait_ms=100, min_bytes=1, topics=[wanted])
 
 
-def _list_offsets(topic: str, _: bytes) -> Message:
-    partitions = [
-        list_offsets.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-        for timestamp in (-1, -2, 0)
-    ]
+def _list_offsets(topic: str, version: int) -> Message:
+    # One timestamp a request: a partition named twice is refused.
+    timestamp = (-1, -2, 0)[version % 3]
+    partition = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     return list_offsets.ListOffsetsRequest(
-        replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=partitions)]
+        replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=[partition])]
     )
 
 
@@ -219,7 +218,7 @@ def _epoch_end(topic: str) -> Message:
 _REQUESTS: dict[ApiKey, Callable[[str, bytes, int], Message]] = {
     ApiKey.PRODUCE: lambda topic, topic_id, _: _produce(topic, topic_id),
     ApiKey.FETCH: lambda topic, topic_id, _: _fetch(topic, topic_id),
-    ApiKey.LIST_OFFSETS: lambda topic, topic_id, _: _list_offsets(topic, topic_id),
+    ApiKey.LIST_OFFSETS: lambda topic, _, version: _list_offsets(topic, version),
     ApiKey.METADATA: lambda topic, _, version: metadata.MetadataRequest(
         topics=[metadata.MetadataRequestTopic(name=topic)],
         include_topic_authorized_operations=version >= 8,
