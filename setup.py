@@ -65,6 +65,7 @@ def hot_path(*, is_demanded: bool) -> list[Extension]:
     extensions: list[Extension] = mypycify(
         [str(path) for path in hot_path_sources().values()],
         opt_level=OPTIMISATION,
+        debug_level="0",  # Tracebacks have their lines without it.
         target_dir="build/mypyc",
         group_name="odradek",
     )

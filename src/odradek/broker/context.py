@@ -14,6 +14,7 @@ from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.quotas import MutationQuota
 from odradek.clock import PreciseClock
 from odradek.coordinator.group.coordinator import GroupCoordinator
+from odradek.marks import mypyc_attr
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.ports import ControllerPort
 from odradek.network.request import Request, Response, SendResponse
@@ -87,6 +88,7 @@ class RequestQuotas(Protocol):
         ...
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerContext:
     """The parts of a broker."""

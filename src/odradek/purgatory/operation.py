@@ -14,11 +14,13 @@ Rules:
 
 from abc import abstractmethod
 
+from odradek.marks import mypyc_attr
 from odradek.purgatory.timing_wheel import TimerTask
 
 __all__ = ["DelayedOperation"]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DelayedOperation(TimerTask):
     """One parked request. A subclass says when it is done, and what to do then.
 

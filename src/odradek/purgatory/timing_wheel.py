@@ -49,12 +49,15 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
+from odradek.marks import mypyc_attr
+
 __all__ = ["BucketQueue", "Schedule", "TimerTask", "TimerTaskEntry", "TimerTaskList", "TimingWheel"]
 
 # Start of a bucket that waits for nothing.
 UNSET = -1
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TimerTask(ABC):
     """Something to run once its delay has passed, unless cancelled before."""
 

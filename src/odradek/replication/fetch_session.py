@@ -31,6 +31,7 @@ from random import Random
 from typing import NamedTuple
 
 from odradek.errors import ApiError, ErrorCode
+from odradek.marks import mypyc_attr
 from odradek.replication.fetching import FetchResult
 
 __all__ = [
@@ -65,6 +66,7 @@ class PartitionKey(NamedTuple):
     partition: int
 
 
+@mypyc_attr(native_class=False)
 @dataclass(slots=True)
 class SessionPartition:
     """What a client wants of a partition, and what it was last told."""

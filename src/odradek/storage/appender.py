@@ -28,6 +28,7 @@ from odradek.errors import (
     RecordTooLargeError,
     UnexpectedAppendOffsetError,
 )
+from odradek.marks import mypyc_attr
 from odradek.model import AppendOrigin
 from odradek.records.batch import (
     CURRENT_MAGIC,
@@ -56,6 +57,7 @@ logger = logging.getLogger(__name__)
 _PLACE = Struct(">qii")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Appender:
     """The writing side of one log; `Log` has checked that it is usable and handles what fails."""
 

@@ -100,5 +100,9 @@ class ProducerEntry:
         return None
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-        return f"ProducerEntry({fields})"
+        return (
+            f"ProducerEntry(batches={self.batches!r}, coordinator_epoch={self.coordinator_epoch}, "
+            f"current_transaction_first_offset={self.current_transaction_first_offset}, "
+            f"last_timestamp={self.last_timestamp}, producer_epoch={self.producer_epoch}, "
+            f"producer_id={self.producer_id})"
+        )

@@ -179,7 +179,7 @@ def test_the_newest_record_is_found_without_reading_the_segment(fixture: LogFixt
 
 
 def test_a_leader_accepts_nothing_that_its_readers_would_not_expand(fixture: LogFixture) -> None:
-    """10 section 4: one bound, whatever `max.message.bytes` is. 300 MiB in ten kilobytes."""
+    """10 sections 4 and 5: one bound, whatever `max.message.bytes` is. 300 MiB in ten kilobytes."""
     block = struct.pack("<I", 131_072 << 3 | 1 << 1)[:3] + b"\0"  # One byte, 131,072 times.
     count = (300 << 20) // 131_072
     last = struct.pack("<I", 131_072 << 3 | 1 << 1 | 1)[:3] + b"\0"

@@ -26,7 +26,6 @@ from odradek.records.batch import (
 )
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.storage import validation
 from odradek.storage.config import INT64_MAX, LogConfig
 from odradek.storage.log import Log
 from odradek.testing import ManualClock
@@ -503,15 +502,3 @@ def test_broken_stream(fixture: LogFixture) -> None:
         with pytest.raises((InvalidRecordError, CorruptRecordError)):
             append_leader(log, patched(shorter, length=len(shorter) - 12))
     assert log.log_end_offset == 0
-
-
-def test_decompressed_size_is_capped(fixture: LogFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """10 section 5: our own protection, which does not depend on `max.message.bytes`."""
-    cap = 10_000
-    monkeypatch.setattr(validation, "DEFAULT_MAX_DECOMPRESSED_SIZE", cap)
-    log = fixture.open(config=LogConfig(max_message_bytes=1 << 20))
-
-    append_leader(log, batch(value=b"x" * (cap - 100), codec=Codec.GZIP))
-    assert_refused(
-        log, batch(value=b"x" * cap, codec=Codec.GZIP), ErrorCode.INVALID_RECORD, "bytes"
-    )

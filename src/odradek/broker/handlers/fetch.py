@@ -8,6 +8,7 @@ from typing import cast
 from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import ApiError, ErrorCode
+from odradek.marks import mypyc_attr
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response, SendResponse
 from odradek.network.send_queue import Chunk
@@ -98,6 +99,7 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
     return None
 
 
+@mypyc_attr(native_class=False)
 class _Permissions(dict[str, bool]):
     """By topic, whether it may be read by who asks; asked once."""
 

@@ -306,7 +306,7 @@ def fetch_all(
     topics: dict[str, list[tuple[int, int, int, str, int]]] = {}
     for (topic, partition), slot in group.offsets.items():
         fetched = fetch_offset(group, topic, partition, require_stable)
-        if slot.committed is not None or fetched is _UNSTABLE:
+        if slot.committed is not None or fetched[3] != _NONE:
             topics.setdefault(topic, []).append((partition, *fetched))
     return list(topics.items())
 

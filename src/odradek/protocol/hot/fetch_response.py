@@ -15,11 +15,11 @@ Partition, in all versions' order::
 
 from collections.abc import Sequence, Sized
 from struct import Struct
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.messages import fetch as messages
-from odradek.protocol.primitives import Buffer, encode_uvarint
+from odradek.protocol.primitives import encode_uvarint
 
 __all__ = ["Chunk", "FetchPartitionResult", "encode_fetch_response_chunks"]
 
@@ -250,7 +250,7 @@ def _partition_message(result: FetchPartitionResult) -> messages.PartitionData:
         log_start_offset=result.log_start_offset,
         preferred_read_replica=result.preferred_read_replica,
         # The generated codec asks of records no more than a length, whatever their type says.
-        records=cast("Buffer", b"" if result.records is None else result.records),
+        records=cast("Any", b"" if result.records is None else result.records),
         aborted_transactions=None
         if aborted is None
         else [

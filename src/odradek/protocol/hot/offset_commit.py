@@ -136,18 +136,15 @@ def _parse_usual(view: memoryview, position: int) -> OffsetCommitView | None:
     data = view[position:].tobytes()
     try:
         size = data[0]
-        group_id, at = data[1:size], size
-        (generation_id,) = _INT32.unpack_from(data, at)
-        at += 4
-        member_size = data[at]
-        member_id = data[at + 1 : at + member_size]
-        at += member_size
+        (generation_id,) = _INT32.unpack_from(data, size)
+        member_at = size + 4
+        member_size = data[member_at]
+        at = member_at + member_size
         instance_size = data[at]
         at += instance_size or 1
-        instance_id = data[at - instance_size + 1 : at]
+        topics_at = at
         topic_count = data[at]
         name_size = data[at + 1]
-        name = data[at + 2 : at + 1 + name_size]
         at += 1 + name_size
         partition_count = data[at]
         partition, offset, leader_epoch = _PARTITION_EPOCH(data, at + 1)
@@ -162,14 +159,16 @@ def _parse_usual(view: memoryview, position: int) -> OffsetCommitView | None:
             or data[at:] != b"\0\0\0"
         ):
             return None
+        instance_at = topics_at - instance_size
+        name = data[topics_at + 2 : topics_at + 1 + name_size].decode()
         metadata = data[at - metadata_size + 1 : at].decode() if metadata_size else None
         return OffsetCommitView(
-            group_id.decode(),
+            data[1:size].decode(),
             generation_id,
-            member_id.decode(),
-            instance_id.decode() if instance_size else None,
+            data[member_at + 1 : member_at + member_size].decode(),
+            data[instance_at + 1 : topics_at].decode() if instance_size else None,
             -1,
-            [(name.decode(), [(partition, offset, leader_epoch, metadata)])],
+            [(name, [(partition, offset, leader_epoch, metadata)])],
         )
     except (IndexError, struct_error, UnicodeDecodeError):
         return None
