@@ -8,6 +8,7 @@ are those of Kafka's own dump tool, so that eyes and scripts find what they know
 | `.log`                    | batch, record   | checksum, offsets; records only if they are shown|
 | `.index`, `.timeindex`    | entry           | order, and against the `.log` beside it          |
 | `.txnindex`               | transaction     | length, version, order                           |
+| `.txnproof`               | file            | against the `.txnindex` beside it                |
 | `.snapshot`               | producer        | length, version, checksum, offsets               |
 | `.recent`                 | older batch     | length, version, checksum                        |
 | `leader-epoch-checkpoint` | epoch           | version, count, syntax, order                    |
@@ -92,7 +93,7 @@ def _dump(path: str, disk: Disk, records: bool) -> Iterator[DumpLine]:
     else:
         yield DumpLine(
             f"{path}: not a file of a log; expected twenty digits and one of .log .index"
-            " .timeindex .txnindex .snapshot .recent, or a checkpoint",
+            " .timeindex .txnindex .txnproof .snapshot .recent, or a checkpoint",
             True,
         )
 
@@ -109,6 +110,8 @@ def _dump_segment_file(
             yield from _dump_time_index(path, base_offset, disk)
         case paths.TRANSACTION_INDEX_SUFFIX:
             yield from _dump_transaction_index(path, base_offset, disk)
+        case paths.TRANSACTION_PROOF_SUFFIX:
+            yield from _dump_transaction_proof(path, base_offset, disk)
         case paths.SNAPSHOT_SUFFIX:
             yield from _dump_snapshot(path, base_offset, disk)
         case paths.RECENT_SUFFIX:
@@ -116,7 +119,7 @@ def _dump_segment_file(
         case suffix:
             yield DumpLine(
                 f"{path}: unknown kind {suffix!r}, expected .log .index .timeindex .txnindex"
-                " .snapshot .recent",
+                " .txnproof .snapshot .recent",
                 True,
             )
 
@@ -359,6 +362,13 @@ def _dump_transaction_index(path: str, base_offset: int, disk: Disk) -> Iterator
     index.sanity_check()
 
 
+def _dump_transaction_proof(path: str, base_offset: int, disk: Disk) -> Iterator[DumpLine]:
+    head, _, stage = path.rpartition(paths.TRANSACTION_PROOF_SUFFIX)
+    index_path = f"{head}{paths.TRANSACTION_INDEX_SUFFIX}{stage}"
+    yield DumpLine(f"Beside the transaction index {index_path}")
+    TransactionIndex(index_path, base_offset, disk=disk).sanity_check()
+
+
 # Snapshots and checkpoints
 
 
@@ -388,8 +398,8 @@ def _dump_snapshot(path: str, offset: int, disk: Disk) -> Iterator[DumpLine]:
 
 
 def _dump_recent(path: str, disk: Disk) -> Iterator[DumpLine]:
-    snapshot_crc, producers = parse_recent(read_whole(disk, path), path)
-    yield DumpLine(f"Beside the snapshot of CRC {snapshot_crc:08x}")
+    offset, snapshot_crc, producers = parse_recent(read_whole(disk, path), path)
+    yield DumpLine(f"Beside the snapshot of offset {offset}, CRC {snapshot_crc:08x}")
     for producer_id, batches in producers:
         for batch in batches:
             yield DumpLine(

@@ -13,8 +13,9 @@ not end in readable batches, its bytes stay and the log goes on in a new segment
 stop recorded, so that no offset is ever handed out twice. Where it ends above that offset, see
 `excess_tail`; where it ends below its log start, its segments are set aside.
 
-The recovery point itself never rises here: recovery reads, it does not sync, and a second crash
-must scan the same data again.
+The recovery point itself does not rise here: recovery reads, it does not sync, and a second crash
+must scan the same data again. The one exception is a log that goes on behind damage: there is
+nothing to cut any more, what is kept is synced.
 """
 
 import itertools
@@ -33,15 +34,16 @@ from odradek.storage.interrupted_swaps import InterruptedSwaps
 from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.log import Log, LogServices
 from odradek.storage.log_directory import LogDirectory
-from odradek.storage.producer_replay import replay
+from odradek.storage.producer_replay import replay, replay_start
 from odradek.storage.producer_snapshot import list_snapshots
 from odradek.storage.producer_state import ProducerStateManager
+from odradek.storage.recent_batches import list_recent
 from odradek.storage.recovery import NEVER_CUT, RecoveredSegment, SegmentOverflow, recover_segment
 from odradek.storage.replacement import split_segment, swap_segments
 from odradek.storage.roll_witnesses import RollWitnesses
 from odradek.storage.segment import LogSegment
 from odradek.storage.segments import LogSegments
-from odradek.storage.set_aside import set_segments_aside
+from odradek.storage.set_aside import find_original, set_segments_aside
 
 __all__ = ["load_log"]
 
@@ -109,7 +111,8 @@ class _Loader:
             os.path.join(directory, paths.LEADER_EPOCH_CHECKPOINT), disk=services.disk
         )
         self._witnesses = RollWitnesses(directory, disk=services.disk)
-        # Whether there was a snapshot before anything was changed here.
+        # Whether there was a snapshot before anything was changed here; the file beside one that
+        # is lost tells of it, too.
         self._had_snapshots = False
         # The producers as recovery has found them, up to the log end.
         self._recovered_state: ProducerStateManager | None = None
@@ -133,7 +136,7 @@ class _Loader:
         return log
 
     def _open(self, log_directory: LogDirectory) -> Log:
-        self._had_snapshots = bool(list_snapshots(self._directory))
+        self._had_snapshots = bool(list_snapshots(self._directory) or list_recent(self._directory))
         epochs_lost = not self._load_epochs()
         next_offset = self._load_segments()
         if epochs_lost:
@@ -213,8 +216,8 @@ class _Loader:
         """A state of its own, as of the start of a segment; snapshots stay as they are."""
         state = self._new_producer_state()
         state.reload(self._log_start_offset, offset, self._services.clock.now_ms())
-        start = state.map_end_offset
-        if start < offset:
+        if state.map_end_offset < offset:
+            start = replay_start(state, self._segments, self._log_start_offset)
             earlier = [s for s in self._segments.from_offset(start) if s.base_offset < offset]
             replay(state, earlier, start, offset)
         return state
@@ -280,12 +283,30 @@ class _Loader:
             if os.path.basename(segment.time_index.path) not in present:
                 self._disk.close(self._disk.open(segment.time_index.path, os.O_WRONLY | os.O_CREAT))
             try:
-                segment.transaction_index.sanity_check()
+                self._check_transaction_index(segment)
             except CorruptIndexError as error:
                 problem = str(error)
         if problem is not None:
             logger.warning("rebuilding the indexes of %s: %s", segment.path, problem)
             self._rebuild_indexes(segment)
+
+    def _check_transaction_index(self, segment: LogSegment) -> None:
+        """Holds the file to its proof; without one to the markers that its entries name."""
+        index = segment.transaction_index
+        if index.sanity_check() or not index.has_entries:
+            return
+        for transaction in index.all_entries():
+            place = segment.translate_offset(transaction.last_offset)
+            if (
+                place is None
+                or place.header.base_offset != transaction.last_offset
+                or place.header.producer_id != transaction.producer_id
+                or not place.header.is_control
+            ):
+                raise CorruptIndexError(
+                    f"transaction index {index.path}: no marker bears out {transaction}"
+                )
+        index.seal()
 
     def _open_segment(self, base: int, stage: str = "") -> LogSegment:
         return LogSegment(
@@ -365,8 +386,7 @@ class _Loader:
     def _recover_log(self) -> int:
         """Pass 3; returns the log end offset."""
         if self._segments.active is None:
-            self._segments.add(self._create_segment(self._log_start_offset))
-            return self._log_start_offset
+            return self._begin_without_segments()
         next_offset, is_tail_damaged = (
             self._check_tail() if self._is_clean else self._recover_unsynced()
         )
@@ -376,8 +396,26 @@ class _Loader:
             return self._settle_log_start(next_offset)
         return next_offset
 
+    def _begin_without_segments(self) -> int:
+        """A new log, or one whose files are gone: what a clean stop had given out stays taken."""
+        start = self._log_start_offset
+        if self._is_clean:
+            start = max(start, self._recovery_point, *list_snapshots(self._directory))
+        if start > self._log_start_offset:
+            logger.error(
+                "%s: not one segment is left in %s, although offsets %d to %d were written: the log"
+                " goes on at %d; if the files are elsewhere, stop the broker, put them back, remove"
+                " the segment %020d, and start it again",
+                self._topic_partition, self._directory, self._log_start_offset, start - 1, start,
+                start,
+            )  # fmt: skip
+        self._segments.add(self._create_segment(start))
+        return start
+
     def _check_tail(self) -> tuple[int, bool]:
         """After a clean stop: where the log ends, by its last index interval."""
+        if self._active().is_misnamed():
+            self._set_copies_aside([self._active()])
         active = self._active()
         if self._recovery_point == 0:  # Lost. The stop has also left a snapshot at the end.
             snapshots = list_snapshots(self._directory)
@@ -396,8 +434,11 @@ class _Loader:
                 active.path, tail.next_offset, self._recovery_point,
             )  # fmt: skip
             if tail.next_offset >= self._log_start_offset:
+                # The last segments are gone if the stop's snapshot bears out its recovery point.
+                is_end_lost = self._recovery_point in list_snapshots(self._directory)
                 self._is_clean = False
-                return self._recover_unsynced()
+                end, is_tail_damaged = self._recover_unsynced()
+                return end, is_tail_damaged or (is_end_lost and end < self._recovery_point)
         return self._settle_excess(tail.next_offset)
 
     def _settle_excess(self, end: int) -> tuple[int, bool]:
@@ -417,6 +458,7 @@ class _Loader:
     def _recover_unsynced(self) -> tuple[int, bool]:
         """After an unclean stop: scans from the recovery point on and cuts the torn tail."""
         result: RecoveredSegment | None = None
+        self._set_copies_aside(self._segments.from_offset(self._recovery_point))
         segments = self._segments.from_offset(self._recovery_point)
         state = self._recovered_state = self._producer_state_at(segments[0].base_offset)
         # Later ones may tell of records that a truncation took, or that are about to be cut.
@@ -473,6 +515,23 @@ class _Loader:
         assert result is not None
         state.take_snapshot()
         return result.next_offset, result.is_tail_damaged
+
+    def _set_copies_aside(self, segments: list[LogSegment]) -> None:
+        """Takes those of these segments out of the log that hold what another one has, too.
+
+        Appended to, such a file would give offsets a second time; cut, it would cost what follows.
+        """
+        for segment in segments:
+            original = find_original(segment, self._segments)
+            if original is not None:
+                suffix = set_segments_aside(self._disk, self._directory, [segment])
+                self._segments.remove(segment)
+                self._witnesses.remove(segment.base_offset)
+                logger.error(
+                    "%s: its first batch stands in %s, too, where it belongs: it is a copy, and is"
+                    " set aside with the suffix %s",
+                    segment.path.removesuffix(suffix), original.path, suffix,
+                )  # fmt: skip
 
     def _fields(self, **others: object) -> dict[str, object]:
         """What a line of the log is about, for programs that read it."""
@@ -547,6 +606,12 @@ class _Loader:
             self._topic_partition, next_offset, end - 1, end,
         )  # fmt: skip
         active.on_become_inactive()
+        if not self._is_clean:
+            # What stays is synced now: otherwise the next start would find the damage across the
+            # recovery point, and would drop what is about to be acknowledged behind it.
+            for segment in self._segments.from_offset(self._recovery_point):
+                segment.flush()
+            self._recovery_point = end
         self._segments.add(self._create_segment(end))
         if self._recovered_state is not None:
             self._recovered_state.update_map_end_offset(end)

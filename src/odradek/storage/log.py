@@ -50,7 +50,7 @@ from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
 from odradek.storage.log_reader import FetchDataInfo, FetchIsolation, LogReader
 from odradek.storage.offsets import LogOffsetMetadata, LogOffsetSnapshot
-from odradek.storage.producer_replay import replay
+from odradek.storage.producer_replay import replay, replay_start
 from odradek.storage.producer_state import ProducerStateManager
 from odradek.storage.replacement import SegmentSwap
 from odradek.storage.roll_witnesses import RollWitnesses
@@ -496,8 +496,8 @@ class Log:
         """Brings the producer state to the log end: newest snapshot, then batch headers."""
         state, end = self.producer_state, self.log_end_offset
         state.truncate_and_reload(self.log_start_offset, end, self.services.clock.now_ms())
-        start = state.map_end_offset
-        if start < end:
+        if state.map_end_offset < end:
+            start = replay_start(state, self.segments, self.log_start_offset)
             replay(state, self.segments.from_offset(start), start, end)
         state.on_high_watermark_updated(self.high_watermark)
 

@@ -6,6 +6,7 @@
 | `.index`     | offset index                                                  |
 | `.timeindex` | time index                                                    |
 | `.txnindex`  | aborted transactions; created by the first one                |
+| `.txnproof`  | checksum of the `.txnindex` as it was when it was complete    |
 | `.snapshot`  | producer state up to (excluding) the offset in the name       |
 | `.recent`    | the older batches of those producers (`recent_batches`)       |
 | `.deleted`   | appended: waits for removal                                   |
@@ -38,6 +39,7 @@ __all__ = [
     "SWAP_SUFFIX",
     "TIME_INDEX_SUFFIX",
     "TRANSACTION_INDEX_SUFFIX",
+    "TRANSACTION_PROOF_SUFFIX",
     "offset_from_name",
     "parse_replaced",
     "replaced_path",
@@ -48,11 +50,17 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
+TRANSACTION_PROOF_SUFFIX = ".txnproof"
 SNAPSHOT_SUFFIX = ".snapshot"
 RECENT_SUFFIX = ".recent"
 ROLLED_SUFFIX = ".rolled"
 REPLACED_SUFFIX = ".replaced"
-INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+INDEX_SUFFIXES = (
+    INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    TRANSACTION_PROOF_SUFFIX,
+)
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"

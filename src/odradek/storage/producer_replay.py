@@ -16,6 +16,7 @@ from odradek.storage.producer_state import (
     ProducerStateManager,
 )
 from odradek.storage.segment import LogSegment
+from odradek.storage.segments import LogSegments
 from odradek.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "complete_transaction",
     "marker_of",
     "replay",
+    "replay_start",
 ]
 
 logger = logging.getLogger(__name__)
@@ -140,6 +142,18 @@ def apply_producers(
         position += size
         if first_offset >= 0:
             first_offset = last_offset + 1
+
+
+def replay_start(state: ProducerStateManager, segments: LogSegments, log_start_offset: int) -> int:
+    """From where on a state that was just reloaded has to be replayed.
+
+    Without a snapshot not from the log start, but from the first batch that is still there: the
+    records below are deleted, but their producers live, and their transactions may be open.
+    """
+    start, first = state.map_end_offset, segments.first
+    if start > log_start_offset or first is None:
+        return start
+    return min(start, first.base_offset)
 
 
 def replay(

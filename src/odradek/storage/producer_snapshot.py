@@ -42,6 +42,7 @@ from odradek.storage.producer_entry import NO_SEQUENCE, CachedBatch, ProducerEnt
 from odradek.storage.recent_batches import (
     delete_recent,
     encode_recent,
+    parse_recent,
     read_recent,
     recent_path,
     restore_recent,
@@ -187,7 +188,7 @@ def write_snapshot(
     """
     path = snapshot_path(directory, offset)
     data = encode_snapshot(entries)
-    recent = encode_recent(entries, _crc_of(data))
+    recent = encode_recent(entries, offset, _crc_of(data))
     if recent is not None:
         _write(disk, recent_path(directory, offset), recent, sync=sync)
     _write(disk, path, data, sync=sync)
@@ -248,12 +249,22 @@ def load_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
         if known >= offset:
             found = f"{known} of producer {entry.producer_id}"
             raise CorruptSnapshotError(path, expected=f"offsets below {offset}", found=found)
-    recent = read_recent(disk, directory, offset)
-    if recent is not None:
-        try:
-            restore_recent(recent, recent_path(directory, offset), entries, _crc_of(data))
-        except CorruptSnapshotError as error:
-            logger.warning("only the newest batch of each producer is known: %s", error)
+    recent_data = read_recent(disk, directory, offset)
+    if recent_data is None:
+        return entries
+    beside = recent_path(directory, offset)
+    try:
+        recent = parse_recent(recent_data, beside, offset)
+    except CorruptSnapshotError as error:
+        logger.warning("only the newest batch of each producer is known: %s", error)
+        return entries
+    if recent.snapshot_crc != _crc_of(data):
+        raise CorruptSnapshotError(
+            path,
+            expected=f"CRC {recent.snapshot_crc:08x}, as {beside} says",
+            found=f"{_crc_of(data):08x}: it is sound, but belongs to another offset",
+        )
+    restore_recent(recent, beside, entries)
     return entries
 
 

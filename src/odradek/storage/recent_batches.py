@@ -4,18 +4,21 @@ A snapshot (`producer_snapshot`) has Kafka's layout and room for the newest batc
 A producer may have five batches in flight, and repeats all of them if the answers were lost. So the
 others are kept here, and a restart recognises each of the five.
 
-The file is a hint: it may be missing, as in a directory that Kafka wrote, and Kafka ignores it. It
-counts only together with the very snapshot it was written for, whose checksum it names; where the
-two disagree, the snapshot stands alone. A producer with one batch needs no entry, and without
-entries there is no file.
+The file is a hint: it may be missing, as in a directory that Kafka wrote, and Kafka ignores it.
+Damaged, or under the name of another offset than its own, it does not count, and the snapshot
+stands alone. A producer with one batch needs no entry; without producers there is no file.
+
+It also vouches for the snapshot, whose checksum it names: a snapshot covers everything but its own
+offset, so under another one's name it would pass for sound. And it tells of one that is lost.
 
 | offset | bytes | field                                                     |
 |--------|-------|-----------------------------------------------------------|
 | 0      | 2     | version, 1                                                |
 | 2      | 4     | CRC-32C of all that follows                               |
-| 6      | 4     | CRC-32C of the snapshot                                   |
-| 10     | 4     | number of producers                                       |
-| 14     |       | producers: id (8 bytes), number of batches (1), batches   |
+| 6      | 8     | offset of the snapshot                                    |
+| 14     | 4     | CRC-32C of the snapshot                                   |
+| 18     | 4     | number of producers                                       |
+| 22     |       | producers: id (8 bytes), number of batches (1), batches   |
 
 A batch, oldest first, the newest included: last sequence (4), last offset (8), offset delta (4),
 timestamp (8).
@@ -24,7 +27,7 @@ timestamp (8).
 import itertools
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -47,9 +50,9 @@ __all__ = [
 ]
 
 _VERSION = 1
-_HEADER = Struct(">hIIi")
+_HEADER = Struct(">hIqIi")
 _CRC_END = 6  # Where the checksummed bytes begin.
-_BODY = Struct(">Ii")
+_BODY = Struct(">qIi")
 _PRODUCER = Struct(">qb")
 _BATCH = Struct(">iqiq")
 
@@ -69,18 +72,18 @@ def list_recent(directory: str) -> list[int]:
     return offsets
 
 
-def encode_recent(entries: Iterable[ProducerEntry], snapshot_crc: int) -> bytes | None:
-    """The file for these producers; None if each of them has but one batch."""
+def encode_recent(entries: Sequence[ProducerEntry], offset: int, snapshot_crc: int) -> bytes | None:
+    """The file beside the snapshot of these producers; None if there are none."""
+    if not entries:
+        return None
     parts = []
     for entry in entries:
         if len(entry.batches) > 1:
             parts.append(_PRODUCER.pack(entry.producer_id, len(entry.batches)))
             parts.extend(_BATCH.pack(*batch) for batch in entry.batches)
-    if not parts:
-        return None
     count = sum(len(part) == _PRODUCER.size for part in parts)
-    body = _BODY.pack(snapshot_crc, count) + b"".join(parts)
-    return _HEADER.pack(_VERSION, crc32c(body), snapshot_crc, count) + body[_BODY.size :]
+    body = _BODY.pack(offset, snapshot_crc, count) + b"".join(parts)
+    return _HEADER.pack(_VERSION, crc32c(body), offset, snapshot_crc, count) + body[_BODY.size :]
 
 
 def read_recent(disk: Disk, directory: str, offset: int) -> bytes | None:
@@ -98,26 +101,34 @@ def read_recent(disk: Disk, directory: str, offset: int) -> bytes | None:
 class RecentBatches(NamedTuple):
     """What such a file says."""
 
+    offset: int
     snapshot_crc: int
     producers: list[tuple[int, list[CachedBatch]]]  # By producer id; oldest batch first.
 
 
-def parse_recent(data: bytes, path: str) -> RecentBatches:
+def parse_recent(data: bytes, path: str, expected_offset: int | None = None) -> RecentBatches:
     """The batches in a file's bytes; `path` is for the error message.
 
+    Args:
+        data: The bytes.
+        path: Where they come from.
+        expected_offset: The one in the file's name; None takes any.
+
     Raises:
-        CorruptSnapshotError: Length, version or checksum is wrong.
+        CorruptSnapshotError: Length, version, checksum or offset is wrong.
     """
     if len(data) < _HEADER.size:
         raise CorruptSnapshotError(
             path, expected=f"a header of {_HEADER.size} bytes", found=f"{len(data)} bytes"
         )
-    version, crc, snapshot_crc, count = _HEADER.unpack_from(data)
+    version, crc, offset, snapshot_crc, count = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise CorruptSnapshotError(path, expected=f"version {_VERSION}", found=version)
     computed_crc = crc32c(memoryview(data)[_CRC_END:])
     if crc != computed_crc:
         raise CorruptSnapshotError(path, expected=f"CRC {computed_crc:08x}", found=f"{crc:08x}")
+    if expected_offset not in (None, offset):
+        raise CorruptSnapshotError(path, expected=f"offset {expected_offset}", found=offset)
     producers = []
     position = _HEADER.size
     try:
@@ -133,24 +144,15 @@ def parse_recent(data: bytes, path: str) -> RecentBatches:
     if position != len(data):
         expected = f"{position} bytes for {count} producers"
         raise CorruptSnapshotError(path, expected=expected, found=f"{len(data)} bytes")
-    return RecentBatches(snapshot_crc, producers)
+    return RecentBatches(offset, snapshot_crc, producers)
 
 
-def restore_recent(
-    data: bytes, path: str, entries: Sequence[ProducerEntry], snapshot_crc: int
-) -> None:
+def restore_recent(recent: RecentBatches, path: str, entries: Sequence[ProducerEntry]) -> None:
     """Gives the producers of a snapshot their older batches; all of them, or none.
 
     Raises:
-        CorruptSnapshotError: The file is damaged, or was not written for this snapshot.
+        CorruptSnapshotError: The file, whose path is given, contradicts the snapshot.
     """
-    recent = parse_recent(data, path)
-    if recent.snapshot_crc != snapshot_crc:
-        raise CorruptSnapshotError(
-            path,
-            expected=f"to stand beside the snapshot of CRC {snapshot_crc:08x}",
-            found=f"{recent.snapshot_crc:08x}",
-        )
     by_id = {entry.producer_id: entry for entry in entries}
     for producer_id, batches in recent.producers:
         entry = by_id.get(producer_id)

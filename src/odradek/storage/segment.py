@@ -356,6 +356,14 @@ class LogSegment:
         data = self._disk.pread(self.fd, min(HEADER_SIZE, max(0, self.size - position)), position)
         return peek_header(data)
 
+    def is_misnamed(self) -> bool:
+        """Whether the first batch starts below the base offset, as none that is written does."""
+        try:
+            header = self.header_at(0)
+        except CorruptRecordError:
+            return False
+        return header is not None and header.base_offset < self.base_offset
+
     def scan(self, start: int = 0, *, check_crc: bool = False) -> Scan:
         """Steps through the batches from a position on."""
         return Scan(self._disk, self.fd, start, self.size, check_crc=check_crc)

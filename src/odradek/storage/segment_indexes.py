@@ -232,10 +232,11 @@ class SegmentIndexes:
         self._bytes_since_last_entry = 0
 
     def trim(self) -> None:
-        """Gives up the room for further entries."""
+        """Gives up the room for further entries: there are none to come."""
         for index in (self.offset_index, self.time_index):
             if index.is_loaded:
                 index.get().trim_to_valid_size()
+        self.transaction_index.seal()
         self.writable_offset_index = self.writable_time_index = None
 
     def files(self) -> list[str]:
@@ -243,6 +244,8 @@ class SegmentIndexes:
         paths = [self.offset_index.path, self.time_index.path]
         if self.transaction_index.file_exists():
             paths.append(self.transaction_index.path)
+            if os.path.exists(proof_path := self.transaction_index.proof_path):
+                paths.append(proof_path)
         return paths
 
     def flush(self) -> None:

@@ -9,11 +9,13 @@ how to get it back. The files go with their partition; nobody else removes them.
 import os
 from collections.abc import Iterable
 
+from odradek.errors import CorruptRecordError
 from odradek.files import Disk
 from odradek.storage.paths import ASIDE_SUFFIX, LOG_SUFFIX, segment_path
 from odradek.storage.segment import LogSegment
+from odradek.storage.segments import LogSegments
 
-__all__ = ["set_segments_aside", "set_tail_aside", "unused_suffix"]
+__all__ = ["find_original", "set_segments_aside", "set_tail_aside", "unused_suffix"]
 
 _COPY_BYTES = 1 << 20
 
@@ -40,6 +42,36 @@ def set_segments_aside(disk: Disk, directory: str, segments: Iterable[LogSegment
         segment.close_handles()
     disk.fsync_dir(directory)
     return suffix
+
+
+def find_original(segment: LogSegment, segments: LogSegments) -> LogSegment | None:
+    """The segment that has all of `segment` in the right place; None if it is no copy.
+
+    It is one if the first batch stands there, too, and the last one ends no later than there.
+
+    Raises:
+        OSError: The disk refused.
+    """
+    try:
+        header = segment.header_at(0)
+    except CorruptRecordError:
+        return None
+    if header is None:
+        return None
+    for other in (segments.floor(header.base_offset), segments.floor(segment.base_offset - 1)):
+        if other is not None and other is not segment:
+            place = other.translate_offset(header.base_offset)
+            if place is not None and place.header == header and _end_of(segment) <= _end_of(other):
+                return other
+    return None
+
+
+def _end_of(segment: LogSegment) -> int:
+    """Behind the batches that follow one another from the start on, wherever they belong."""
+    end = -1
+    for _, header, _, _ in segment.scan():
+        end = header.next_offset
+    return end
 
 
 def set_tail_aside(disk: Disk, directory: str, segment: LogSegment, position: int) -> str:

@@ -16,8 +16,16 @@ Entry, big-endian, 34 bytes:
 Invariant: last offsets strictly increase; the last stable offset of an entry is at most its last
 offset + 1. The file is read once, when first asked for, and then kept as a list; no descriptor
 stays open. A list that was handed out is never shortened: truncation replaces it.
+
+An entry that is missing shows records that were never committed, and nothing in the file tells of
+it. So when a segment is complete, or its log is closed, `seal` leaves the length and the CRC-32C of
+the file beside it (`.txnproof`, int32 and uint32; Kafka ignores it), and `sanity_check` holds the
+file to it. A proof is never wrong for long: what contradicts it leads to a new index from the
+batches, and to a new proof. An index without one, as Kafka leaves it, is taken as it is, if the
+caller finds the markers that its entries name.
 """
 
+import contextlib
 import errno
 import os
 import threading
@@ -27,14 +35,18 @@ from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from odradek.errors import CorruptIndexError
 from odradek.files import Disk, write_atomically
+from odradek.storage.paths import TRANSACTION_INDEX_SUFFIX, TRANSACTION_PROOF_SUFFIX
 
 __all__ = ["AbortedTransaction", "TransactionIndex", "encode_aborted_transaction"]
 
 _VERSION = 0
 _ENTRY = Struct(">hqqqq")
 _SIZE = _ENTRY.size
+_PROOF = Struct(">iI")
 _last_offset = attrgetter("last_offset")
 
 
@@ -156,14 +168,11 @@ class TransactionIndex:
             OSError: The disk refused.
         """
         with self._lock:
-            try:
-                if self._loaded() == list(transactions):
-                    return
-            except CorruptIndexError:
-                pass  # It is replaced because of that.
             data = b"".join(map(encode_aborted_transaction, transactions))
-            write_atomically(self._disk, self.path, data)
+            if data != self._read(self.path):
+                write_atomically(self._disk, self.path, data)
             self._entries = list(transactions)
+            self.seal()
 
     def reset(self) -> None:
         """Drops all entries, readable or not."""
@@ -171,18 +180,63 @@ class TransactionIndex:
             self._cut(0)
             self._entries = []
 
-    def sanity_check(self) -> None:
-        """Reads the file and checks it against the segment.
+    def seal(self) -> None:
+        """Leaves a proof of the entries, which are complete; none without entries.
+
+        A file that cannot be read gets none: the next start finds that out by itself.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        with self._lock:
+            try:
+                entries = self._loaded()
+            except CorruptIndexError:
+                entries = []
+            data = b"".join(map(encode_aborted_transaction, entries))
+            proof = _PROOF.pack(len(data), crc32c(data))
+            if not entries:
+                self._delete_proof()
+            elif self._read(self.proof_path) != proof:
+                fd = self._disk.open(self.proof_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                try:
+                    written = self._disk.write(fd, proof)
+                finally:
+                    self._disk.close(fd)
+                if written != len(proof):
+                    raise OSError(errno.ENOSPC, "short write", self.proof_path)
+
+    @property
+    def proof_path(self) -> str:
+        """Where the proof lies, if there is one."""
+        head, suffix, stage = self.path.rpartition(TRANSACTION_INDEX_SUFFIX)
+        return f"{head}{TRANSACTION_PROOF_SUFFIX}{stage}" if suffix else f"{self.path}.proof"
+
+    def _delete_proof(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.unlink(self.proof_path)
+
+    def sanity_check(self) -> bool:
+        """Reads the file and checks it against its proof; returns whether there is one.
 
         Raises:
             CorruptIndexError: The index has to be rebuilt.
         """
+        proof = self._read(self.proof_path)
+        if proof:
+            data = self._read(self.path)
+            if proof != _PROOF.pack(len(data), crc32c(data)):
+                raise CorruptIndexError(
+                    f"transaction index {self.path}: its {len(data)} bytes, CRC {crc32c(data):08x},"
+                    f" are not those that {self.proof_path} names: {proof.hex(' ', 4)}"
+                )
         for transaction in self._loaded():
             if transaction.last_offset < self.base_offset:
                 raise CorruptIndexError(
                     f"transaction index {self.path}: last offset {transaction.last_offset} is below"
                     f" the base offset {self.base_offset}"
                 )
+        return bool(proof)
 
     def flush(self) -> None:
         """Makes the entries durable, and the name of a file created here.
@@ -212,12 +266,15 @@ class TransactionIndex:
     def rename_to(self, path: str) -> None:
         """Renames the file, if there is one."""
         with self._lock:
+            proof_path = self.proof_path
             try:
                 self._disk.rename(self.path, path)
             except FileNotFoundError:
                 if os.path.exists(self.path):  # Then it is the target's directory that is missing.
                     raise
             self.path = path
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.rename(proof_path, self.proof_path)
 
     def update_directory(self, directory: str) -> None:
         """Follows the file after its directory was renamed."""
@@ -228,6 +285,7 @@ class TransactionIndex:
         """Removes the file; returns whether it was there."""
         with self._lock:
             self._entries = []
+            self._delete_proof()
             try:
                 self._disk.unlink(self.path)
             except FileNotFoundError:
@@ -244,12 +302,12 @@ class TransactionIndex:
             with self._lock:
                 entries = self._entries
                 if entries is None:
-                    entries = self._entries = self._parse(self._read())
+                    entries = self._entries = self._parse(self._read(self.path))
         return entries
 
-    def _read(self) -> bytes:
+    def _read(self, path: str) -> bytes:
         try:
-            fd = self._disk.open(self.path, os.O_RDONLY)
+            fd = self._disk.open(path, os.O_RDONLY)
         except FileNotFoundError:
             return b""
         try:

@@ -283,16 +283,16 @@ def test_damage_at_the_end_hands_out_no_offset_twice(file: str, bit: int, tmp_pa
         assert fixture.log.log_end_offset == 251
 
 
-def test_a_clean_log_that_ends_early_is_recovered(
+def test_a_clean_log_that_ends_early_goes_on_where_its_stop_left_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """01 §8.4 step 4: below the checkpointed recovery point"""
+    """01 §8.4 step 4: no offset is given out twice, where the stop's snapshot bears it out."""
     with three_segments(tmp_path) as fixture:
         recovery_point = fixture.close()
         path = fixture.path(name(200, ".log"))
         os.truncate(path, 30 * SIZE)
         log = fixture.open(clean=True, recovery_point=recovery_point)
-        assert (log.log_end_offset, log.recovery_point) == (230, 230)
+        assert (log.log_end_offset, log.recovery_point) == (250, 250)
         assert any("ends at offset 230" in m for m in messages(caplog, logging.ERROR))
         assert offsets(read_all(log)) == list(range(230))
 
@@ -606,7 +606,7 @@ def test_deleted_files_are_renamed_together_and_never_come_back(tmp_path: Path) 
         log.roll()
         segment = log.segments.get(5)
         assert segment is not None
-        kinds = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+        kinds = (".log", ".index", ".timeindex", ".txnindex", ".txnproof", ".snapshot")
         assert {name(5, kind) for kind in kinds} <= fixture.names()
         log.remove_segments([segment])
         mine = {n for n in fixture.names() if n.startswith(name(5, "."))}
