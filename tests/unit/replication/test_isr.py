@@ -51,6 +51,17 @@ def test_catching_up() -> None:
     assert caught_up == [1000, 1000, 2000]
 
 
+def test_one_record_short_is_not_caught_up() -> None:
+    """05:R27: neither at the leader's end now, nor at its end of the fetch before."""
+    state = FollowerState(2)
+    state.apply_fetch(fetch_offset=99, log_start_offset=0, leader_end=100, now_ms=1000)
+    assert state.last_caught_up_ms == NEVER_MS
+    state.apply_fetch(fetch_offset=99, log_start_offset=0, leader_end=150, now_ms=2000)
+    assert state.last_caught_up_ms == NEVER_MS
+    state.apply_fetch(fetch_offset=150, log_start_offset=0, leader_end=200, now_ms=3000)
+    assert state.last_caught_up_ms == 2000
+
+
 def test_a_follower_that_never_caught_up_is_not_caught_up_soon_after_boot() -> None:
     """A monotonic clock starts near 0 with the machine, so 0 is no sign for "never"."""
     state = FollowerState(2)
@@ -94,11 +105,23 @@ def test_high_watermark_waits_for_members_and_for_those_about_to_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "joins"), [(9, False), (10, False), (12, True)], ids=["below-hw", "below-epoch", "ok"]
+    ("high_watermark", "epoch_start", "end", "joins"),
+    [
+        pytest.param(10, 12, 9, False, id="below-both"),
+        pytest.param(10, 12, 11, False, id="one-below-the-epoch"),
+        pytest.param(10, 12, 12, True, id="at-the-epoch"),
+        pytest.param(12, 10, 11, False, id="one-below-the-high-watermark"),
+        pytest.param(12, 10, 12, True, id="at-the-high-watermark"),
+    ],
 )
-def test_joining(end: int, joins: bool) -> None:
-    """15:KAFKA-7128: the high watermark alone is not enough, the leader's epoch must be reached."""
-    assert can_join_isr(follower(2, end=end), high_watermark=10, leader_epoch_start=12) is joins
+def test_joining(high_watermark: int, epoch_start: int, end: int, joins: bool) -> None:
+    """15:KAFKA-7128: all that is committed, and the start of the leader's epoch, to the record."""
+    assert (
+        can_join_isr(
+            follower(2, end=end), high_watermark=high_watermark, leader_epoch_start=epoch_start
+        )
+        is joins
+    )
 
 
 def test_a_new_epoch_of_the_same_leader_keeps_what_followers_have() -> None:

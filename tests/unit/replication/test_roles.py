@@ -185,7 +185,9 @@ def test_an_id_that_cannot_be_read(fixture: ReplicaFixture, is_new: bool) -> Non
 @pytest.mark.parametrize(
     ("leader_epoch", "expected"),
     [
+        pytest.param(0, ErrorCode.FENCED_LEADER_EPOCH, id="the-first"),
         pytest.param(3, ErrorCode.FENCED_LEADER_EPOCH, id="05:R36-older"),
+        pytest.param(4, ErrorCode.FENCED_LEADER_EPOCH, id="one-older"),
         pytest.param(5, ErrorCode.NONE, id="05:R36-same"),
         pytest.param(6, ErrorCode.NONE, id="newer"),
         pytest.param(-1, ErrorCode.NONE, id="not-known"),
