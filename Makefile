@@ -16,13 +16,15 @@ FUZZ_SECONDS ?= 60
 COMMIT ?= fdef23a
 # The order of the tests: one for the gate, so that a verdict can be had again; any other to look for trouble.
 SEED ?= 1
+SEEDS ?= 1000
 # What a compiled build can change; foreign clients and Spark see the same broker through the wire.
 TESTED_COMPILED ?= tests/unit tests/property tests/fuzz tests/contract tests/integration --ignore=tests/unit/spark
 
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled test-compiled demo test check fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled demo test check unit mutants torture fmt lint types imports kafka bench bench-kafka
+.PHONY: bench-commit bench-spark docs fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +57,15 @@ test-compiled: $(COMPILED_READY) ## the unit, property, contract and integration
 	@PYTHONPATH=$(COMPILED) scripts/tests -n 2 --randomly-seed=$(SEED) $(TESTED_COMPILED)
 
 check: test ## the same as test
+
+unit: $(READY) ## the suite of a minute: units and contracts, without processes and whatever is slow
+	@$(BIN)/pytest -q -n 2 --randomly-seed=$(SEED) -m "not slow and not kafka" tests/unit tests/contract
+
+mutants: $(READY) ## change each comparison of the modules that decide, one at a time: a test must notice
+	@$(BIN)/python -m scripts.mutants
+
+torture: $(READY) ## damage SEEDS (1000) data directories, each in its own way, and judge what is left of them
+	@$(BIN)/python -m tests.torture --seeds $(SEEDS)
 
 fmt: $(READY) ## format the code and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet .
