@@ -23,8 +23,7 @@ TESTED_COMPILED ?= tests/unit tests/property tests/fuzz tests/contract tests/int
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled test-compiled demo test check unit mutants torture fmt lint types imports kafka bench bench-kafka
-.PHONY: bench-commit bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled demo test check unit mutants torture fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile

@@ -417,7 +417,8 @@ class _Loader:
         if self._active().is_misnamed():
             self._set_copies_aside([self._active()])
         active = self._active()
-        if self._recovery_point == 0:  # Lost. The stop has also left a snapshot at the end.
+        recorded = self._recovery_point
+        if recorded == 0:  # Lost. The stop has also left a snapshot at the end.
             snapshots = list_snapshots(self._directory)
             self._recovery_point = max((s for s in snapshots if s >= active.base_offset), default=0)
         tail = active.read_next_offset()
@@ -435,7 +436,8 @@ class _Loader:
             )  # fmt: skip
             if tail.next_offset >= self._log_start_offset:
                 # The last segments are gone if the stop's snapshot bears out its recovery point.
-                is_end_lost = self._recovery_point in list_snapshots(self._directory)
+                # Alone it proves nothing: a crash may bring back what a truncation has removed.
+                is_end_lost = recorded > 0 and recorded in list_snapshots(self._directory)
                 self._is_clean = False
                 end, is_tail_damaged = self._recover_unsynced()
                 return end, is_tail_damaged or (is_end_lost and end < self._recovery_point)
