@@ -18,7 +18,6 @@ import pytest
 from odradek.controller import ControllerConfig, ElectionType, NewPartitions, NewTopic
 from odradek.controller.context import PartitionAndReplica, PartitionStatus, ReplicaStatus
 from odradek.controller.events import TopicChange
-from odradek.controller.store_bootstrap import create_parents
 from odradek.coordination import EmbeddedEngine, EmbeddedStore
 from odradek.coordination.nodes import ControllerNode, PartitionStateNode, TopicNode
 from odradek.coordination.paths import (
@@ -41,6 +40,7 @@ from odradek.metadata.ports import (
     Hint,
     MetadataPersistence,
 )
+from odradek.metadata_store.bootstrap import create_parents
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.protocol.messages.stop_replica import StopReplicaRequest

@@ -11,19 +11,19 @@ from odradek.controller import (
     Controller,
     ControllerConfig,
     LocalChannel,
-    StorePersistence,
 )
 from odradek.controller.channels import ControlResponse
 from odradek.controller.events import ControllerState
 from odradek.controller.request_batch import ControlRequest
-from odradek.controller.store_bootstrap import create_parents
-from odradek.controller.store_port import StoreControllerPort
 from odradek.coordination import EmbeddedEngine
 from odradek.coordination.store import CoordinationStore
 from odradek.errors import ErrorCode, NoNode
 from odradek.files import Disk
 from odradek.metadata.image import Broker
 from odradek.metadata.ports import MetadataPersistence
+from odradek.metadata_store.bootstrap import create_parents
+from odradek.metadata_store.broker_port import StoreControllerPort
+from odradek.metadata_store.persistence import StorePersistence
 from odradek.metrics import MetricName, MetricRegistry
 from odradek.model import Endpoint, SecurityProtocol, TopicPartition
 from odradek.protocol.messages.leader_and_isr import (

@@ -52,12 +52,8 @@ from odradek.broker.re_election import re_elect_controller
 from odradek.broker.topic_creation import AutoTopicCreator
 from odradek.clock import SystemClock
 from odradek.config import Source
-from odradek.controller import Controller, ControllerConfig, LocalChannel, StorePersistence
-from odradek.controller.config_feed import ConfigFeed
+from odradek.controller import Controller, ControllerConfig, LocalChannel
 from odradek.controller.results import NewTopic
-from odradek.controller.store_bootstrap import claim_cluster_id, create_parents
-from odradek.controller.store_port import StoreControllerPort
-from odradek.coordination.embedded import EmbeddedEngine
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from odradek.coordinator.stall_clock import StallClock
 from odradek.errors import ConfigError, StorageError
@@ -66,6 +62,8 @@ from odradek.metadata.cache import MetadataCache
 from odradek.metadata.delta import ClusterDelta, ImageDelta
 from odradek.metadata.image import Broker as BrokerImage
 from odradek.metadata.image import ClusterImage, ConfigResourceType
+from odradek.metadata_store.config_feed import ConfigFeed
+from odradek.metadata_store.engine import open_embedded
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint, TopicPartition, uuid_text
 from odradek.network.endpoint import EndPoint
@@ -169,23 +167,22 @@ class Broker:
         directories = settings.log.log_dirs
         await loop.run_in_executor(executor, make_directories, self._disk, directories[0])
         engine = await self._stack.enter_async_context(
-            EmbeddedEngine(directories[0], disk=self._disk, executor=executor)
+            open_embedded(
+                directories[0],
+                self.broker_id,
+                clock=self._clock,
+                disk=self._disk,
+                executor=executor,
+                new_cluster_id=lambda: uuid_text(_random_uuid(self._random)),
+                controlled_shutdown=self._controlled_shutdown,
+            )
         )
-        store = engine.connect()
-        self._stack.push_async_callback(store.session.close)
-        await create_parents(store)
-        cluster_id = await claim_cluster_id(store, lambda: uuid_text(_random_uuid(self._random)))
-        self._port = port = StoreControllerPort(
-            store,
-            self.broker_id,
-            clock=self._clock,
-            controlled_shutdown=self._controlled_shutdown,
-        )
+        cluster_id = engine.cluster_id
+        self._port = port = engine.port
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._stack.callback(self._cancel_tasks)
         self._build_state(loop, executor)
-        feed = ConfigFeed(store, clock=self._clock)
-        await self._start_config_feed(feed)
+        await self._start_config_feed(engine.config_feed)
         self._stack.callback(self._shutdown_logs)
         self._stack.push_async_callback(self._background.stop)
         self._stack.push_async_callback(self._stop_cleaning)
@@ -212,15 +209,13 @@ class Broker:
         )
         edge = MetadataEdge(
             self._publisher,
-            read_topic_configs=feed.read_topic,
+            read_topic_configs=engine.config_feed.read_topic,
             broker_epoch=lambda: port.broker_epoch,
         )
         control = settings.network.planes.control
         self._controller = Controller(
             self.broker_id,
-            StorePersistence(
-                store, self.broker_id, clock=self._clock, reregister=port.register_again
-            ),
+            engine.persistence,
             lambda _broker, _endpoint: LocalChannel(edge.handle),
             clock=self._clock,
             metrics=self.metrics,

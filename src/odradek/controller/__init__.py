@@ -12,7 +12,6 @@ from odradek.controller.results import (
     NewTopic,
     TopicResult,
 )
-from odradek.controller.store_persistence import StorePersistence
 
 __all__ = [
     "ControlChannel",
@@ -27,6 +26,5 @@ __all__ = [
     "LocalChannel",
     "NewPartitions",
     "NewTopic",
-    "StorePersistence",
     "TopicResult",
 ]

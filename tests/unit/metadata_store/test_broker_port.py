@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from odradek.controller.store_bootstrap import create_parents
-from odradek.controller.store_port import StoreControllerPort
 from odradek.coordination import EmbeddedEngine
 from odradek.coordination.nodes import PartitionStateNode, parse_config
 from odradek.coordination.paths import ancestors, broker_path, partition_state_path
@@ -27,6 +25,8 @@ from odradek.metadata.image import (
     ScramKey,
 )
 from odradek.metadata.ports import IsrAltered, IsrConflict, IsrOutcomeUnknown, ProducerIds
+from odradek.metadata_store.bootstrap import create_parents
+from odradek.metadata_store.broker_port import StoreControllerPort
 from odradek.model import LeaderAndIsr, TopicPartition
 from odradek.testing import ManualClock
 from odradek.testing.store import FaultyStore

@@ -15,7 +15,6 @@ two edits of which one is refused by its `decide`::
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from odradek.controller.config_nodes import entity_update, resource_entity
 from odradek.coordination.nodes import encode_config, encode_config_change, parse_config
 from odradek.coordination.paths import CONFIG_CHANGE_PREFIX, ancestors, config_change_path
 from odradek.coordination.store import CoordinationStore, Create, Operation, Set
@@ -31,6 +30,7 @@ from odradek.errors import (
     StoreError,
 )
 from odradek.metadata.changes import ConfigEdit, ConfigSet, QuotaSet, ScramRemoved, ScramSet
+from odradek.metadata_store.config_nodes import entity_update, resource_entity
 
 __all__ = [
     "MAX_RENDERINGS",

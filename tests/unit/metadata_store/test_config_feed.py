@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from odradek.controller.config_feed import ENTITIES_PER_TURN, PURGE_AFTER_MS, ConfigFeed
-from odradek.controller.entity_writes import edit_of, write_entities, write_entity
-from odradek.controller.store_bootstrap import create_parents
 from odradek.coordination import EmbeddedEngine, EmbeddedStore
 from odradek.coordination.nodes import encode_config
 from odradek.errors import ApiError, BadNodeData, ErrorCode
@@ -21,6 +18,9 @@ from odradek.metadata.image import (
     ScramCredential,
     ScramKey,
 )
+from odradek.metadata_store.bootstrap import create_parents
+from odradek.metadata_store.config_feed import ENTITIES_PER_TURN, PURGE_AFTER_MS, ConfigFeed
+from odradek.metadata_store.entity_writes import edit_of, write_entities, write_entity
 from odradek.testing import ManualClock
 
 TOPIC = ConfigResource(ConfigResourceType.TOPIC, "t")

@@ -24,7 +24,6 @@ write would have given it proves the write, anything else is a conflict.
 import asyncio
 from collections.abc import Sequence
 
-from odradek.controller.entity_writes import MAX_RENDERINGS, missing_nodes, write_entity
 from odradek.coordination.nodes import (
     PartitionStateNode,
     TopicNode,
@@ -90,6 +89,7 @@ from odradek.metadata.ports import (
     PartitionRecord,
     TopicRecord,
 )
+from odradek.metadata_store.entity_writes import MAX_RENDERINGS, missing_nodes, write_entity
 from odradek.model import TopicPartition
 from odradek.values import dataclass
 

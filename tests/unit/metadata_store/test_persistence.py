@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.controller import NewTopic, StorePersistence
-from odradek.controller.config_nodes import entity_update, parse_entity
-from odradek.controller.store_bootstrap import claim_cluster_id, create_parents
-from odradek.controller.store_changes import StoreWriter, read_partition, read_topic
+from odradek.controller import NewTopic
 from odradek.coordination import EmbeddedEngine
 from odradek.coordination.nodes import ControllerNode
 from odradek.coordination.paths import (
@@ -47,6 +44,10 @@ from odradek.metadata.image import (
     ScramKey,
 )
 from odradek.metadata.ports import Fence, LeadershipLost, LeadershipWon
+from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
+from odradek.metadata_store.config_nodes import entity_update, parse_entity
+from odradek.metadata_store.persistence import StorePersistence
+from odradek.metadata_store.writes import StoreWriter, read_partition, read_topic
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.testing import ManualClock
 from odradek.testing.store import FaultyStore

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 from odradek.clock import Clock
-from odradek.controller.config_nodes import CONFIG_ROOTS, ParsedEntity, parse_entity
 from odradek.coordination.nodes import parse_config, parse_config_change
 from odradek.coordination.paths import (
     CONFIG_CHANGES,
@@ -33,6 +32,7 @@ from odradek.metadata.image import (
     ScramCredential,
     ScramKey,
 )
+from odradek.metadata_store.config_nodes import CONFIG_ROOTS, ParsedEntity, parse_entity
 
 __all__ = ["ENTITIES_PER_TURN", "PURGE_AFTER_MS", "ConfigFeed"]
 

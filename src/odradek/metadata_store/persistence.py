@@ -24,8 +24,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import field
 
 from odradek.clock import Clock
-from odradek.controller.store_changes import StoreWriter
-from odradek.controller.store_reader import StoreReader
 from odradek.coordination.nodes import (
     ControllerNode,
     encode_controller_epoch,
@@ -62,6 +60,8 @@ from odradek.metadata.ports import (
     LeadershipWon,
     PersistenceEvent,
 )
+from odradek.metadata_store.reads import StoreReader
+from odradek.metadata_store.writes import StoreWriter
 from odradek.model import NO_CONTROLLER
 from odradek.values import dataclass
 

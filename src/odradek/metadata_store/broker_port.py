@@ -9,13 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from odradek.clock import Clock
-from odradek.controller.entity_writes import (
-    EntityEdit,
-    as_api_error,
-    edit_of,
-    write_entities,
-)
-from odradek.controller.store_changes import read_partition
 from odradek.coordination.nodes import (
     BrokerNode,
     PartitionStateNode,
@@ -51,6 +44,13 @@ from odradek.metadata.ports import (
     IsrOutcomeUnknown,
     ProducerIds,
 )
+from odradek.metadata_store.entity_writes import (
+    EntityEdit,
+    as_api_error,
+    edit_of,
+    write_entities,
+)
+from odradek.metadata_store.writes import read_partition
 from odradek.model import LeaderAndIsr, TopicPartition
 
 __all__ = ["PRODUCER_ID_BLOCK_SIZE", "StoreControllerPort"]

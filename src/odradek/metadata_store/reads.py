@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from odradek.controller.store_changes import read_partition, topic_record
 from odradek.coordination.nodes import (
     BrokerNode,
     PartitionStateNode,
@@ -47,6 +46,7 @@ from odradek.metadata.ports import (
     RegisteredBroker,
     TopicRecord,
 )
+from odradek.metadata_store.writes import read_partition, topic_record
 from odradek.model import TopicPartition
 
 __all__ = ["StoreReader"]

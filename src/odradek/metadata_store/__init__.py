@@ -1,0 +1,1 @@
+"""The store engine: the three metadata ports over a coordination store."""

@@ -1,0 +1,71 @@
+"""The store engine of one broker: its session of a coordination store, and the ports over it."""
+
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from odradek.clock import Clock
+from odradek.coordination.embedded import EmbeddedEngine
+from odradek.files import Disk
+from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
+from odradek.metadata_store.broker_port import ControlledShutdownCall, StoreControllerPort
+from odradek.metadata_store.config_feed import ConfigFeed
+from odradek.metadata_store.persistence import StorePersistence
+
+__all__ = ["StoreEngine", "open_embedded"]
+
+
+class StoreEngine(NamedTuple):
+    """What a broker receives of its store."""
+
+    cluster_id: str
+    persistence: StorePersistence
+    port: StoreControllerPort
+    config_feed: ConfigFeed
+
+
+@asynccontextmanager
+async def open_embedded(
+    directory: str,
+    broker_id: int,
+    *,
+    clock: Clock,
+    disk: Disk,
+    executor: Executor,
+    new_cluster_id: Callable[[], str],
+    controlled_shutdown: ControlledShutdownCall,
+) -> AsyncIterator[StoreEngine]:
+    """Opens the embedded store of a directory; the session and then the store close at the end.
+
+    Args:
+        directory: An existing data directory.
+        broker_id: This broker.
+        clock: Time.
+        disk: The disk seam.
+        executor: Runs what blocks.
+        new_cluster_id: Makes an id for a cluster that has none.
+        controlled_shutdown: Asks the active controller (broker id, broker epoch).
+
+    Raises:
+        LogDirLockedError: Another process uses the directory.
+        StoreCorruptError: The files of the store are damaged.
+        BadNodeData: The stored cluster id cannot be read.
+    """
+    async with EmbeddedEngine(directory, disk=disk, executor=executor) as embedded:
+        store = embedded.connect()
+        try:
+            await create_parents(store)
+            port = StoreControllerPort(
+                store, broker_id, clock=clock, controlled_shutdown=controlled_shutdown
+            )
+            yield StoreEngine(
+                cluster_id=await claim_cluster_id(store, new_cluster_id),
+                persistence=StorePersistence(
+                    store, broker_id, clock=clock, reregister=port.register_again
+                ),
+                port=port,
+                config_feed=ConfigFeed(store, clock=clock),
+            )
+        finally:
+            await store.session.close()
