@@ -66,10 +66,10 @@ class SecurityProtocol(IntEnum):
 
 
 class Endpoint(NamedTuple):
-    """Where one listener of a broker can be reached."""
+    """One listener of a broker: where it is bound or reached, and how it protects connections."""
 
-    host: str
-    port: int
+    host: str  # Empty: every interface when bound, the machine's own name when published.
+    port: int  # 0 before it is bound: any free one.
     listener: str  # Upper case; unique within a broker.
     security_protocol: SecurityProtocol
 

@@ -13,7 +13,17 @@ STORE = "odradek.coordination"
 # The ports over it are its only users, and open it; the testing kit has one that fails on command.
 USERS = {"odradek.metadata_store", "odradek.testing"}
 # These cannot import it, by the layers.
-BELOW = {"storage", "network", "metadata", "records", "protocol", "purgatory", "config", "metrics"}
+BELOW = {
+    "security",
+    "storage",
+    "network",
+    "metadata",
+    "records",
+    "protocol",
+    "purgatory",
+    "config",
+    "metrics",
+}
 
 
 def test_the_contract_names_every_package_that_could_reach_the_store() -> None:

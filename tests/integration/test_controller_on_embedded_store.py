@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from odradek.controller import ControllerConfig, ElectionType, NewPartitions, NewTopic
+from odradek.controller import ControllerConfig, NewPartitions, NewTopic
 from odradek.controller.context import PartitionAndReplica, PartitionStatus, ReplicaStatus
 from odradek.controller.events import TopicChange
 from odradek.coordination import EmbeddedEngine, EmbeddedStore
@@ -42,6 +42,7 @@ from odradek.metadata.ports import (
 )
 from odradek.metadata_store.bootstrap import create_parents
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from odradek.protocol.enums import ElectionType
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.protocol.messages.stop_replica import StopReplicaRequest
 from odradek.protocol.messages.update_metadata import UpdateMetadataRequest

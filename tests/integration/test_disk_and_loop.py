@@ -14,10 +14,11 @@ from odradek.controller.results import NewTopic
 from odradek.errors import ErrorCode
 from odradek.files import Disk
 from odradek.metadata.delta import ClusterDelta, HostedPartition, ImageDelta, LocalDelta
-from odradek.metadata.image import ConfigResource, ConfigResourceType, PartitionState
+from odradek.metadata.image import ConfigResource, PartitionState
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message
+from odradek.protocol.enums import ConfigResourceType
 from odradek.protocol.envelope import parse_response
 from odradek.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,

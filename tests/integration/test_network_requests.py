@@ -15,7 +15,6 @@ from odradek.network import (
     ListenerSecurity,
     NetworkConfig,
     NoOpResponse,
-    Principal,
     Request,
     RequestChannel,
     Response,
@@ -26,6 +25,7 @@ from odradek.network.processor import remote_host
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.envelope import encode_response, parse_request, parse_response
 from odradek.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from odradek.security.principal import Principal
 from odradek.testing import ManualClock
 from tests.support.network import (
     ANY_PORT,
@@ -54,7 +54,7 @@ def test_a_request_is_answered_and_its_context_is_complete() -> None:
             local = client.writer.get_extra_info("sockname")
             assert context.connection_id == f"127.0.0.1:{server.port()}-127.0.0.1:{local[1]}-0"
             assert remote_host(context.connection_id) == context.client_address == "127.0.0.1"
-            assert (context.listener, context.protocol.name) == ("PLAINTEXT", "PLAINTEXT")
+            assert (context.listener, context.security_protocol.name) == ("PLAINTEXT", "PLAINTEXT")
             assert str(context.principal) == "User:ANONYMOUS"
             assert not context.is_control_plane
 

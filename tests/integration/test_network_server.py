@@ -10,15 +10,14 @@ import pytest
 from odradek.clock import SystemClock
 from odradek.errors import ConfigError, InvariantViolation
 from odradek.metrics import Gauge, MetricName, MetricRegistry
+from odradek.model import Endpoint, SecurityProtocol
 from odradek.network import (
     Authenticator,
     ConnectionContext,
-    EndPoint,
     ListenerSecurity,
     NetworkConfig,
     Request,
     Response,
-    SecurityProtocol,
 )
 from odradek.network.socket_server import SocketServer
 from odradek.protocol.api_keys import ApiKey
@@ -299,7 +298,7 @@ def test_without_its_inter_broker_listener_nothing_starts() -> None:
     async def scenario() -> None:
         async with make_server(NetworkConfig(listeners=(ANY_PORT,))) as server:
             server.bind()
-            server.add_listener(EndPoint("127.0.0.1", 0, "OTHER", SecurityProtocol.PLAINTEXT))
+            server.add_listener(Endpoint("127.0.0.1", 0, "OTHER", SecurityProtocol.PLAINTEXT))
             server.remove_listener("PLAINTEXT")
             with pytest.raises(InvariantViolation, match="PLAINTEXT among OTHER"):
                 server.start_processing()
@@ -325,7 +324,7 @@ def test_an_address_that_is_taken_is_named() -> None:
 def test_listeners_come_and_go_while_running() -> None:
     async def scenario() -> None:
         async with serving(echo) as server:
-            added = EndPoint("127.0.0.1", 0, "ADDED", SecurityProtocol.PLAINTEXT)
+            added = Endpoint("127.0.0.1", 0, "ADDED", SecurityProtocol.PLAINTEXT)
             server.socket_server.add_listener(added)
             async with await Client.connect(server.port("ADDED")) as client:
                 client.send(request_frame(1, b"x"))

@@ -14,11 +14,11 @@ from odradek.network import (
     NetworkConfig,
     OutboundConnection,
     OutboundOptions,
-    Principal,
     Request,
     Response,
 )
 from odradek.protocol.api_keys import ApiKey
+from odradek.security.principal import Principal
 from odradek.testing import ManualClock
 from tests.support.network import (
     Client,

@@ -19,13 +19,13 @@ from odradek.client.admin import (
     ANY_NAME,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     ConfigSource,
     ElectionType,
     GroupDescription,
     LogDir,
     NewTopic,
     QuotaEntity,
-    ResourceType,
 )
 from odradek.client.cluster import TopicView
 from odradek.client.consumer import OffsetAndMetadata
@@ -303,8 +303,8 @@ def check_records_and_producers(bootstrap: str) -> None:
 
 def check_configs_and_quotas(bootstrap: str) -> None:
     topic = new_topic(bootstrap, 1)
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    missing = ConfigResource(ResourceType.TOPIC, "nowhere")
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+    missing = ConfigResource(ConfigResourceType.TOPIC, "nowhere")
     entity = QuotaEntity.of({"client-id": "somebody"})
     with Admin(bootstrap_servers=bootstrap) as admin:
         change = {resource: [ConfigOperation.set("retention.ms", "1234567")]}

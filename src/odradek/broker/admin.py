@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
-from odradek.controller.events import ElectionType
 from odradek.controller.results import (
     CreatePartitionsResult,
     DeletedTopic,
@@ -24,6 +23,7 @@ from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import ClusterImage
 from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.network.request import Request
+from odradek.protocol.enums import ElectionType
 
 __all__ = [
     "MAX_ALTERED",

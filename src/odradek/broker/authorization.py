@@ -1,104 +1,29 @@
-"""Who may do what: the question handlers ask, whoever answers it.
+"""The rights of a request: what the principal of its connection may do, asked of the authorizer.
 
-The numbers are those of the wire and of stored access rules.
+Handlers ask for each element of a request before they act on any (spec 13, section 10). The hot
+handlers ask the authorizer themselves, as `is_allowed` does.
 """
 
-from collections.abc import Iterable
-from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request
+from odradek.security.authorizer import Authorizer
+from odradek.security.operations import (
+    CLUSTER_NAME,
+    OPERATIONS,
+    Operation,
+    ResourceType,
+    operation_bits,
+)
 
 __all__ = [
-    "CLUSTER_NAME",
-    "CLUSTER_OPERATIONS",
-    "NOT_ASKED",
-    "TOPIC_OPERATIONS",
-    "AllowEverything",
-    "Authorizer",
-    "Operation",
-    "ResourceType",
+    "allowed_operations",
     "check_allowed",
     "cluster_operations",
-    "operation_bits",
+    "is_allowed",
     "security_disabled",
-    "topic_operations",
 ]
-
-CLUSTER_NAME: Final = "kafka-cluster"  # The name of the only resource of type CLUSTER.
-NOT_ASKED: Final = -(1 << 31)  # Authorised operations nobody asked for.
-
-
-class ResourceType(IntEnum):
-    """What access rules are about."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-class Operation(IntEnum):
-    """What can be allowed or denied."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-TOPIC_OPERATIONS: Final = (
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
-CLUSTER_OPERATIONS: Final = (
-    Operation.CREATE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
-)
-
-
-class Authorizer(Protocol):
-    """Decides."""
-
-    def is_allowed(
-        self, request: Request, operation: Operation, resource: ResourceType, name: str
-    ) -> bool:
-        """Whether who sent the request may do this to the resource of that very name."""
-        ...
-
-
-class AllowEverything:
-    """The authorizer of a cluster without access rules."""
-
-    __slots__ = ()
-
-    def is_allowed(
-        self,
-        request: Request,  # noqa: ARG002 - nobody is asked who they are
-        operation: Operation,  # noqa: ARG002
-        resource: ResourceType,  # noqa: ARG002
-        name: str,  # noqa: ARG002
-    ) -> bool:
-        return True
-
 
 _DENIALS: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -108,11 +33,25 @@ _DENIALS: Final = {
 }
 
 
+def is_allowed(
+    authorizer: Authorizer,
+    request: Request,
+    operation: Operation,
+    resource_type: ResourceType = ResourceType.CLUSTER,
+    name: str = CLUSTER_NAME,
+) -> bool:
+    """Whether the sender of a request may do this to a resource, the cluster if none is named."""
+    sender = request.context
+    return authorizer.is_allowed(
+        sender.principal, sender.client_address, operation, resource_type, name
+    )
+
+
 def check_allowed(
     authorizer: Authorizer,
     request: Request,
     operation: Operation,
-    resource: ResourceType = ResourceType.CLUSTER,
+    resource_type: ResourceType = ResourceType.CLUSTER,
     name: str = CLUSTER_NAME,
 ) -> None:
     """Asks for one resource, the cluster unless another is named.
@@ -120,42 +59,32 @@ def check_allowed(
     Raises:
         ApiError: It is denied; the code is that of the type of resource.
     """
-    if not authorizer.is_allowed(request, operation, resource, name):
-        raise ApiError(
-            _DENIALS[resource],
-            f"{operation.name} of {resource.name.lower().replace('_', ' ')} {name} is not allowed",
-        )
+    if not is_allowed(authorizer, request, operation, resource_type, name):
+        kind = resource_type.name.lower().replace("_", " ")
+        raise ApiError(_DENIALS[resource_type], f"{operation.name} of {kind} {name} is not allowed")
 
 
 def security_disabled() -> ApiError:
-    """What requests about access rules are told by a broker that keeps none."""
+    """The answer to requests about access rules by a broker that keeps none."""
     return ApiError(
         ErrorCode.SECURITY_DISABLED,
         "no access rules are kept here, every client may do everything (authorizer.class.name)",
     )
 
 
-def topic_operations(authorizer: Authorizer, request: Request, topic: str) -> int:
-    """What a client may do with a topic, as answers carry it."""
+def allowed_operations(
+    authorizer: Authorizer, request: Request, resource_type: ResourceType, name: str
+) -> int:
+    """What a client may do with a resource, as answers carry it."""
     return operation_bits(
         operation
-        for operation in TOPIC_OPERATIONS
-        if authorizer.is_allowed(request, operation, ResourceType.TOPIC, topic)
+        for operation in OPERATIONS[resource_type]
+        if is_allowed(authorizer, request, operation, resource_type, name)
     )
 
 
 def cluster_operations(authorizer: Authorizer, request: Request) -> int:
-    """The same for the cluster; none are told to a client that may not describe it."""
-
-    def may(operation: Operation) -> bool:
-        return authorizer.is_allowed(request, operation, ResourceType.CLUSTER, CLUSTER_NAME)
-
-    return operation_bits(filter(may, CLUSTER_OPERATIONS)) if may(Operation.DESCRIBE) else 0
-
-
-def operation_bits(operations: Iterable[Operation]) -> int:
-    """A set of operations as answers carry it: the bit of each one's number."""
-    bits = 0
-    for operation in operations:
-        bits |= 1 << operation
-    return bits
+    """The same for the cluster; a client that may not describe it is told of none."""
+    if not is_allowed(authorizer, request, Operation.DESCRIBE):
+        return 0
+    return allowed_operations(authorizer, request, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -61,15 +61,15 @@ from odradek.files import Disk, make_directories
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.delta import ClusterDelta, ImageDelta
 from odradek.metadata.image import Broker as BrokerImage
-from odradek.metadata.image import ClusterImage, ConfigResourceType
+from odradek.metadata.image import ClusterImage
 from odradek.metadata_store.config_feed import ConfigFeed
 from odradek.metadata_store.engine import open_embedded
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint, TopicPartition, uuid_text
-from odradek.network.endpoint import EndPoint
 from odradek.network.request import Request, Response
 from odradek.network.request_channel import RequestChannel
 from odradek.network.socket_server import SocketServer
+from odradek.protocol.enums import ConfigResourceType
 from odradek.purgatory import DelayedOperationPurgatory, SystemTimer
 from odradek.replication import (
     Purgatories,
@@ -125,7 +125,7 @@ class Broker:
         # Set when the broker cannot go on, with the reason.
         self.failed: asyncio.Future[str] | None = None
         # What clients are told to connect to; known once started.
-        self.endpoints: tuple[EndPoint, ...] = ()
+        self.endpoints: tuple[Endpoint, ...] = ()
         self.metrics_address: tuple[str, int] | None = None
 
     @property
@@ -479,7 +479,7 @@ class Broker:
     def _registration(self) -> BrokerImage:
         return BrokerImage(
             self.broker_id,
-            tuple(Endpoint(e.host, e.port, e.listener, e.protocol) for e in self.endpoints),
+            self.endpoints,
             self._settings.node.rack,
         )
 

@@ -8,15 +8,17 @@ broker or its loggers are for that broker alone to answer.
 from collections.abc import Sequence
 from typing import Final, Protocol, assert_never
 
-from odradek.broker.authorization import Operation, ResourceType, check_allowed
+from odradek.broker.authorization import check_allowed
 from odradek.broker.config import ConfigRow
 from odradek.broker.config.client_metrics import client_metrics_rows
 from odradek.broker.context import BrokerContext
 from odradek.config import Kind, Source
 from odradek.errors import ApiError, ErrorCode
-from odradek.metadata.image import ConfigResource, ConfigResourceType
+from odradek.metadata.image import ConfigResource
 from odradek.metadata.topic_names import find_name_problem
 from odradek.network.request import Request
+from odradek.protocol.enums import ConfigResourceType
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["NamedResource", "check_config_rights", "find_resource", "rows_of"]
 

@@ -15,7 +15,6 @@ Levels of loggers are not stored: they are set at once and last until the broker
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 
 from odradek.broker.admin import refuse_excess, write_in_portions
@@ -27,11 +26,11 @@ from odradek.broker.live_settings import check_certificates
 from odradek.config import Kind, Source
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.metadata.changes import ConfigEdit
-from odradek.metadata.image import ConfigResource, ConfigResourceType
+from odradek.metadata.image import ConfigResource
 from odradek.network.request import Request
+from odradek.protocol.enums import ConfigOperationType, ConfigResourceType
 
 __all__ = [
-    "ConfigOperation",
     "KeyChange",
     "Outcome",
     "Plan",
@@ -42,15 +41,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-
-
-class ConfigOperation(IntEnum):
-    """What to do with one key; the number is wire contract."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 class KeyChange(NamedTuple):
@@ -162,7 +152,7 @@ def plan_incremental(
                 ErrorCode.INVALID_REQUEST,
                 f"{change.name}: there is no operation {change.operation}",
             )
-        if change.value is None and change.operation != ConfigOperation.DELETE:
+        if change.value is None and change.operation != ConfigOperationType.DELETE:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: expected a value")
     if resource.type is ConfigResourceType.BROKER_LOGGER:
         levels = _plan_levels(changes, context)
@@ -171,10 +161,10 @@ def plan_incremental(
     def decide(stored: Mapping[str, str]) -> dict[str, str | None]:
         values: dict[str, str | None] = {}
         for change in changes:
-            match ConfigOperation(change.operation):
-                case ConfigOperation.SET:
+            match ConfigOperationType(change.operation):
+                case ConfigOperationType.SET:
                     values[change.name] = change.value
-                case ConfigOperation.DELETE:
+                case ConfigOperationType.DELETE:
                     values[change.name] = None
                 case operation:
                     values[change.name] = _changed_list(
@@ -211,7 +201,7 @@ def plan_replacement(
     return Plan(resource, decide)
 
 
-_OPERATIONS: Final = frozenset(ConfigOperation)
+_OPERATIONS: Final = frozenset(ConfigOperationType)
 
 
 def _find(type_number: int, name: str, keys: list[str], context: BrokerContext) -> ConfigResource:
@@ -248,7 +238,7 @@ def _check(resource: ConfigResource, overrides: Mapping[str, str], context: Brok
 
 def _changed_list(
     change: KeyChange,
-    operation: ConfigOperation,
+    operation: ConfigOperationType,
     resource: ConfigResource,
     stored: Mapping[str, str],
     context: BrokerContext,
@@ -263,7 +253,7 @@ def _changed_list(
     override = stored.get(change.name)
     items = _split(current.value or "" if override is None else override)
     changed = _split(change.value or "")
-    if operation is ConfigOperation.APPEND:
+    if operation is ConfigOperationType.APPEND:
         present = set(items)
         items += [item for item in dict.fromkeys(changed) if item not in present]
     else:
@@ -290,10 +280,10 @@ def _split(text: str) -> list[str]:
 def _plan_levels(changes: Iterable[KeyChange], context: BrokerContext) -> dict[str, str | None]:
     levels: dict[str, str | None] = {}
     for change in changes:
-        match ConfigOperation(change.operation):
-            case ConfigOperation.SET:
+        match ConfigOperationType(change.operation):
+            case ConfigOperationType.SET:
                 levels[change.name] = change.value
-            case ConfigOperation.DELETE:
+            case ConfigOperationType.DELETE:
                 levels[change.name] = None
             case operation:
                 raise ApiError(

@@ -5,7 +5,6 @@ from dataclasses import field
 from typing import Protocol
 
 from odradek.broker.admin import ControllerApi
-from odradek.broker.authorization import AllowEverything, Authorizer
 from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.error_counts import count_errors
 from odradek.broker.expansions import Expansions
@@ -23,6 +22,7 @@ from odradek.protocol.headers import encode_response_header
 from odradek.protocol.schema import Message, replace
 from odradek.replication import ReplicaManager
 from odradek.replication.fetch_session import FetchSessionCache
+from odradek.security.authorizer import AllowEverything, Authorizer
 from odradek.values import dataclass
 
 __all__ = [

@@ -29,8 +29,9 @@ from odradek.metadata.delta import (
     Membership,
     StoppedPartition,
 )
-from odradek.metadata.image import Broker, ConfigResource, ConfigResourceType, PartitionState
+from odradek.metadata.image import Broker, ConfigResource, PartitionState
 from odradek.model import Endpoint, SecurityProtocol, TopicPartition
+from odradek.protocol.enums import ConfigResourceType
 from odradek.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,

@@ -19,9 +19,10 @@ from odradek.broker.config import BrokerSettings, TlsSettings
 from odradek.broker.config.protection import check_tls_is_used
 from odradek.broker.tls import check_material, server_context
 from odradek.errors import ConfigError
+from odradek.model import Endpoint
 from odradek.network.authentication import ListenerSecurity
 from odradek.network.config import NetworkConfig, parse_ip_overrides
-from odradek.network.endpoint import EndPoint, published_endpoints
+from odradek.network.endpoint import published_endpoints
 from odradek.network.socket_server import SocketServer
 
 __all__ = ["apply_network_settings", "check_certificates", "listener_security", "published_by"]
@@ -29,18 +30,18 @@ __all__ = ["apply_network_settings", "check_certificates", "listener_security", 
 _logger = logging.getLogger(__name__)
 
 
-def listener_security(settings: BrokerSettings, endpoint: EndPoint) -> ListenerSecurity:
+def listener_security(settings: BrokerSettings, endpoint: Endpoint) -> ListenerSecurity:
     """How connections of a listener become trusted.
 
     Raises:
         ConfigError: its certificates cannot be used.
     """
-    if not endpoint.protocol.uses_tls:
+    if not endpoint.security_protocol.uses_tls:
         return ListenerSecurity()
     return ListenerSecurity(tls=server_context(settings.tls(endpoint.listener)))
 
 
-def published_by(server: SocketServer, network: NetworkConfig) -> tuple[EndPoint, ...]:
+def published_by(server: SocketServer, network: NetworkConfig) -> tuple[Endpoint, ...]:
     """What clients are told to connect to; the controller's own listener comes last."""
     ports = {name: listener.bound_port for name, listener in server.listeners.items()}
     open_ones = [each for each in network.advertised_endpoints if each.listener in ports]
@@ -135,12 +136,12 @@ def _apply_listeners(server: SocketServer, after: BrokerSettings) -> None:
             _logger.error("%s", error)  # noqa: TRY400
 
 
-def _changed_tls(before: BrokerSettings, after: BrokerSettings) -> Iterator[EndPoint]:
+def _changed_tls(before: BrokerSettings, after: BrokerSettings) -> Iterator[Endpoint]:
     """Listeners with TLS whose settings differ, those that are new included."""
     known = {endpoint.listener for endpoint in before.network.endpoints}
     for endpoint in after.network.endpoints:
         name = endpoint.listener
-        if endpoint.protocol.uses_tls and (
+        if endpoint.security_protocol.uses_tls and (
             name not in known or before.tls(name) != after.tls(name)
         ):
             yield endpoint

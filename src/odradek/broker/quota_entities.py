@@ -21,17 +21,17 @@ A default gives *each* user a bucket of its own; it is no bucket for all of them
 import ipaddress
 import math
 from collections.abc import Mapping, Sequence
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Final, NamedTuple
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity
 from odradek.network.connection_quotas import UNLIMITED
+from odradek.protocol.enums import QuotaMatchType
 
 __all__ = [
     "Bucket",
     "EntityMatch",
-    "MatchType",
     "QuotaKey",
     "check_quota",
     "check_quota_key",
@@ -72,19 +72,11 @@ class Bucket(NamedTuple):
     client_id: str | None
 
 
-class MatchType(IntEnum):
-    """How a filter names a component; the number is wire contract."""
-
-    EXACT = 0
-    DEFAULT = 1
-    ANY = 2
-
-
 class EntityMatch(NamedTuple):
     """One component of a filter."""
 
     entity_type: str
-    match: MatchType
+    match: QuotaMatchType
     name: str | None  # Only for an exact match.
 
 
@@ -236,11 +228,11 @@ def _matches(components: Mapping[str, str | None], wanted: EntityMatch) -> bool:
         return False
     name = components[wanted.entity_type]
     match wanted.match:
-        case MatchType.EXACT:
+        case QuotaMatchType.EXACT:
             return name is not None and name == wanted.name
-        case MatchType.DEFAULT:
+        case QuotaMatchType.DEFAULT:
             return name is None
-        case MatchType.ANY:
+        case QuotaMatchType.ANY:
             return True
 
 

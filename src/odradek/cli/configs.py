@@ -150,12 +150,12 @@ async def _alter(admin: "Admin", arguments: argparse.Namespace) -> int:
 
 
 def _resource(arguments: argparse.Namespace) -> "ConfigResource":
-    from odradek.client.admin import ConfigResource, ResourceType
+    from odradek.client.admin import ConfigResource, ConfigResourceType
 
-    kind = ResourceType[arguments.kind.upper().replace("-", "_")]
+    kind = ConfigResourceType[arguments.kind.upper().replace("-", "_")]
     name: str = arguments.name
-    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-        if kind is ResourceType.BROKER and name == "default":
+    if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
+        if kind is ConfigResourceType.BROKER and name == "default":
             name = ""
         elif not (name.isascii() and name.isdecimal()):
             raise CommandError(f"{arguments.kind} {name}: expected a broker id")

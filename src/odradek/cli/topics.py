@@ -168,12 +168,14 @@ async def _list(admin: "Admin", arguments: argparse.Namespace) -> int:
 
 
 async def _describe(admin: "Admin", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import ConfigResource, ResourceType
+    from odradek.client.admin import ConfigResource, ConfigResourceType
     from odradek.errors import ApiError
 
     found = await admin.describe_topics(arguments.names or None)
     topics = [topic for topic in found.values() if not isinstance(topic, ApiError)]
-    resources = {topic.name: ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics}
+    resources = {
+        topic.name: ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in topics
+    }
     configs = await admin.describe_configs(list(resources.values())) if topics else {}
     errors = [topic for topic in found.values() if isinstance(topic, ApiError)]
     described = []
@@ -194,7 +196,7 @@ async def _describe(admin: "Admin", arguments: argparse.Namespace) -> int:
 
 
 async def _alter(admin: "Admin", arguments: argparse.Namespace) -> int:
-    from odradek.client.admin import ConfigOperation, ConfigResource, ResourceType
+    from odradek.client.admin import ConfigOperation, ConfigResource, ConfigResourceType
     from odradek.errors import ApiError
 
     changes = [
@@ -206,7 +208,9 @@ async def _alter(admin: "Admin", arguments: argparse.Namespace) -> int:
         raise CommandError("nothing to change; give --partitions, --config or --delete-config")
     failed: dict[str, ApiError] = {}
     if changes:
-        resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in arguments.names}
+        resources = {
+            name: ConfigResource(ConfigResourceType.TOPIC, name) for name in arguments.names
+        }
         altered = await admin.incremental_alter_configs(dict.fromkeys(resources.values(), changes))
         failed = {name: error for name in arguments.names if (error := altered[resources[name]])}
     growing = [name for name in arguments.names if name not in failed]

@@ -11,6 +11,7 @@ from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.enums import IsolationLevel
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -40,13 +41,13 @@ async def list_offsets(
     timestamps: Mapping[TopicPartition, int],
     deadline: Deadline | None = None,
     *,
-    isolation_level: int = 0,
+    isolation_level: int = IsolationLevel.READ_UNCOMMITTED,
     repeats: bool = True,
 ) -> dict[TopicPartition, FoundOffset | ApiError]:
     """The first offset at or after a time, or the place that a negative one names.
 
     Args:
-        isolation_level: 1 takes the last stable offset for the end.
+        isolation_level: READ_COMMITTED takes the last stable offset for the end.
         repeats: As of `ask_leaders`.
     """
     call: LeaderCall[int, FoundOffset] = LeaderCall(

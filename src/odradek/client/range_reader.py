@@ -268,7 +268,7 @@ class _Leader:
             max_wait_ms=min(self._config.fetch_max_wait_ms, deadline.left_ms() // 2),
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=max_bytes,
-            isolation_level=int(self._config.is_read_committed),
+            isolation_level=self._config.isolation,
             topics=fetch_topics({tp: Wanted(topic_id, offset, known.leader_epoch)}, max_bytes),
         )
         try:

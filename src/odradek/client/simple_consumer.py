@@ -238,7 +238,7 @@ class SimpleConsumer(Opened):
             max_wait_ms=config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
             min_bytes=config.fetch_min_bytes if min_bytes is None else min_bytes,
             max_bytes=config.fetch_max_bytes if max_bytes is None else max_bytes,
-            isolation_level=int(config.is_read_committed),
+            isolation_level=config.isolation,
             topics=fetch_topics(
                 wanted,
                 config.max_partition_fetch_bytes
@@ -273,7 +273,7 @@ class SimpleConsumer(Opened):
         tp = TopicPartition(*partition)
         request = ListOffsetsRequest(
             replica_id=-1,
-            isolation_level=int(self._config.is_read_committed),
+            isolation_level=self._config.isolation,
             topics=[
                 ListOffsetsTopic(
                     name=tp.topic,

@@ -3,7 +3,6 @@
 from odradek.controller.channels import ControlChannel, ControlRequestHandler, LocalChannel
 from odradek.controller.config import ControllerConfig, LeaderBalanceConfig
 from odradek.controller.driver import Controller
-from odradek.controller.events import ElectionType
 from odradek.controller.results import (
     CreatePartitionsResult,
     DeletedTopic,
@@ -21,7 +20,6 @@ __all__ = [
     "CreatePartitionsResult",
     "DeletedTopic",
     "ElectionOutcome",
-    "ElectionType",
     "LeaderBalanceConfig",
     "LocalChannel",
     "NewPartitions",

@@ -41,7 +41,6 @@ from odradek.controller.events import (
     DeleteTopics,
     Elected,
     ElectionTrigger,
-    ElectionType,
     Expire,
     IsrChangeNotification,
     LeaderAndIsrResponseReceived,
@@ -83,6 +82,7 @@ from odradek.metadata.ports import (
 )
 from odradek.metrics import MetricRegistry
 from odradek.model import NO_CONTROLLER, ReplicaAssignment, TopicPartition
+from odradek.protocol.enums import ElectionType
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from odradek.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.protocol.messages.update_metadata import UpdateMetadataResponse

@@ -46,6 +46,7 @@ from odradek.controller.results import (
 from odradek.errors import ErrorCode
 from odradek.metadata.ports import Fence
 from odradek.model import ReplicaAssignment, TopicPartition
+from odradek.protocol.enums import ElectionType
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
 from odradek.values import dataclass
@@ -63,7 +64,6 @@ __all__ = [
     "DeleteTopics",
     "Elected",
     "ElectionTrigger",
-    "ElectionType",
     "Expire",
     "IsrChangeNotification",
     "LeaderAndIsrResponseReceived",
@@ -126,13 +126,6 @@ class Reply(Generic[_T]):
 
     complete: Callable[[_T], None]
     fail: Callable[[Exception], None]
-
-
-class ElectionType(IntEnum):
-    """What an administrator asks for; the number is wire contract."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
 
 
 class ElectionTrigger(Enum):

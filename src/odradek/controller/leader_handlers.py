@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from odradek.controller.config import LeaderBalanceConfig
 from odradek.controller.context import ControllerContext, PartitionStatus
 from odradek.controller.election import Strategy
-from odradek.controller.events import ElectionTrigger, ElectionType
+from odradek.controller.events import ElectionTrigger
 from odradek.controller.results import ElectionOutcome
 from odradek.controller.state_changes import StateChanges
 from odradek.errors import ErrorCode
 from odradek.metadata.ports import Hint, HintKind
 from odradek.model import NO_LEADER, LeaderAndIsr, ReplicaAssignment, TopicPartition
+from odradek.protocol.enums import ElectionType
 
 __all__ = ["LeaderHandlers", "imbalanced_partitions"]
 

@@ -13,14 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TypeAlias
 
-from odradek.metadata.image import (
-    AclBinding,
-    ConfigResource,
-    QuotaEntity,
-    ScramCredential,
-    ScramKey,
-)
+from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from odradek.security.acls import AclBinding
 from odradek.values import dataclass
 
 __all__ = [

@@ -16,11 +16,9 @@ from typing import NamedTuple, TypeVar
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import (
-    AclBinding,
     Broker,
     ClusterImage,
     ConfigResource,
-    ConfigResourceType,
     PartitionState,
     QuotaEntity,
     ScramCredential,
@@ -28,6 +26,8 @@ from odradek.metadata.image import (
     TopicImage,
 )
 from odradek.model import LEADER_DURING_DELETE, TopicPartition
+from odradek.protocol.enums import ConfigResourceType
+from odradek.security.acls import AclBinding
 from odradek.values import dataclass
 
 __all__ = [

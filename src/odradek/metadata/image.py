@@ -14,20 +14,19 @@ Invariants:
 import uuid
 from collections.abc import Mapping
 from dataclasses import field
-from enum import IntEnum
 from typing import NamedTuple
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import NO_LEADER, Endpoint, TopicPartition
+from odradek.protocol.enums import ConfigResourceType
+from odradek.security.acls import AclBinding
 from odradek.values import dataclass
 
 __all__ = [
     "NO_NODE",
-    "AclBinding",
     "Broker",
     "ClusterImage",
     "ConfigResource",
-    "ConfigResourceType",
     "Node",
     "PartitionState",
     "QuotaEntity",
@@ -117,16 +116,6 @@ class TopicImage:
     partitions: Mapping[int, PartitionState]
 
 
-class ConfigResourceType(IntEnum):
-    """What has dynamic configuration; the number is wire contract."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
 class ConfigResource(NamedTuple):
     """One entity with dynamic configuration; the default of all brokers has the empty name."""
 
@@ -148,20 +137,8 @@ class QuotaEntity:
         assert types == sorted(set(types)), "components are sorted and no type comes twice"
 
 
-class AclBinding(NamedTuple):
-    """One access rule; the numbers are those of the wire."""
-
-    resource_type: int
-    pattern_type: int
-    resource_name: str
-    principal: str
-    host: str
-    operation: int
-    permission: int
-
-
 class ScramKey(NamedTuple):
-    """Whose credential, for which mechanism (1 = SHA-256, 2 = SHA-512)."""
+    """Whose credential, for which mechanism (the number of a `ScramMechanism`)."""
 
     user: str
     mechanism: int

@@ -25,14 +25,9 @@ from odradek.coordination.paths import (
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, SessionState, WatchEvent
 from odradek.errors import BadNodeData, ConnectionLost, NoNode, SessionExpired
 from odradek.metadata.delta import ClusterDelta
-from odradek.metadata.image import (
-    ConfigResource,
-    ConfigResourceType,
-    QuotaEntity,
-    ScramCredential,
-    ScramKey,
-)
+from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
 from odradek.metadata_store.config_nodes import CONFIG_ROOTS, ParsedEntity, parse_entity
+from odradek.protocol.enums import ConfigResourceType
 
 __all__ = ["ENTITIES_PER_TURN", "PURGE_AFTER_MS", "ConfigFeed"]
 

@@ -32,13 +32,8 @@ from odradek.coordination.paths import (
 )
 from odradek.errors import ApiError, BadNodeData, ErrorCode
 from odradek.metadata.changes import ConfigSet, QuotaSet, ScramRemoved, ScramSet
-from odradek.metadata.image import (
-    ConfigResource,
-    ConfigResourceType,
-    QuotaEntity,
-    ScramCredential,
-    ScramKey,
-)
+from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
+from odradek.protocol.enums import ConfigResourceType, ScramMechanism
 
 __all__ = [
     "CONFIG_ROOTS",
@@ -59,7 +54,7 @@ _RESOURCE_ROOTS = {
     ConfigResourceType.GROUP: "groups",
 }
 _RESOURCE_TYPES = {root: kind for kind, root in _RESOURCE_ROOTS.items()}
-_SCRAM_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_SCRAM_MECHANISMS = {int(number): number.name.replace("_", "-") for number in ScramMechanism}
 _SCRAM_NUMBERS = {name: number for number, name in _SCRAM_MECHANISMS.items()}
 
 

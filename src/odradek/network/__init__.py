@@ -5,16 +5,14 @@ It knows frames and headers, not what an API does.
 
 from odradek.network.authentication import AuthenticationStep, Authenticator, ListenerSecurity
 from odradek.network.config import ListenerLimits, NetworkConfig
-from odradek.network.endpoint import EndPoint, SecurityProtocol, published_endpoints
+from odradek.network.endpoint import published_endpoints
 from odradek.network.outbound import OutboundConnection, OutboundOptions
 from odradek.network.rate import SampledRate
 from odradek.network.request import (
-    ANONYMOUS,
     ClientInformation,
     CloseConnectionResponse,
     ConnectionContext,
     NoOpResponse,
-    Principal,
     Request,
     Response,
     SendResponse,
@@ -25,14 +23,12 @@ from odradek.network.send_queue import Chunk, FileRegion
 from odradek.network.socket_server import SocketServer
 
 __all__ = [
-    "ANONYMOUS",
     "AuthenticationStep",
     "Authenticator",
     "Chunk",
     "ClientInformation",
     "CloseConnectionResponse",
     "ConnectionContext",
-    "EndPoint",
     "FileRegion",
     "Handler",
     "ListenerLimits",
@@ -41,12 +37,10 @@ __all__ = [
     "NoOpResponse",
     "OutboundConnection",
     "OutboundOptions",
-    "Principal",
     "Request",
     "RequestChannel",
     "Response",
     "SampledRate",
-    "SecurityProtocol",
     "SendResponse",
     "SocketServer",
     "is_valid_client_information",

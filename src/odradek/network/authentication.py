@@ -18,7 +18,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from odradek.network.request import ConnectionContext, Principal
+from odradek.network.request import ConnectionContext
+from odradek.security.principal import Principal
 from odradek.values import dataclass
 
 __all__ = [

@@ -6,11 +6,10 @@ from typing import Final
 
 from odradek.config import Kind, Update, key
 from odradek.errors import ConfigError
+from odradek.model import Endpoint, SecurityProtocol
 from odradek.network.connection_quotas import UNLIMITED
 from odradek.network.endpoint import (
-    EndPoint,
     Planes,
-    SecurityProtocol,
     parse_endpoints,
     parse_protocol_map,
     select_planes,
@@ -181,12 +180,12 @@ class NetworkConfig:
         return parse_protocol_map(self.protocol_map)
 
     @cached_property
-    def endpoints(self) -> tuple[EndPoint, ...]:
+    def endpoints(self) -> tuple[Endpoint, ...]:
         """What to bind."""
         return parse_endpoints(self.listeners, self.protocols)
 
     @cached_property
-    def advertised_endpoints(self) -> tuple[EndPoint, ...]:
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
         """What to publish; hosts may be empty and ports 0 until the sockets are bound."""
         if self.advertised_listeners is None:
             return self.endpoints

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from odradek.errors import ConfigError
-from odradek.model import SecurityProtocol
+from odradek.model import Endpoint, SecurityProtocol
 
 __all__ = [
     "DEFAULT_PROTOCOL_MAP",
-    "EndPoint",
     "Planes",
-    "SecurityProtocol",
     "parse_endpoints",
     "parse_protocol_map",
     "published_endpoints",
@@ -33,28 +31,11 @@ DEFAULT_PROTOCOL_MAP: Final[Mapping[str, SecurityProtocol]] = {
 }
 
 
-class EndPoint(NamedTuple):
-    """One listener: where it is and what it speaks."""
-
-    # Empty: all interfaces to bind to; the machine's name to publish.
-    host: str
-    # 0: any free one.
-    port: int
-    # Upper case.
-    listener: str
-    protocol: SecurityProtocol
-
-    @property
-    def connection_string(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.listener}://{host}:{self.port}"
-
-
 class Planes(NamedTuple):
     """Who listens for whom."""
 
-    control: EndPoint | None
-    data: tuple[EndPoint, ...]
+    control: Endpoint | None
+    data: tuple[Endpoint, ...]
 
 
 def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
@@ -87,13 +68,13 @@ def parse_endpoints(
     protocols: Mapping[str, SecurityProtocol],
     *,
     key: str = _LISTENERS,
-) -> tuple[EndPoint, ...]:
+) -> tuple[Endpoint, ...]:
     """Read the entries of `listeners` or `advertised.listeners`, given by `key`.
 
     Raises:
         ConfigError: an entry has another form, a name is unknown or comes twice, or a port does.
     """
-    endpoints: list[EndPoint] = []
+    endpoints: list[Endpoint] = []
     for entry in filter(None, (part.strip() for part in entries)):
         endpoint = _parse_endpoint(entry, protocols, key)
         for other in endpoints:
@@ -105,13 +86,13 @@ def parse_endpoints(
     return tuple(endpoints)
 
 
-def _is_same_socket(one: EndPoint, other: EndPoint) -> bool:
+def _is_same_socket(one: Endpoint, other: Endpoint) -> bool:
     if one.port == 0 or one.port != other.port:
         return False
     return one.host == other.host or "" in (one.host, other.host)
 
 
-def _parse_endpoint(entry: str, protocols: Mapping[str, SecurityProtocol], key: str) -> EndPoint:
+def _parse_endpoint(entry: str, protocols: Mapping[str, SecurityProtocol], key: str) -> Endpoint:
     name, separator, address = entry.partition("://")
     host, colon, port_text = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -127,12 +108,12 @@ def _parse_endpoint(entry: str, protocols: Mapping[str, SecurityProtocol], key: 
     protocol = protocols.get(listener)
     if protocol is None:
         raise ConfigError(key, entry, f"{_PROTOCOL_MAP} does not say what {listener} speaks")
-    return EndPoint(host, port, listener, protocol)
+    return Endpoint(host, port, listener, protocol)
 
 
 def select_planes(
-    endpoints: Sequence[EndPoint],
-    advertised: Sequence[EndPoint],
+    endpoints: Sequence[Endpoint],
+    advertised: Sequence[Endpoint],
     protocols: Mapping[str, SecurityProtocol],
     *,
     inter_broker_name: str,
@@ -174,8 +155,8 @@ def select_planes(
 
 
 def published_endpoints(
-    advertised: Iterable[EndPoint], bound_ports: Mapping[str, int], canonical_host: str
-) -> tuple[EndPoint, ...]:
+    advertised: Iterable[Endpoint], bound_ports: Mapping[str, int], canonical_host: str
+) -> tuple[Endpoint, ...]:
     """What clients are told, once the ports are known: no empty host, no port 0."""
     return tuple(
         endpoint._replace(

@@ -14,10 +14,10 @@ from typing import Final
 from odradek.clock import PreciseClock
 from odradek.errors import ConfigError, InvariantViolation
 from odradek.metrics import MetricRegistry
+from odradek.model import Endpoint
 from odradek.network.congestion import is_local, send_unpaced
 from odradek.network.connection_host import EventLoop
 from odradek.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
-from odradek.network.endpoint import EndPoint
 from odradek.network.processor import Processor
 from odradek.network.timer_call import TimerCall
 from odradek.purgatory import Timer
@@ -42,7 +42,7 @@ class Listener:
 
     def __init__(
         self,
-        endpoint: EndPoint,
+        endpoint: Endpoint,
         *,
         quotas: ConnectionQuotas,
         loop: EventLoop,

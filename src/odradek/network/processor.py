@@ -16,11 +16,11 @@ from typing import Final
 
 from odradek.clock import PreciseClock
 from odradek.metrics import Meter, MetricRegistry
+from odradek.model import Endpoint
 from odradek.network.authentication import ListenerSecurity
 from odradek.network.closing import CloseCause
 from odradek.network.connection import Connection
 from odradek.network.connection_quotas import ConnectionQuotas
-from odradek.network.endpoint import EndPoint
 from odradek.network.memory_pool import MemoryPool
 from odradek.network.page_cache import ReadAhead
 from odradek.network.poller import Poller
@@ -64,7 +64,7 @@ class Processor:
         processor_id: int,
         name: str,
         *,
-        endpoint: EndPoint,
+        endpoint: Endpoint,
         channel: RequestChannel,
         security: ListenerSecurity,
         quotas: ConnectionQuotas,
@@ -303,7 +303,7 @@ class Processor:
         return ConnectionContext(
             connection_id=f"{_host_port(local)}-{_host_port(remote)}-{index}",
             listener=self._endpoint.listener,
-            protocol=self._endpoint.protocol,
+            security_protocol=self._endpoint.security_protocol,
             client_address=address,
             is_control_plane=self._is_control_plane,
         )

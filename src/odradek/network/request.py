@@ -11,20 +11,19 @@ from typing import Final, NamedTuple, Protocol
 
 from odradek.errors import ErrorCode
 from odradek.marks import mypyc_attr
-from odradek.network.endpoint import SecurityProtocol
+from odradek.model import SecurityProtocol
 from odradek.network.send_queue import Chunk
 from odradek.protocol.headers import RequestHeader
+from odradek.security.principal import ANONYMOUS, Principal
 from odradek.values import dataclass
 
 __all__ = [
-    "ANONYMOUS",
     "ONE_SUCCESS",
     "UNKNOWN_CLIENT",
     "ClientInformation",
     "CloseConnectionResponse",
     "ConnectionContext",
     "NoOpResponse",
-    "Principal",
     "Request",
     "Response",
     "SendResponse",
@@ -38,20 +37,6 @@ _NOTHING: Final = memoryview(b"")
 ONE_SUCCESS: Final[Mapping[ErrorCode, int]] = MappingProxyType({ErrorCode.NONE: 1})
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
-
-
-class Principal(NamedTuple):
-    """Who a connection acts for."""
-
-    kind: str
-    name: str
-    is_token_authenticated: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.name}"
-
-
-ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
 class ClientInformation(NamedTuple):
@@ -77,7 +62,7 @@ class ConnectionContext:
     # localHost:localPort-remoteHost:remotePort-index; unique in the process.
     connection_id: str
     listener: str
-    protocol: SecurityProtocol
+    security_protocol: SecurityProtocol
     client_address: str
     principal: Principal = ANONYMOUS
     client_information: ClientInformation = UNKNOWN_CLIENT

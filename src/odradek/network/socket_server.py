@@ -29,11 +29,11 @@ from typing import Any, Final, Self
 from odradek.clock import PreciseClock
 from odradek.errors import InvariantViolation
 from odradek.metrics import MetricName, MetricRegistry
+from odradek.model import Endpoint
 from odradek.network.authentication import ListenerSecurity
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize, parse_ip_overrides
 from odradek.network.connection_host import ServerLoop
 from odradek.network.connection_quotas import ConnectionQuotas
-from odradek.network.endpoint import EndPoint
 from odradek.network.listener import Listener
 from odradek.network.loop_turns import turns_of
 from odradek.network.memory_pool import MemoryPool
@@ -261,7 +261,7 @@ class SocketServer:
         self._io_threads = count
         self.data_channel.resize(count)
 
-    def add_listener(self, endpoint: EndPoint, security: ListenerSecurity | None = None) -> None:
+    def add_listener(self, endpoint: Endpoint, security: ListenerSecurity | None = None) -> None:
         """Open another listener of the data plane while running; a plain one unless told otherwise.
 
         Raises:
@@ -316,7 +316,7 @@ class SocketServer:
 
     # Building.
 
-    def _add_plane(self, plane: _Plane, endpoints: tuple[EndPoint, ...]) -> None:
+    def _add_plane(self, plane: _Plane, endpoints: tuple[Endpoint, ...]) -> None:
         self._planes.append(plane)
         self._group.gauge(
             f"{plane.prefix}NetworkProcessorAvgIdlePercent", lambda: _mean_idle(plane.processors())
@@ -340,7 +340,7 @@ class SocketServer:
             metric_prefix=prefix,
         )
 
-    def _make_listener(self, plane: _Plane, endpoint: EndPoint) -> Listener:
+    def _make_listener(self, plane: _Plane, endpoint: Endpoint) -> Listener:
         config = self._config
         limits = self._limits.get(endpoint.listener, ListenerLimits())
         self.quotas.add_listener(
@@ -372,7 +372,7 @@ class SocketServer:
         processor = Processor(
             processor_id,
             f"{thread_prefix}-kafka-network-thread-{self._broker_id}"
-            f"-ListenerName({endpoint.listener})-{endpoint.protocol.name}-{processor_id}",
+            f"-ListenerName({endpoint.listener})-{endpoint.security_protocol.name}-{processor_id}",
             endpoint=endpoint,
             channel=plane.channel,
             security=self._security.get(endpoint.listener, ListenerSecurity()),

@@ -11,13 +11,13 @@ from odradek.client.admin import (
     ConfigEntry,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     ConfigSource,
     ConfigType,
     GroupDescription,
     LogDir,
     NewPartitions,
     NewTopic,
-    ResourceType,
     TopicDescription,
 )
 from odradek.client.cluster import TopicView
@@ -45,8 +45,8 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 
 def check_settings_are_replaced_as_a_whole(bootstrap: str) -> None:
     """09:CL-31: AlterConfigs, the old one."""
-    topic = ConfigResource(ResourceType.TOPIC, create_topic(bootstrap, 1))
-    nowhere = ConfigResource(ResourceType.TOPIC, "nowhere")
+    topic = ConfigResource(ConfigResourceType.TOPIC, create_topic(bootstrap, 1))
+    nowhere = ConfigResource(ConfigResourceType.TOPIC, "nowhere")
     with Admin(bootstrap_servers=bootstrap) as admin:
 
         def own_settings() -> dict[str, str | None]:
@@ -212,7 +212,7 @@ def check_topics_come_page_by_page(bootstrap: str) -> None:
 
 def check_settings_tell_where_they_come_from_and_what_they_are_for(bootstrap: str) -> None:
     """09:CL-31: names, synonyms, types and documentation of settings."""
-    topic = ConfigResource(ResourceType.TOPIC, create_topic(bootstrap, 1))
+    topic = ConfigResource(ConfigResourceType.TOPIC, create_topic(bootstrap, 1))
     names = ["retention.ms", "cleanup.policy"]
     with Admin(bootstrap_servers=bootstrap) as admin:
 
@@ -273,16 +273,16 @@ def check_resources_with_settings_are_listed(bootstrap: str) -> None:
         tells_all = any(
             row.name == "LIST_CONFIG_RESOURCES" and row.versions.last >= 1 for row in broker.apis
         )
-        assert admin.list_config_resources([ResourceType.CLIENT_METRICS]) == []
+        assert admin.list_config_resources([ConfigResourceType.CLIENT_METRICS]) == []
         if not tells_all:
             with pytest.raises(UnsupportedVersionError):
                 admin.list_config_resources()
             return
-        wanted = ConfigResource(ResourceType.TOPIC, topic)
+        wanted = ConfigResource(ConfigResourceType.TOPIC, topic)
         eventually(lambda: wanted in admin.list_config_resources(), "the topic is listed")
-        topics = admin.list_config_resources([ResourceType.TOPIC])
+        topics = admin.list_config_resources([ConfigResourceType.TOPIC])
         assert wanted in topics
-        assert {one.type for one in topics} == {ResourceType.TOPIC}
+        assert {one.type for one in topics} == {ConfigResourceType.TOPIC}
 
 
 def check_directories_tell_of_single_partitions(bootstrap: str) -> None:

@@ -15,9 +15,10 @@ from odradek.broker.quotas import ClientQuotas
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity
 from odradek.metrics import MetricRegistry, render_prometheus
-from odradek.network.request import Principal, Request
+from odradek.network.request import Request
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.headers import RequestHeader
+from odradek.security.principal import Principal
 from odradek.testing import ManualClock
 from tests.unit.network.network_fakes import FakeConnection
 

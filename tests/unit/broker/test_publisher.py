@@ -20,14 +20,11 @@ from odradek.metadata.delta import (
     Membership,
     StoppedPartition,
 )
-from odradek.metadata.image import (
-    AclBinding,
-    ClusterImage,
-    ConfigResource,
-    ConfigResourceType,
-    PartitionState,
-)
+from odradek.metadata.image import ClusterImage, ConfigResource, PartitionState
 from odradek.model import TopicPartition
+from odradek.protocol.enums import ConfigResourceType
+from odradek.security.acls import AclBinding
+from odradek.security.operations import Operation, PatternType, Permission, ResourceType
 from tests.support.held_tasks import HeldTasks
 from tests.support.replicas import BROKER_ID, ReplicaFixture, hosted, state_of, stopped, tp
 
@@ -173,7 +170,15 @@ def test_coordinators_hear_only_of_what_was_obeyed(scene: Scene) -> None:
 def test_settings_take_effect_when_any_of_them_changes(scene: Scene) -> None:
     scene.publish(ImageDelta(cluster=ClusterDelta()))
     assert not [step for step in scene.steps if step.startswith("settings")]
-    binding = AclBinding(2, 3, "t", "User:a", "*", 3, 3)
+    binding = AclBinding(
+        ResourceType.TOPIC,
+        PatternType.LITERAL,
+        "t",
+        "User:a",
+        "*",
+        Operation.READ,
+        Permission.ALLOW,
+    )
     for delta in (
         ClusterDelta(configs={TOPIC_T: {}}),
         ClusterDelta(acls_added=frozenset({binding})),

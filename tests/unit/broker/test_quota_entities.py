@@ -5,7 +5,6 @@ import pytest
 from odradek.broker.quota_entities import (
     Bucket,
     EntityMatch,
-    MatchType,
     check_quota,
     check_quota_key,
     ip_connection_rates,
@@ -15,6 +14,7 @@ from odradek.broker.quota_entities import (
 )
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity
+from odradek.protocol.enums import QuotaMatchType
 
 USER = QuotaEntity((("user", "u"),))
 IP = QuotaEntity((("ip", "10.0.0.1"),))
@@ -119,14 +119,14 @@ QUOTAS = {
     [
         pytest.param([], False, [0, 1, 2, 3], id="all"),
         pytest.param([], True, [], id="nothing-and-no-more"),
-        pytest.param([EntityMatch("user", MatchType.EXACT, "u")], False, [0, 2], id="exact"),
-        pytest.param([EntityMatch("user", MatchType.EXACT, "u")], True, [0], id="strict"),
-        pytest.param([EntityMatch("user", MatchType.DEFAULT, None)], True, [1], id="default"),
-        pytest.param([EntityMatch("user", MatchType.ANY, None)], True, [0, 1], id="any"),
+        pytest.param([EntityMatch("user", QuotaMatchType.EXACT, "u")], False, [0, 2], id="exact"),
+        pytest.param([EntityMatch("user", QuotaMatchType.EXACT, "u")], True, [0], id="strict"),
+        pytest.param([EntityMatch("user", QuotaMatchType.DEFAULT, None)], True, [1], id="default"),
+        pytest.param([EntityMatch("user", QuotaMatchType.ANY, None)], True, [0, 1], id="any"),
         pytest.param(
             [
-                EntityMatch("user", MatchType.ANY, None),
-                EntityMatch("client-id", MatchType.EXACT, "c"),
+                EntityMatch("user", QuotaMatchType.ANY, None),
+                EntityMatch("client-id", QuotaMatchType.EXACT, "c"),
             ],
             False,
             [2],
@@ -144,7 +144,7 @@ def test_filters(filters: list[EntityMatch], is_strict: bool, found: list[int]) 
 
 @pytest.mark.parametrize("types", [["user", "user"], ["planet"], ["ip", "user"]])
 def test_filters_that_cannot_be(types: list[str]) -> None:
-    filters = [EntityMatch(kind, MatchType.ANY, None) for kind in types]
+    filters = [EntityMatch(kind, QuotaMatchType.ANY, None) for kind in types]
 
     with pytest.raises(ApiError) as refusal:
         matching_entities(QUOTAS, filters, is_strict=False)

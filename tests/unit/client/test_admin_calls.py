@@ -9,8 +9,8 @@ import odradek
 from odradek import aio
 from odradek.broker.dispatch import HANDLERS
 from odradek.client.admin import AclOperation
-from odradek.client.admin.operations import parse_operations
 from odradek.protocol.api_keys import ApiKey
+from odradek.security.operations import parse_operation_bits
 
 # What asks for each API that a broker serves to administrators.
 ADMIN_CALLS = {
@@ -96,7 +96,7 @@ def test_bad_input_is_refused_before_anybody_is_asked(
 def test_operations_are_bits_by_their_number() -> None:
     bits = 1 << AclOperation.READ | 1 << AclOperation.DELETE
     both = frozenset({AclOperation.READ, AclOperation.DELETE})
-    assert parse_operations(bits) == both
-    assert parse_operations(bits | 1 << 30) == both
-    assert parse_operations(0) == frozenset()
-    assert parse_operations(-(1 << 31)) is None
+    assert parse_operation_bits(bits) == both
+    assert parse_operation_bits(bits | 1 << 30) == both
+    assert parse_operation_bits(0) == frozenset()
+    assert parse_operation_bits(-(1 << 31)) is None

@@ -8,8 +8,8 @@ from odradek.client import EARLIEST, Client, ClientOptions, FoundOffset, list_of
 from odradek.client.admin import (
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     NewTopic,
-    ResourceType,
     alter_configs,
     create_topics,
     delete_records,
@@ -211,9 +211,9 @@ async def test_a_change_is_not_repeated_if_its_answer_was_lost() -> None:
 
 async def test_settings_of_a_broker_are_asked_from_that_broker() -> None:
     topic, here, nowhere = (
-        ConfigResource(ResourceType.TOPIC, "t"),
-        ConfigResource(ResourceType.BROKER, "0"),
-        ConfigResource(ResourceType.BROKER, "8"),
+        ConfigResource(ConfigResourceType.TOPIC, "t"),
+        ConfigResource(ConfigResourceType.BROKER, "0"),
+        ConfigResource(ConfigResourceType.BROKER, "8"),
     )
 
     def describe(request: object) -> DescribeConfigsResponse:

@@ -11,7 +11,6 @@ from odradek.controller import (
     ControlChannel,
     Controller,
     ControllerConfig,
-    ElectionType,
     LeaderBalanceConfig,
     LocalChannel,
     NewPartitions,
@@ -46,6 +45,7 @@ from odradek.metadata.ports import (
 from odradek.metadata.ports import ControllerState as LoadedState
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint, LeaderAndIsr, SecurityProtocol, TopicPartition
+from odradek.protocol.enums import ElectionType
 from odradek.testing import ManualClock
 from tests.support.controllers import RecordingBroker, broker
 

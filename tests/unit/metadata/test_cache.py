@@ -10,15 +10,9 @@ import pytest
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import MetadataCache, PartitionMetadata
 from odradek.metadata.delta import ClusterDelta, Membership
-from odradek.metadata.image import (
-    NO_NODE,
-    Broker,
-    ConfigResource,
-    ConfigResourceType,
-    Node,
-    PartitionState,
-)
+from odradek.metadata.image import NO_NODE, Broker, ConfigResource, Node, PartitionState
 from odradek.model import LEADER_DURING_DELETE, Endpoint, SecurityProtocol, TopicPartition
+from odradek.protocol.enums import ConfigResourceType
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
 ID_A, ID_B = uuid.UUID(int=10), uuid.UUID(int=11)

@@ -15,16 +15,17 @@ from odradek.metadata.delta import (
     apply_delta,
 )
 from odradek.metadata.image import (
-    AclBinding,
     ClusterImage,
     ConfigResource,
-    ConfigResourceType,
     PartitionState,
     QuotaEntity,
     ScramCredential,
     ScramKey,
 )
 from odradek.model import LEADER_DURING_DELETE, ReplicaAssignment, TopicPartition
+from odradek.protocol.enums import ConfigResourceType
+from odradek.security.acls import AclBinding
+from odradek.security.operations import Operation, PatternType, Permission, ResourceType
 
 ID_A, ID_B = uuid.UUID(int=10), uuid.UUID(int=11)
 TOPIC = ConfigResource(ConfigResourceType.TOPIC, "t")
@@ -67,7 +68,15 @@ def test_configs_and_quotas_are_replaced_per_entity() -> None:
 
 
 def test_acls_scram_and_features_come_and_go() -> None:
-    acl = AclBinding(2, 3, "t", "User:a", "*", 3, 3)
+    acl = AclBinding(
+        ResourceType.TOPIC,
+        PatternType.LITERAL,
+        "t",
+        "User:a",
+        "*",
+        Operation.READ,
+        Permission.ALLOW,
+    )
     key = ScramKey("a", 1)
     credential = ScramCredential(b"salt", b"stored", b"server", 8192)
     image = apply(

@@ -16,10 +16,8 @@ from odradek.errors import ApiError, ErrorCode, NodeExists
 from odradek.metadata.changes import AclRemoved, ConfigEdit, ConfigSet, QuotaSet, ScramSet
 from odradek.metadata.delta import ClusterDelta, ImageDelta, apply_delta
 from odradek.metadata.image import (
-    AclBinding,
     ClusterImage,
     ConfigResource,
-    ConfigResourceType,
     QuotaEntity,
     ScramCredential,
     ScramKey,
@@ -28,6 +26,9 @@ from odradek.metadata.ports import IsrAltered, IsrConflict, IsrOutcomeUnknown, P
 from odradek.metadata_store.bootstrap import create_parents
 from odradek.metadata_store.broker_port import StoreControllerPort
 from odradek.model import LeaderAndIsr, TopicPartition
+from odradek.protocol.enums import ConfigResourceType
+from odradek.security.acls import AclBinding
+from odradek.security.operations import Operation, PatternType, Permission, ResourceType
 from odradek.testing import ManualClock
 from odradek.testing.store import FaultyStore
 from tests.support.controllers import broker
@@ -272,7 +273,17 @@ def test_configuration_and_notices(tmp_path: Path) -> None:
         ]
         quota = QuotaSet(QuotaEntity((("user", None),)), {"producer_byte_rate": 7.0})
         assert await port.alter_quotas([quota]) == [None]
-        rule = AclRemoved(AclBinding(2, 3, "t", "User:u", "*", 3, 3))
+        rule = AclRemoved(
+            AclBinding(
+                ResourceType.TOPIC,
+                PatternType.LITERAL,
+                "t",
+                "User:u",
+                "*",
+                Operation.READ,
+                Permission.ALLOW,
+            )
+        )
         assert await port.alter_acls([rule]) == [ErrorCode.SECURITY_DISABLED]
         assert len((await store.children("/config/changes"))[0]) == 2
         await store.create("/config/topics/bad", b"{")

@@ -11,16 +11,11 @@ from odradek.coordination.nodes import encode_config
 from odradek.errors import ApiError, BadNodeData, ErrorCode
 from odradek.metadata.changes import ConfigSet, QuotaSet, ScramRemoved, ScramSet
 from odradek.metadata.delta import ClusterDelta
-from odradek.metadata.image import (
-    ConfigResource,
-    ConfigResourceType,
-    QuotaEntity,
-    ScramCredential,
-    ScramKey,
-)
+from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
 from odradek.metadata_store.bootstrap import create_parents
 from odradek.metadata_store.config_feed import ENTITIES_PER_TURN, PURGE_AFTER_MS, ConfigFeed
 from odradek.metadata_store.entity_writes import edit_of, write_entities, write_entity
+from odradek.protocol.enums import ConfigResourceType
 from odradek.testing import ManualClock
 
 TOPIC = ConfigResource(ConfigResourceType.TOPIC, "t")

@@ -35,20 +35,16 @@ from odradek.metadata.changes import (
     TopicDeletionRequested,
     TopicRemoved,
 )
-from odradek.metadata.image import (
-    AclBinding,
-    ConfigResource,
-    ConfigResourceType,
-    QuotaEntity,
-    ScramCredential,
-    ScramKey,
-)
+from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
 from odradek.metadata.ports import Fence, LeadershipLost, LeadershipWon
 from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
 from odradek.metadata_store.config_nodes import entity_update, parse_entity
 from odradek.metadata_store.persistence import StorePersistence
 from odradek.metadata_store.writes import StoreWriter, read_partition, read_topic
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from odradek.protocol.enums import ConfigResourceType
+from odradek.security.acls import AclBinding
+from odradek.security.operations import Operation, PatternType, Permission, ResourceType
 from odradek.testing import ManualClock
 from odradek.testing.store import FaultyStore
 from tests.support.controllers import Member, running_cluster, tree
@@ -492,7 +488,17 @@ def test_what_has_no_node_is_refused(tmp_path: Path) -> None:
 
     async def scenario(store: CoordinationStore) -> None:
         writer = StoreWriter(store)
-        rule = AclAdded(AclBinding(2, 3, "t", "User:u", "*", 3, 3))
+        rule = AclAdded(
+            AclBinding(
+                ResourceType.TOPIC,
+                PatternType.LITERAL,
+                "t",
+                "User:u",
+                "*",
+                Operation.READ,
+                Permission.ALLOW,
+            )
+        )
         assert (await commit_one(writer, rule)).startswith("failed")
         assert (await commit_one(writer, FeatureSet("f", 1))).startswith("failed")
         assert (await commit_one(writer, Atomic((TopicRemoved("t", ID),)))).startswith("failed")

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from odradek.metrics import MetricRegistry
-from odradek.network.endpoint import SecurityProtocol
+from odradek.model import SecurityProtocol
 from odradek.network.loop_turns import LoopTurns
 from odradek.network.request import ClientInformation, ConnectionContext, Request, Response
 from odradek.network.request_channel import Handler, RequestChannel
@@ -24,7 +24,7 @@ class FakeConnection:
         self.context = ConnectionContext(
             connection_id="127.0.0.1:9092-127.0.0.1:4711-0",
             listener="PLAINTEXT",
-            protocol=SecurityProtocol.PLAINTEXT,
+            security_protocol=SecurityProtocol.PLAINTEXT,
             client_address="127.0.0.1",
         )
         self.throttles: list[int] = []

@@ -3,10 +3,9 @@
 import pytest
 
 from odradek.errors import ConfigError
+from odradek.model import Endpoint, SecurityProtocol
 from odradek.network.endpoint import (
     DEFAULT_PROTOCOL_MAP,
-    EndPoint,
-    SecurityProtocol,
     parse_endpoints,
     parse_protocol_map,
     published_endpoints,
@@ -27,7 +26,11 @@ def test_mapped_names_give_their_protocols_and_no_control_plane() -> None:
     endpoints = parse_endpoints(ENTRIES, MAP)
     planes = select_planes(endpoints, endpoints, MAP, inter_broker_name="INTERNAL")
 
-    assert [endpoint.protocol.name for endpoint in endpoints] == ["PLAINTEXT", "PLAINTEXT", "SSL"]
+    assert [endpoint.security_protocol.name for endpoint in endpoints] == [
+        "PLAINTEXT",
+        "PLAINTEXT",
+        "SSL",
+    ]
     assert planes.control is None
     assert planes.data == endpoints
 
@@ -40,7 +43,7 @@ def test_the_control_plane_takes_its_listener_away_from_the_data_plane(name: str
         endpoints, endpoints, MAP, inter_broker_name="INTERNAL", control_plane_name=name
     )
 
-    assert planes.control == EndPoint("192.1.1.8", 9091, "CONTROLLER", PLAINTEXT)
+    assert planes.control == Endpoint("192.1.1.8", 9091, "CONTROLLER", PLAINTEXT)
     assert planes.control.connection_string == "CONTROLLER://192.1.1.8:9091"
     assert [endpoint.listener for endpoint in planes.data] == ["INTERNAL", "EXTERNAL"]
 
@@ -67,7 +70,7 @@ def test_a_control_plane_nobody_knows_names_both_keys() -> None:
     ],
 )
 def test_an_endpoint_is_written_as_it_is_read(host: str, text: str) -> None:
-    endpoint = EndPoint(host, 9092, "PLAINTEXT", PLAINTEXT)
+    endpoint = Endpoint(host, 9092, "PLAINTEXT", PLAINTEXT)
 
     assert endpoint.connection_string == text
     assert parse_endpoints([f" {text} "], DEFAULT_PROTOCOL_MAP) == (endpoint,)

@@ -9,8 +9,8 @@ import pytest
 
 from odradek.errors import InvariantViolation
 from odradek.metrics import MetricRegistry
+from odradek.model import Endpoint, SecurityProtocol
 from odradek.network.connection_quotas import ConnectionQuotas
-from odradek.network.endpoint import EndPoint, SecurityProtocol
 from odradek.network.listener import Listener
 from odradek.network.processor import Processor
 from odradek.purgatory import ManualTimer
@@ -62,7 +62,7 @@ def make_listener(*rooms: int) -> tuple[Listener, list[FakeProcessor]]:
     quotas = ConnectionQuotas(clock)
     quotas.add_listener("PLAINTEXT")
     listener = Listener(
-        EndPoint("127.0.0.1", 0, "PLAINTEXT", SecurityProtocol.PLAINTEXT),
+        Endpoint("127.0.0.1", 0, "PLAINTEXT", SecurityProtocol.PLAINTEXT),
         quotas=quotas,
         loop=FakeLoop(),
         timer=ManualTimer("listener"),

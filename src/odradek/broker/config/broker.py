@@ -219,7 +219,7 @@ class BrokerSettings:
         network = self.network
         planes = network.planes
         for endpoint in network.endpoints:
-            protocol = endpoint.protocol
+            protocol = endpoint.security_protocol
             if protocol.uses_sasl:
                 raise ConfigError(
                     "listeners",

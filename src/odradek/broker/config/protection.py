@@ -25,7 +25,7 @@ from odradek.config.declaration import (
     keys_of,
 )
 from odradek.errors import ConfigError
-from odradek.network.endpoint import EndPoint
+from odradek.model import Endpoint
 
 __all__ = [
     "HARMLESS",
@@ -271,7 +271,7 @@ def base_names(name: str) -> Iterator[str]:
         yield ".".join(parts[2:])
 
 
-def check_given_tls(settings: Settings, endpoints: Iterable[EndPoint]) -> None:
+def check_given_tls(settings: Settings, endpoints: Iterable[Endpoint]) -> None:
     """Refuses keys of TLS that the operator set and no listener would use.
 
     Raises:
@@ -282,7 +282,7 @@ def check_given_tls(settings: Settings, endpoints: Iterable[EndPoint]) -> None:
 
 
 def check_tls_is_used(
-    settings: Settings, endpoints: Iterable[EndPoint], names: Iterable[str]
+    settings: Settings, endpoints: Iterable[Endpoint], names: Iterable[str]
 ) -> None:
     """Refuses keys of TLS, of those that are named, that no listener would use.
 
@@ -291,7 +291,7 @@ def check_tls_is_used(
     Raises:
         ConfigError: naming the first one, and what to do.
     """
-    speaking = {each.listener.lower() for each in endpoints if each.protocol.uses_tls}
+    speaking = {each.listener.lower() for each in endpoints if each.security_protocol.uses_tls}
     for name in names:
         declared = settings.definition.find(name)
         if declared is None or declared.name not in _TLS_DEFAULTS:

@@ -1,7 +1,7 @@
 """AlterClientQuotas: sets and removes quotas, each entity by itself."""
 
 from odradek.broker.admin import refuse_excess, write_in_portions
-from odradek.broker.authorization import Operation, check_allowed
+from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quota_entities import check_quota, check_quota_key, quota_entity
 from odradek.errors import ApiError, ErrorCode
@@ -16,6 +16,7 @@ from odradek.protocol.messages.alter_client_quotas import (
     RequestEntryData,
     ResponseEntryData,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_alter_client_quotas"]
 

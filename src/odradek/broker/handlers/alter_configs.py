@@ -1,6 +1,5 @@
 """AlterConfigs: replaces all dynamic settings of a resource."""
 
-from odradek.broker.authorization import Operation
 from odradek.broker.config_admin import check_config_rights
 from odradek.broker.config_changes import Plan, carry_out, plan_each, plan_replacement
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
@@ -12,6 +11,7 @@ from odradek.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_alter_configs"]
 

@@ -7,20 +7,22 @@ from collections import Counter
 from typing import Final
 
 from odradek.broker.admin import NOT_CONTROLLER_MESSAGE
-from odradek.broker.authorization import Operation, check_allowed
+from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
+from odradek.protocol.enums import ScramMechanism
 from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_alter_user_scram_credentials"]
 
-_KNOWN_MECHANISMS: Final = (1, 2)  # SCRAM-SHA-256 and SCRAM-SHA-512.
+_KNOWN_MECHANISMS: Final = frozenset(ScramMechanism)
 
 
 def handle_alter_user_scram_credentials(request: Request, context: BrokerContext) -> Response:

@@ -10,7 +10,7 @@ from odradek.broker.admin import (
     find_repeated,
     has_leaders,
 )
-from odradek.broker.authorization import Operation, ResourceType, check_allowed
+from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quotas import MutationQuota
 from odradek.controller.results import CreatePartitionsResult, NewPartitions
@@ -23,6 +23,7 @@ from odradek.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_create_partitions"]
 

@@ -10,7 +10,7 @@ from odradek.broker.admin import (
     find_repeated,
     has_leaders,
 )
-from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quotas import MutationQuota
 from odradek.controller.results import BROKER_DEFAULT, NewTopic, TopicResult
@@ -26,6 +26,7 @@ from odradek.protocol.messages.create_topics import (
 )
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import replace
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_create_topics"]
 
@@ -88,9 +89,7 @@ def _select(
     `results` gets every name once, in the order of the request.
     """
     repeated = find_repeated(topic.name for topic in message.topics)
-    may_create_all = context.authorizer.is_allowed(
-        request, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
-    )
+    may_create_all = is_allowed(context.authorizer, request, Operation.CREATE)
     excess = find_excess(_partition_count(topic, context) for topic in message.topics)
     wanted: list[NewTopic] = []
     for topic in message.topics:
@@ -107,8 +106,8 @@ def _select(
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"topic {name} comes twice in the request"
                 )
-            if not may_create_all and not context.authorizer.is_allowed(
-                request, Operation.CREATE, ResourceType.TOPIC, name
+            if not may_create_all and not is_allowed(
+                context.authorizer, request, Operation.CREATE, ResourceType.TOPIC, name
             ):
                 raise ApiError(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to create topic {name}"
@@ -170,8 +169,8 @@ def _row(
     )
     if result.error is not ErrorCode.NONE or request.header.api_version < _FIRST_CONFIGS_VERSION:
         return row
-    if not context.authorizer.is_allowed(
-        request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name
+    if not is_allowed(
+        context.authorizer, request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name
     ):
         return replace(row, topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return replace(

@@ -1,6 +1,6 @@
 """DeleteAcls: no access rules are kept here, and the answer says so of each filter."""
 
-from odradek.broker.authorization import Operation, check_allowed, security_disabled
+from odradek.broker.authorization import check_allowed, security_disabled
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ApiError
 from odradek.network.request import Request, Response
@@ -10,6 +10,7 @@ from odradek.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_delete_acls"]
 

@@ -1,6 +1,6 @@
 """DeleteGroups: remove groups without members, with all their offsets."""
 
-from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.network.request import Request
@@ -10,6 +10,7 @@ from odradek.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_delete_groups"]
 
@@ -31,7 +32,7 @@ def handle_delete_groups(request: Request, context: BrokerContext) -> None:
     if not names:
         context.send(reply_throttled(request, DeleteGroupsResponse(results=[]), context))
     for name in names:
-        if context.authorizer.is_allowed(request, Operation.DELETE, ResourceType.GROUP, name):
+        if is_allowed(context.authorizer, request, Operation.DELETE, ResourceType.GROUP, name):
             context.groups.upkeep.delete_group(
                 name,
                 lambda error, name=name: settle(name, error),  # type: ignore[misc]

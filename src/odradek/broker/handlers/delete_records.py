@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -15,6 +15,7 @@ from odradek.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from odradek.replication import DeleteRecordsResult
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_delete_records"]
 
@@ -29,7 +30,7 @@ def handle_delete_records(request: Request, context: BrokerContext) -> Response 
     allowed = {
         topic.name
         for topic in message.topics
-        if context.authorizer.is_allowed(request, Operation.DELETE, ResourceType.TOPIC, topic.name)
+        if is_allowed(context.authorizer, request, Operation.DELETE, ResourceType.TOPIC, topic.name)
     }
     offsets = {
         TopicPartition(topic.name, partition.partition_index): partition.offset

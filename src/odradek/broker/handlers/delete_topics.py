@@ -10,7 +10,7 @@ from odradek.broker.admin import (
     find_repeated,
     is_gone,
 )
-from odradek.broker.authorization import Operation, ResourceType, check_allowed
+from odradek.broker.authorization import check_allowed, is_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quotas import MutationQuota
 from odradek.controller.results import DeletedTopic
@@ -24,6 +24,7 @@ from odradek.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_delete_topics"]
 
@@ -143,8 +144,8 @@ def _check_rights(row: _Row, request: Request, context: BrokerContext) -> None:
     """Who may not even know of a topic does not learn the name behind an id either."""
     assert row.name is not None, "a row without a name is refused before"
     name = row.name
-    if row.is_by_id and not context.authorizer.is_allowed(
-        request, Operation.DESCRIBE, ResourceType.TOPIC, name
+    if row.is_by_id and not is_allowed(
+        context.authorizer, request, Operation.DESCRIBE, ResourceType.TOPIC, name
     ):
         row.name = None
         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "this topic may not be deleted")

@@ -1,11 +1,12 @@
 """DescribeAcls: no access rules are kept here, and the answer says so."""
 
-from odradek.broker.authorization import Operation, check_allowed, security_disabled
+from odradek.broker.authorization import check_allowed, security_disabled
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ApiError
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from odradek.security.operations import Operation
 
 __all__ = ["handle_describe_acls"]
 

@@ -1,13 +1,14 @@
 """DescribeClientQuotas: the quotas whose entities match a filter."""
 
-from odradek.broker.authorization import Operation, check_allowed
+from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
-from odradek.broker.quota_entities import EntityMatch, MatchType, matching_entities
+from odradek.broker.quota_entities import EntityMatch, matching_entities
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity
 from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
+from odradek.protocol.enums import QuotaMatchType
 from odradek.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -16,6 +17,7 @@ from odradek.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_describe_client_quotas"]
 
@@ -57,13 +59,13 @@ def handle_describe_client_quotas(request: Request, context: BrokerContext) -> S
 
 def _match(component: ComponentData) -> EntityMatch:
     try:
-        match = MatchType(component.match_type)
+        match = QuotaMatchType(component.match_type)
     except ValueError:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"expected match type 0 (exact), 1 (default) or 2 (any), found {component.match_type}",
         ) from None
-    if match is MatchType.EXACT and component.match is None:
+    if match is QuotaMatchType.EXACT and component.match is None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"{component.entity_type}: expected a name to match"
         )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from odradek.broker.authorization import NOT_ASKED, cluster_operations
+from odradek.broker.authorization import cluster_operations
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.model import NO_CONTROLLER
@@ -13,6 +13,7 @@ from odradek.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from odradek.security.operations import NOT_ASKED
 
 __all__ = ["handle_describe_cluster"]
 

@@ -3,7 +3,6 @@
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
-from odradek.broker.authorization import Operation
 from odradek.broker.config import ConfigRow
 from odradek.broker.config_admin import check_config_rights, find_resource, rows_of
 from odradek.broker.context import BrokerContext
@@ -18,6 +17,7 @@ from odradek.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_describe_configs"]
 

@@ -2,12 +2,7 @@
 
 from typing import Final
 
-from odradek.broker.authorization import (
-    NOT_ASKED,
-    Operation,
-    ResourceType,
-    operation_bits,
-)
+from odradek.broker.authorization import allowed_operations, is_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.coordinator.group.admin import GroupSummary, describe
@@ -20,17 +15,11 @@ from odradek.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from odradek.security.operations import NOT_ASKED, Operation, ResourceType
 
 __all__ = ["handle_describe_groups"]
 
 _FIRST_NOT_FOUND_VERSION: Final = 6
-_GROUP_OPERATIONS: Final = (
-    Operation.READ,
-    Operation.DELETE,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
 
 
 @in_slices
@@ -50,17 +39,15 @@ def handle_describe_groups(request: Request, context: BrokerContext) -> Steps:
 def _describe(
     request: Request, group_id: str, context: BrokerContext, *, with_operations: bool
 ) -> DescribedGroup:
-    allowed = context.authorizer.is_allowed
-    if not allowed(request, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+    authorizer = context.authorizer
+    if not is_allowed(authorizer, request, Operation.DESCRIBE, ResourceType.GROUP, group_id):
         return _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     error = context.groups.registry.check(group_id)
     if error is not ErrorCode.NONE:
         return _failed(group_id, error)
     operations = NOT_ASKED
     if with_operations:
-        operations = operation_bits(
-            one for one in _GROUP_OPERATIONS if allowed(request, one, ResourceType.GROUP, group_id)
-        )
+        operations = allowed_operations(authorizer, request, ResourceType.GROUP, group_id)
     group = context.groups.registry.groups.get(group_id)
     if group is not None:
         return _row(group_id, describe(group), operations)

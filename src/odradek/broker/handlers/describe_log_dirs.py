@@ -3,7 +3,7 @@
 import os
 from collections.abc import Generator, Iterable
 
-from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ErrorCode
@@ -17,6 +17,7 @@ from odradek.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from odradek.security.operations import Operation
 from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.log_manager import LogManager
@@ -33,9 +34,7 @@ def handle_describe_log_dirs(request: Request, context: BrokerContext) -> Steps:
     message, _ = parse_message(
         DescribeLogDirsRequest, request.payload, version, request.body_offset
     )
-    if not context.authorizer.is_allowed(
-        request, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
-    ):
+    if not is_allowed(context.authorizer, request, Operation.DESCRIBE):
         denied = DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return reply_throttled(request, denied, context)
     wanted = None

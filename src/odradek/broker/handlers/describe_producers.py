@@ -1,6 +1,6 @@
 """DescribeProducers: who writes to a partition with idempotence, by what its log remembers."""
 
-from odradek.broker.authorization import Operation, ResourceType, check_allowed
+from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
@@ -15,6 +15,7 @@ from odradek.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from odradek.security.operations import Operation, ResourceType
 from odradek.storage.producer_entry import NO_SEQUENCE, ProducerEntry
 
 __all__ = ["handle_describe_producers"]

@@ -8,7 +8,7 @@ a-1, cursor (a, 2); then a-2 and b-0, no cursor. A topic in error takes no place
 from bisect import bisect_left
 from typing import Final, NamedTuple
 
-from odradek.broker.authorization import Operation, ResourceType, topic_operations
+from odradek.broker.authorization import allowed_operations, is_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
@@ -25,6 +25,7 @@ from odradek.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_describe_topic_partitions"]
 
@@ -110,7 +111,7 @@ def _add_topic(
 
 
 def _may_describe(name: str, request: Request, context: BrokerContext) -> bool:
-    return context.authorizer.is_allowed(request, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return is_allowed(context.authorizer, request, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _start(message: DescribeTopicPartitionsRequest, asked: list[str]) -> _Start:
@@ -150,7 +151,9 @@ def _row(
         topic_id=ZERO_UUID if topic.id is None else topic.id.bytes,
         is_internal=topic.name in context.internal_topics,
         partitions=[_partition(partition) for partition in partitions],
-        topic_authorized_operations=topic_operations(context.authorizer, request, topic.name),
+        topic_authorized_operations=allowed_operations(
+            context.authorizer, request, ResourceType.TOPIC, topic.name
+        ),
     )
 
 

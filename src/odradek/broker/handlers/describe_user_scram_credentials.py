@@ -7,7 +7,7 @@ beside a user's quotas. What another broker has left in the store is shown.
 from collections import Counter
 from collections.abc import Mapping
 
-from odradek.broker.authorization import Operation, check_allowed
+from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import ScramCredential, ScramKey
@@ -19,6 +19,7 @@ from odradek.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_describe_user_scram_credentials"]
 

@@ -4,20 +4,21 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek.broker.admin import NOT_CONTROLLER_MESSAGE, TIMED_OUT_MESSAGE
-from odradek.broker.authorization import Operation, check_allowed
+from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
-from odradek.controller.events import ElectionType
 from odradek.controller.results import ElectionOutcome
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
+from odradek.protocol.enums import ElectionType
 from odradek.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_elect_leaders"]
 

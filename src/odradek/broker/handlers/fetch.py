@@ -5,18 +5,20 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import cast
 
-from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import ApiError, ErrorCode
 from odradek.marks import mypyc_attr
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response, SendResponse
 from odradek.network.send_queue import Chunk
+from odradek.protocol.enums import IsolationLevel
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.fetch_request import FetchPartitionTuple, FetchView, parse_fetch_request
 from odradek.protocol.hot.fetch_response import FetchPartitionResult, encode_fetch_response_chunks
 from odradek.replication import DelayedFetch, FetchParams, FetchPartition, FetchResult
 from odradek.replication.fetch_session import FetchContext, PartitionKey, SessionPartition
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_fetch"]
 
@@ -25,7 +27,7 @@ _FIRST_SOFT_LIMIT_VERSION = 3
 _FIRST_STORAGE_ERROR_VERSION = 6
 _FIRST_ZSTD_VERSION = 10
 _FIRST_ID_VERSION = 13
-_READ_COMMITTED = 1
+_READ_COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
@@ -111,14 +113,12 @@ class _Permissions(dict[str, bool]):
         self._is_from_follower = is_from_follower
 
     def __missing__(self, topic: str) -> bool:
-        is_allowed = self._context.authorizer.is_allowed
+        authorizer = self._context.authorizer
         if self._is_from_follower:
             # Brokers are told by this right, never by where they come from.
-            found = is_allowed(
-                self._request, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
-            )
+            found = is_allowed(authorizer, self._request, Operation.CLUSTER_ACTION)
         else:
-            found = is_allowed(self._request, Operation.READ, ResourceType.TOPIC, topic)
+            found = is_allowed(authorizer, self._request, Operation.READ, ResourceType.TOPIC, topic)
         self[topic] = found
         return found
 

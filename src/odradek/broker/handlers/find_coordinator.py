@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
@@ -11,16 +11,16 @@ from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_NODE, Node
 from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
+from odradek.protocol.enums import CoordinatorType
 from odradek.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_find_coordinator"]
 
-_GROUP: Final = 0
-_TRANSACTION: Final = 1
 _FIRST_BATCH_VERSION: Final = 4
 
 
@@ -68,11 +68,11 @@ def handle_find_coordinator(request: Request, context: BrokerContext) -> Steps:
 
 
 def _find(request: Request, key_type: int, key: str, context: BrokerContext) -> _Found:
-    if key_type == _TRANSACTION:
+    if key_type == CoordinatorType.TRANSACTION:
         return _Found(
             NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served here"
         )
-    if key_type != _GROUP:
+    if key_type != CoordinatorType.GROUP:
         return _Found(
             NO_NODE,
             ErrorCode.INVALID_REQUEST,
@@ -80,7 +80,7 @@ def _find(request: Request, key_type: int, key: str, context: BrokerContext) -> 
         )
     if not fits_string(key):
         return _Found(NO_NODE, ErrorCode.INVALID_GROUP_ID, "no group can have so long an id")
-    if not context.authorizer.is_allowed(request, Operation.DESCRIBE, ResourceType.GROUP, key):
+    if not is_allowed(context.authorizer, request, Operation.DESCRIBE, ResourceType.GROUP, key):
         return _Found(NO_NODE, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     cache = context.cache
     if not cache.contains_topic(OFFSETS_TOPIC):

@@ -1,10 +1,10 @@
 """Heartbeat: a member is alive, and hears whether it has to join again."""
 
-from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import ErrorCode
 from odradek.network.request import Request, Response, SendResponse
 from odradek.protocol.hot.heartbeat import encode_heartbeat_answer, parse_heartbeat_request
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_heartbeat"]
 
@@ -19,7 +19,10 @@ def handle_heartbeat(request: Request, context: BrokerContext) -> Response:
     group_id, generation_id, member_id, instance_id = parse_heartbeat_request(
         request.payload, request.body_offset, version
     )
-    if context.authorizer.is_allowed(request, _READ, _GROUP, group_id):
+    sender = request.context
+    if context.authorizer.is_allowed(
+        sender.principal, sender.client_address, _READ, _GROUP, group_id
+    ):
         error = context.groups.service.heartbeat(group_id, generation_id, member_id, instance_id)
     else:
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -1,6 +1,5 @@
 """IncrementalAlterConfigs: changes single dynamic settings, and levels of loggers."""
 
-from odradek.broker.authorization import Operation
 from odradek.broker.config_admin import check_config_rights
 from odradek.broker.config_changes import (
     KeyChange,
@@ -18,6 +17,7 @@ from odradek.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_incremental_alter_configs"]
 

@@ -1,6 +1,8 @@
 """InitProducerId: an id for an idempotent producer."""
 
-from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from functools import partial
+
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request, Response
@@ -9,6 +11,7 @@ from odradek.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_init_producer_id"]
 
@@ -49,15 +52,13 @@ def _denial(
     transactional_id: str | None, request: Request, context: BrokerContext
 ) -> ErrorCode | None:
     """Why no id is given. Who may write to any topic may do so with idempotence."""
-    allowed = context.authorizer.is_allowed
+    may = partial(is_allowed, context.authorizer, request)
     if transactional_id is not None:
-        is_allowed = allowed(
-            request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-        )
-        return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if allowed(request, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) or any(
-        allowed(request, Operation.WRITE, ResourceType.TOPIC, name)
-        for name in context.cache.image.topics
+        if may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            return None
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if may(Operation.IDEMPOTENT_WRITE) or any(
+        may(Operation.WRITE, ResourceType.TOPIC, name) for name in context.cache.image.topics
     ):
         return None
     return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

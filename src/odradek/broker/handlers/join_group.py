@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.coordinator.group.decisions import JoinReply, JoinRequest
 from odradek.errors import ErrorCode
@@ -13,6 +13,7 @@ from odradek.protocol.messages.join_group import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_join_group"]
 
@@ -27,8 +28,8 @@ def handle_join_group(request: Request, context: BrokerContext) -> None:
     def answer(reply: JoinReply) -> None:
         context.send(reply_throttled(request, _response(reply, version), context))
 
-    if not context.authorizer.is_allowed(
-        request, Operation.READ, ResourceType.GROUP, message.group_id
+    if not is_allowed(
+        context.authorizer, request, Operation.READ, ResourceType.GROUP, message.group_id
     ):
         answer(JoinReply(ErrorCode.GROUP_AUTHORIZATION_FAILED, message.member_id))
         return

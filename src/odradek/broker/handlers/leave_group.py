@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.network.request import Request, Response
@@ -13,6 +13,7 @@ from odradek.protocol.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_leave_group"]
 
@@ -27,7 +28,9 @@ def handle_leave_group(request: Request, context: BrokerContext) -> Response:
     if version < _FIRST_LIST_VERSION:
         members = [MemberIdentity(member_id=message.member_id)]
     error, errors = ErrorCode.GROUP_AUTHORIZATION_FAILED, list[ErrorCode]()
-    if context.authorizer.is_allowed(request, Operation.READ, ResourceType.GROUP, message.group_id):
+    if is_allowed(
+        context.authorizer, request, Operation.READ, ResourceType.GROUP, message.group_id
+    ):
         error, errors = context.groups.service.leave(
             message.group_id, [(row.member_id, row.group_instance_id) for row in members]
         )

@@ -3,18 +3,20 @@
 from collections.abc import Iterator
 from typing import Final
 
-from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ErrorCode
-from odradek.metadata.image import ClusterImage, ConfigResourceType
+from odradek.metadata.image import ClusterImage
 from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
+from odradek.protocol.enums import ConfigResourceType
 from odradek.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_list_config_resources"]
 
@@ -28,9 +30,7 @@ def handle_list_config_resources(request: Request, context: BrokerContext) -> St
     message, _ = parse_message(
         ListConfigResourcesRequest, request.payload, version, request.body_offset
     )
-    if not context.authorizer.is_allowed(
-        request, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
-    ):
+    if not is_allowed(context.authorizer, request, Operation.DESCRIBE_CONFIGS):
         denied = ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return reply_throttled(request, denied, context)
     asked = set(message.resource_types)

@@ -1,6 +1,8 @@
 """ListGroups: the groups that this broker coordinates."""
 
-from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from functools import partial
+
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.coordinator.group.admin import matches_filters
@@ -12,6 +14,7 @@ from odradek.protocol.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_list_groups"]
 
@@ -24,8 +27,8 @@ def handle_list_groups(request: Request, context: BrokerContext) -> Steps:
     """Names all groups that pass the filters; some may be missing while a partition loads."""
     version = request.header.api_version
     message, _ = parse_message(ListGroupsRequest, request.payload, version, request.body_offset)
-    allowed = context.authorizer.is_allowed
-    sees_all = allowed(request, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    may_describe = partial(is_allowed, context.authorizer, request, Operation.DESCRIBE)
+    sees_all = may_describe()
     groups = context.groups
     runtime = groups.registry.runtime
     if runtime is None:
@@ -41,7 +44,7 @@ def handle_list_groups(request: Request, context: BrokerContext) -> Steps:
         if count % _GROUPS_PER_STEP == 0:
             yield
         if matches_filters(group, states, types) and (
-            sees_all or allowed(request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+            sees_all or may_describe(ResourceType.GROUP, group.group_id)
         ):
             rows.append(
                 ListedGroup(

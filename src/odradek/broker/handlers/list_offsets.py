@@ -2,13 +2,14 @@
 
 from collections import Counter
 
-from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
+from odradek.protocol.enums import IsolationLevel
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -16,6 +17,7 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_list_offsets"]
 
@@ -35,8 +37,8 @@ def handle_list_offsets(request: Request, context: BrokerContext) -> Steps:
     repeated = _find_repeated(message)
     topics: list[ListOffsetsTopicResponse] = []
     for topic in message.topics:
-        may_describe = context.authorizer.is_allowed(
-            request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
+        may_describe = is_allowed(
+            context.authorizer, request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
         )
         rows: list[ListOffsetsPartitionResponse] = []
         for wanted in topic.partitions:
@@ -100,7 +102,7 @@ def _look_up(
             tp,
             _EARLIEST if timestamp == _EARLIEST_LOCAL else timestamp,
             current_leader_epoch=wanted.current_leader_epoch,
-            read_committed=message.isolation_level == 1,
+            read_committed=message.isolation_level == IsolationLevel.READ_COMMITTED,
             is_from_consumer=message.replica_id < 0,
         )
     except ApiError as error:

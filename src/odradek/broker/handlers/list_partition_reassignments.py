@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from odradek.broker.admin import NOT_CONTROLLER_MESSAGE
-from odradek.broker.authorization import Operation, check_allowed
+from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import ReplicaAssignment, TopicPartition
@@ -15,6 +15,7 @@ from odradek.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from odradek.security.operations import Operation
 
 __all__ = ["handle_list_partition_reassignments"]
 

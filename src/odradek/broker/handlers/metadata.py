@@ -3,15 +3,9 @@
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 
-from odradek.broker.authorization import (
-    CLUSTER_NAME,
-    NOT_ASKED,
-    Operation,
-    ResourceType,
-    cluster_operations,
-    topic_operations,
-)
+from odradek.broker.authorization import allowed_operations, cluster_operations, is_allowed
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.broker.quotas import MutationQuota
 from odradek.broker.slices import Steps, in_slices
@@ -30,6 +24,7 @@ from odradek.protocol.hot.metadata import (
     parse_metadata_request,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.security.operations import NOT_ASKED, Operation, ResourceType
 
 __all__ = ["handle_metadata"]
 
@@ -111,14 +106,12 @@ def _all(
 
 
 def _may_describe(name: str, request: Request, context: BrokerContext) -> bool:
-    return context.authorizer.is_allowed(request, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return is_allowed(context.authorizer, request, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _may_create(name: str, request: Request, context: BrokerContext) -> bool:
-    allowed = context.authorizer.is_allowed
-    return allowed(request, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or allowed(
-        request, Operation.CREATE, ResourceType.TOPIC, name
-    )
+    may = partial(is_allowed, context.authorizer, request, Operation.CREATE)
+    return may() or may(ResourceType.TOPIC, name)
 
 
 def _read(
@@ -141,7 +134,7 @@ def _with_operations(
     """With what the client may do, unless it may not even know of the topic."""
     if topic.name is None or topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return topic
-    operations = topic_operations(context.authorizer, request, topic.name)
+    operations = allowed_operations(context.authorizer, request, ResourceType.TOPIC, topic.name)
     return topic._replace(authorized_operations=operations)
 
 

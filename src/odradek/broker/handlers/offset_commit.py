@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.coordinator.group.service import Rejected
 from odradek.errors import ErrorCode
@@ -16,9 +15,13 @@ from odradek.protocol.hot.offset_commit import (
     encode_one_commit_answer,
     parse_offset_commit_request,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_offset_commit"]
 
+_READ = Operation.READ
+_GROUP = ResourceType.GROUP
+_TOPIC = ResourceType.TOPIC
 _NONE = ErrorCode.NONE
 _TOO_LARGE = ErrorCode.OFFSET_METADATA_TOO_LARGE
 
@@ -34,8 +37,9 @@ def handle_offset_commit(request: Request, context: BrokerContext) -> Response |
     if ids is not None:
         view = view._replace(topics=_named(view.topics, ids, context))
     asked = view.topics
+    sender = request.context
     if not context.authorizer.is_allowed(
-        request, Operation.READ, ResourceType.GROUP, view.group_id
+        sender.principal, sender.client_address, _READ, _GROUP, view.group_id
     ):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return _answer(request, asked, error, None, context, ids)
@@ -102,13 +106,16 @@ def _find_refused(
     """Partitions that do not exist, or are none of the client's business; mostly there are none."""
     refused: dict[tuple[str, int], ErrorCode] | None = None
     known = context.cache.image.topics
+    sender = request.context
     for name, rows in topics:
         topic = known.get(name)
         if by_id and not name:
             refused = refused or {}
             refused.update({(name, row[0]): ErrorCode.UNKNOWN_TOPIC_ID for row in rows})
             continue
-        if not context.authorizer.is_allowed(request, Operation.READ, ResourceType.TOPIC, name):
+        if not context.authorizer.is_allowed(
+            sender.principal, sender.client_address, _READ, _TOPIC, name
+        ):
             refused = refused or {}
             refused.update({(name, row[0]): ErrorCode.TOPIC_AUTHORIZATION_FAILED for row in rows})
             continue

@@ -1,6 +1,6 @@
 """OffsetDelete: forget what a group has committed for some partitions."""
 
-from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -12,6 +12,7 @@ from odradek.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_offset_delete"]
 
@@ -24,7 +25,9 @@ def handle_offset_delete(request: Request, context: BrokerContext) -> None:
     wanted: list[tuple[str, int]] = []
     asked = _asked_for(message)
     for topic, partitions in asked.items():
-        may_read = context.authorizer.is_allowed(request, Operation.READ, ResourceType.TOPIC, topic)
+        may_read = is_allowed(
+            context.authorizer, request, Operation.READ, ResourceType.TOPIC, topic
+        )
         for number in partitions:
             partition = (topic, number)
             if not may_read:
@@ -55,8 +58,8 @@ def handle_offset_delete(request: Request, context: BrokerContext) -> None:
         response = OffsetDeleteResponse(error_code=error, topics=topics)
         context.send(reply_throttled(request, response, context))
 
-    if not context.authorizer.is_allowed(
-        request, Operation.DELETE, ResourceType.GROUP, message.group_id
+    if not is_allowed(
+        context.authorizer, request, Operation.DELETE, ResourceType.GROUP, message.group_id
     ):
         answer(ErrorCode.GROUP_AUTHORIZATION_FAILED, {})
         return

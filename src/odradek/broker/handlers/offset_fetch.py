@@ -2,9 +2,10 @@
 
 import uuid
 from collections.abc import Generator, Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.coordinator.group.offsets import NO_OFFSET, fetch_all, fetch_offset
@@ -25,6 +26,7 @@ from odradek.protocol.messages.offset_fetch import (
 )
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import replace
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_offset_fetch"]
 
@@ -143,8 +145,8 @@ def _fetch(
     is_stable: bool,
 ) -> Generator[None, None, _Fetched]:
     """The offsets of one group: of the topics asked for, or of all that the client may see."""
-    allowed = context.authorizer.is_allowed
-    if not allowed(request, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+    may_describe = partial(is_allowed, context.authorizer, request, Operation.DESCRIBE)
+    if not may_describe(ResourceType.GROUP, group_id):
         return _Fetched(ErrorCode.GROUP_AUTHORIZATION_FAILED, ())
     error, group = context.groups.service.find_for_fetch(group_id)
     if error is not _NONE:
@@ -152,16 +154,14 @@ def _fetch(
     if topics is None:
         everything = fetch_all(group, is_stable) if group is not None else []
         visible = [
-            (name, rows)
-            for name, rows in everything
-            if allowed(request, Operation.DESCRIBE, ResourceType.TOPIC, name)
+            (name, rows) for name, rows in everything if may_describe(ResourceType.TOPIC, name)
         ]
         return _Fetched(_NONE, visible)
     forbidden = (-1, -1, "", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     found: list[tuple[str, list[_Row]]] = []
     for topic in topics:
         name = topic.name
-        if not allowed(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not may_describe(ResourceType.TOPIC, name):
             rows: list[_Row] = [(number, *forbidden) for number in topic.partition_indexes]
         elif group is None:
             rows = [(number, *NO_OFFSET) for number in topic.partition_indexes]

@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch: where an epoch ends, for readers that check whether logs parted."""
 
-from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType, check_allowed
+from odradek.broker.authorization import check_allowed, is_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode, StorageError
@@ -14,6 +14,7 @@ from odradek.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_offset_for_leader_epoch"]
 
@@ -65,7 +66,5 @@ def _look_up(
 def _check_rights(topic: str, request: Request, context: BrokerContext) -> None:
     """Brokers are told by their right to act for the cluster."""
     authorizer = context.authorizer
-    if not authorizer.is_allowed(
-        request, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
-    ):
+    if not is_allowed(authorizer, request, Operation.CLUSTER_ACTION):
         check_allowed(authorizer, request, Operation.DESCRIBE, ResourceType.TOPIC, topic)

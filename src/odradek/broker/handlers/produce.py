@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from struct import Struct
 
-from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import CorruptRecordError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
@@ -44,6 +44,7 @@ from odradek.records.batch import (
     parse_header,
 )
 from odradek.replication import Partition, ProduceResult
+from odradek.security.operations import Operation, ResourceType
 from odradek.storage.expansion import ExpandedRecords
 
 __all__ = ["handle_produce"]
@@ -159,7 +160,10 @@ def _append_lone(
     """The answer; None if in-sync replicas have to be waited for."""
     acks, timeout_ms, topic, index, records = lone
     tp = partition.tp
-    if not context.authorizer.is_allowed(request, _WRITE, _TOPIC, tp.topic):
+    sender = request.context
+    if not context.authorizer.is_allowed(
+        sender.principal, sender.client_address, _WRITE, _TOPIC, tp.topic
+    ):
         denied = ProduceResult(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return _answer_lone(request, tp, lone, denied, context)
     replicas = context.replicas
@@ -233,8 +237,8 @@ def _split(
     for topic, partitions in view.topics:
         name = topic if isinstance(topic, str) else _name_of(topic, context)
         known = name if name is not None else str(topic)
-        may_write = name is None or context.authorizer.is_allowed(
-            request, Operation.WRITE, ResourceType.TOPIC, name
+        may_write = name is None or is_allowed(
+            context.authorizer, request, Operation.WRITE, ResourceType.TOPIC, name
         )
         named: list[TopicPartition] = []
         for partition, records in partitions:
@@ -268,8 +272,12 @@ def _denial_of_transaction(
 ) -> ProduceResult | None:
     """Why nothing of a request is taken: who sent it may not use its transactional id."""
     transactional_id = view.transactional_id
-    if transactional_id is None or context.authorizer.is_allowed(
-        request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    if transactional_id is None or is_allowed(
+        context.authorizer,
+        request,
+        Operation.WRITE,
+        ResourceType.TRANSACTIONAL_ID,
+        transactional_id,
     ):
         return None
     return ProduceResult(error=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -1,12 +1,13 @@
 """SyncGroup: the leader hands in assignments, every member gets its own."""
 
-from odradek.broker.authorization import Operation, ResourceType
+from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.coordinator.group.decisions import SyncReply, SyncRequest
 from odradek.errors import ErrorCode
 from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_sync_group"]
 
@@ -25,8 +26,8 @@ def handle_sync_group(request: Request, context: BrokerContext) -> None:
         )
         context.send(reply_throttled(request, response, context))
 
-    if not context.authorizer.is_allowed(
-        request, Operation.READ, ResourceType.GROUP, message.group_id
+    if not is_allowed(
+        context.authorizer, request, Operation.READ, ResourceType.GROUP, message.group_id
     ):
         answer(SyncReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return

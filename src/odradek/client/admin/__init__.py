@@ -1,26 +1,16 @@
 """What an administrator asks of a cluster. Results are per item: one failure spares the others."""
 
 from odradek.client.admin.api_versions import BrokerVersions, describe_api_versions
-from odradek.client.admin.cluster import (
-    ClusterDescription,
-    ElectionType,
-    LogDir,
-    Reassignment,
-    Replica,
-)
+from odradek.client.admin.cluster import ClusterDescription, LogDir, Reassignment, Replica
 from odradek.client.admin.configs import (
     ConfigEntry,
     ConfigOperation,
     ConfigResource,
-    ConfigSource,
     ConfigSynonym,
-    ConfigType,
-    ResourceType,
     alter_configs,
     describe_configs,
 )
 from odradek.client.admin.groups import GroupDescription, GroupListing, GroupMember
-from odradek.client.admin.operations import AclOperation
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import ANY_NAME, QuotaEntity
 from odradek.client.admin.records import HIGH_WATERMARK, delete_records
@@ -37,6 +27,8 @@ from odradek.client.admin.topics import (
     create_topics,
     delete_topics,
 )
+from odradek.protocol.enums import ConfigResourceType, ConfigSource, ConfigType, ElectionType
+from odradek.security.operations import Operation as AclOperation
 
 __all__ = [
     "ANY_NAME",
@@ -47,6 +39,7 @@ __all__ = [
     "ConfigEntry",
     "ConfigOperation",
     "ConfigResource",
+    "ConfigResourceType",
     "ConfigSource",
     "ConfigSynonym",
     "ConfigType",
@@ -63,7 +56,6 @@ __all__ = [
     "QuotaEntity",
     "Reassignment",
     "Replica",
-    "ResourceType",
     "TopicDescription",
     "TopicPage",
     "alter_configs",

@@ -18,13 +18,8 @@ from odradek.client.admin import (
 from odradek.client.admin import records as record_calls
 from odradek.client.admin import topics as topic_calls
 from odradek.client.admin.api_versions import BrokerVersions
-from odradek.client.admin.cluster import ClusterDescription, ElectionType, LogDir, Reassignment
-from odradek.client.admin.configs import (
-    ConfigEntry,
-    ConfigOperation,
-    ConfigResource,
-    ResourceType,
-)
+from odradek.client.admin.cluster import ClusterDescription, LogDir, Reassignment
+from odradek.client.admin.configs import ConfigEntry, ConfigOperation, ConfigResource
 from odradek.client.admin.groups import GroupDescription, GroupListing
 from odradek.client.admin.producers import ProducerState
 from odradek.client.admin.quotas import QuotaEntity
@@ -40,6 +35,7 @@ from odradek.client.retry import Deadline
 from odradek.config import Definition
 from odradek.errors import ApiError
 from odradek.model import TopicPartition
+from odradek.protocol.enums import ConfigResourceType, ElectionType, IsolationLevel
 
 __all__ = ["Admin"]
 
@@ -206,7 +202,7 @@ class Admin(Opened):
         self,
         timestamps: Mapping[TopicPartition, int],
         *,
-        isolation_level: int = 0,
+        isolation_level: int = IsolationLevel.READ_UNCOMMITTED,
         timeout: float | None = None,
     ) -> dict[TopicPartition, FoundOffset | ApiError]:
         """The first offset at or after a time, or at `EARLIEST`, `LATEST`, `MAX_TIMESTAMP`."""
@@ -277,7 +273,7 @@ class Admin(Opened):
         )
 
     async def list_config_resources(
-        self, types: Sequence[ResourceType] = (), *, timeout: float | None = None
+        self, types: Sequence[ConfigResourceType] = (), *, timeout: float | None = None
     ) -> list[ConfigResource]:
         """What has settings of its own, of all types if none is named."""
         return await configs.list_config_resources(

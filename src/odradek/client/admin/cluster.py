@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import Iterable
-from enum import IntEnum
 from typing import NamedTuple
 
-from odradek.client.admin.operations import AclOperation, parse_operations
 from odradek.client.client import Client
 from odradek.client.cluster import Node
 from odradek.client.leaders import api_error, by_topic
@@ -13,6 +11,7 @@ from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.enums import ElectionType
 from odradek.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -33,10 +32,10 @@ from odradek.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
+from odradek.security.operations import Operation, parse_operation_bits
 
 __all__ = [
     "ClusterDescription",
-    "ElectionType",
     "LogDir",
     "Reassignment",
     "Replica",
@@ -54,7 +53,7 @@ class ClusterDescription(NamedTuple):
     controller: Node | None
     nodes: tuple[Node, ...]
     # What the asking principal may do to the cluster; None unless asked for.
-    authorized_operations: frozenset[AclOperation] | None = None
+    authorized_operations: frozenset[Operation] | None = None
 
 
 class Replica(NamedTuple):
@@ -71,13 +70,6 @@ class LogDir(NamedTuple):
     replicas: dict[TopicPartition, Replica]
     total_bytes: int
     usable_bytes: int
-
-
-class ElectionType(IntEnum):
-    """How a leader is elected; the number is wire contract."""
-
-    PREFERRED = 0
-    UNCLEAN = 1  # Any replica that lives, at the cost of records.
 
 
 class Reassignment(NamedTuple):
@@ -117,7 +109,7 @@ async def describe_cluster(
         told.cluster_id,
         nodes.get(told.controller_id),
         tuple(nodes[node_id] for node_id in sorted(nodes)),
-        parse_operations(told.cluster_authorized_operations),
+        parse_operation_bits(told.cluster_authorized_operations),
     )
 
 

@@ -1,7 +1,6 @@
 """Settings of topics, brokers and loggers: reading them with their sources, changing them."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from odradek.client.client import Client
@@ -9,6 +8,7 @@ from odradek.client.leaders import api_error
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.enums import ConfigOperationType, ConfigResourceType, ConfigSource, ConfigType
 from odradek.protocol.messages import alter_configs as replacing
 from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -35,11 +35,7 @@ __all__ = [
     "ConfigEntry",
     "ConfigOperation",
     "ConfigResource",
-    "ConfigSource",
     "ConfigSynonym",
-    "ConfigType",
-    "Operation",
-    "ResourceType",
     "alter_configs",
     "describe_configs",
     "list_config_resources",
@@ -54,58 +50,10 @@ M = TypeVar("M", bound=Message)
 _RESOURCES_OF_ALL_TYPES: Final = VersionRange(1, 32767)
 
 
-class ResourceType(IntEnum):
-    """What has settings; the number is wire contract."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from; the number is wire contract."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
-
-
-class ConfigType(IntEnum):
-    """What values a setting takes; the number is wire contract."""
-
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
-class Operation(IntEnum):
-    """What to do to a setting; the number is wire contract."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 class ConfigResource(NamedTuple):
     """A topic by name, a broker or its loggers by number; an empty broker is all of them."""
 
-    type: ResourceType
+    type: ConfigResourceType
     name: str
 
     def __str__(self) -> str:
@@ -139,27 +87,27 @@ class ConfigOperation(NamedTuple):
     """One change."""
 
     name: str
-    operation: Operation
+    operation: ConfigOperationType
     value: str | None = None
 
     @classmethod
     def set(cls, name: str, value: str) -> "ConfigOperation":
-        return cls(name, Operation.SET, value)
+        return cls(name, ConfigOperationType.SET, value)
 
     @classmethod
     def delete(cls, name: str) -> "ConfigOperation":
         """Back to the default."""
-        return cls(name, Operation.DELETE)
+        return cls(name, ConfigOperationType.DELETE)
 
     @classmethod
     def append(cls, name: str, value: str) -> "ConfigOperation":
         """Add to a list."""
-        return cls(name, Operation.APPEND, value)
+        return cls(name, ConfigOperationType.APPEND, value)
 
     @classmethod
     def subtract(cls, name: str, value: str) -> "ConfigOperation":
         """Take out of a list."""
-        return cls(name, Operation.SUBTRACT, value)
+        return cls(name, ConfigOperationType.SUBTRACT, value)
 
 
 async def describe_configs(
@@ -270,7 +218,7 @@ async def replace_configs(
 
 
 async def list_config_resources(
-    client: Client, types: Sequence[ResourceType] = (), *, deadline: Deadline | None = None
+    client: Client, types: Sequence[ConfigResourceType] = (), *, deadline: Deadline | None = None
 ) -> list[ConfigResource]:
     """What has settings of its own, of all types if none is named.
 
@@ -279,7 +227,7 @@ async def list_config_resources(
         ApiError: the broker refuses.
     """
     deadline = deadline or client.deadline()
-    is_of_metrics = set(types) == {ResourceType.CLIENT_METRICS}
+    is_of_metrics = set(types) == {ConfigResourceType.CLIENT_METRICS}
 
     async def attempt() -> ListConfigResourcesResponse:
         connection = await client.any_connection(deadline)
@@ -296,9 +244,9 @@ async def list_config_resources(
 
     response = await client.retry("LIST_CONFIG_RESOURCES", attempt, deadline)
     return sorted(
-        ConfigResource(ResourceType(one.resource_type), one.resource_name)
+        ConfigResource(ConfigResourceType(one.resource_type), one.resource_name)
         for one in response.config_resources
-        if one.resource_type in ResourceType._value2member_map_
+        if one.resource_type in ConfigResourceType._value2member_map_
     )
 
 
@@ -334,7 +282,7 @@ async def _per_broker(
 
 def _broker_of(resource: ConfigResource) -> int | None:
     """The broker to ask; None if any will do."""
-    if resource.type is ResourceType.TOPIC or not resource.name:
+    if resource.type is ConfigResourceType.TOPIC or not resource.name:
         return None
     return int(resource.name) if resource.name.isascii() and resource.name.isdecimal() else None
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from odradek.client.admin.operations import AclOperation, parse_operations
 from odradek.client.client import Client
 from odradek.client.cluster import Node
 from odradek.client.consumer.commits import OffsetAndMetadata
@@ -31,6 +30,7 @@ from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
+from odradek.security.operations import Operation, parse_operation_bits
 
 __all__ = [
     "GroupDescription",
@@ -78,7 +78,7 @@ class GroupDescription(NamedTuple):
     coordinator: int
     members: tuple[GroupMember, ...]
     # What the asking principal may do to the group; None unless asked for.
-    authorized_operations: frozenset[AclOperation] | None = None
+    authorized_operations: frozenset[Operation] | None = None
     # Where the coordinator is reached, as host:port.
     coordinator_address: str = ""
 
@@ -161,7 +161,7 @@ async def describe_groups(
                 )
                 for one in told.members
             ),
-            parse_operations(told.authorized_operations),
+            parse_operation_bits(told.authorized_operations),
             "" if node is None else _address(node),
         )
 

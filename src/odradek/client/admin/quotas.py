@@ -8,6 +8,7 @@ from odradek.client.leaders import api_error
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.enums import QuotaMatchType
 from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -22,10 +23,6 @@ from odradek.protocol.messages.describe_client_quotas import (
 )
 
 __all__ = ["ANY_NAME", "QuotaEntity", "alter_client_quotas", "describe_client_quotas"]
-
-_EXACT: Final = 0
-_DEFAULT: Final = 1
-_ANY: Final = 2
 
 # In a filter: every entity of a type.
 ANY_NAME: Final = object()
@@ -113,10 +110,10 @@ async def alter_client_quotas(
 
 def _component(kind: str, name: object) -> ComponentData:
     if name is ANY_NAME:
-        return ComponentData(entity_type=kind, match_type=_ANY, match=None)
+        return ComponentData(entity_type=kind, match_type=QuotaMatchType.ANY, match=None)
     if name is None:
-        return ComponentData(entity_type=kind, match_type=_DEFAULT, match=None)
-    return ComponentData(entity_type=kind, match_type=_EXACT, match=str(name))
+        return ComponentData(entity_type=kind, match_type=QuotaMatchType.DEFAULT, match=None)
+    return ComponentData(entity_type=kind, match_type=QuotaMatchType.EXACT, match=str(name))
 
 
 def _entry(entity: QuotaEntity, quotas: Mapping[str, float | None]) -> RequestEntryData:

@@ -8,7 +8,6 @@ cluster of any size is described in bounded memory.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from odradek.client.admin.operations import AclOperation, parse_operations
 from odradek.client.client import Client
 from odradek.client.cluster import Cluster, TopicView
 from odradek.client.leaders import api_error
@@ -30,6 +29,7 @@ from odradek.protocol.messages.metadata import (
     MetadataResponse,
 )
 from odradek.protocol.versions import VersionRange
+from odradek.security.operations import Operation, parse_operation_bits
 
 __all__ = [
     "PartitionDescription",
@@ -64,7 +64,7 @@ class TopicDescription(NamedTuple):
     is_internal: bool
     partitions: tuple[PartitionDescription, ...]
     # What the asking principal may do; None from brokers that do not tell.
-    authorized_operations: frozenset[AclOperation] | None
+    authorized_operations: frozenset[Operation] | None
 
 
 class TopicPage(NamedTuple):
@@ -179,7 +179,7 @@ def _topic(told: DescribeTopicPartitionsResponseTopic, name: str) -> TopicDescri
         bytes(told.topic_id),
         told.is_internal,
         tuple(sorted(map(_partition, told.partitions))),
-        parse_operations(told.topic_authorized_operations),
+        parse_operation_bits(told.topic_authorized_operations),
     )
 
 

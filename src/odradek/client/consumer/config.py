@@ -7,6 +7,7 @@ from typing import Final
 from odradek.client.config import ClientConfig
 from odradek.config import Definition, Kind, NonEmpty, key
 from odradek.errors import ConfigError
+from odradek.protocol.enums import IsolationLevel
 
 __all__ = ["CONSUMER_DEFINITION", "ConsumerConfig", "ResetPolicy", "parse_duration_ms"]
 
@@ -177,6 +178,11 @@ class ConsumerConfig:
     @property
     def is_read_committed(self) -> bool:
         return self.isolation_level == "read_committed"
+
+    @property
+    def isolation(self) -> IsolationLevel:
+        """What requests carry."""
+        return IsolationLevel[self.isolation_level.upper()]
 
 
 CONSUMER_DEFINITION: Final = Definition(ClientConfig, ConsumerConfig)

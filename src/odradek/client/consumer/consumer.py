@@ -137,7 +137,7 @@ class Consumer(Opened):
             self._partitions,
             mine.reset_policy,
             self._coordinator,
-            is_read_committed=mine.is_read_committed,
+            isolation=mine.isolation,
             on_found=self._fetcher.send_fetches,
         )
         self._upkeep = Upkeep(
@@ -534,7 +534,7 @@ class Consumer(Opened):
             self._client,
             {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()},
             self._client.deadline_after(timeout),
-            isolation_level=int(self._config.is_read_committed),
+            isolation_level=self._config.isolation,
         )
         offsets = {}
         for tp, one in found.items():

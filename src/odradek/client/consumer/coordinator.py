@@ -27,6 +27,7 @@ from odradek.model import TopicPartition
 from odradek.network.outbound import OutboundConnection
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message_parts
+from odradek.protocol.enums import CoordinatorType
 from odradek.protocol.envelope import parse_response
 from odradek.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -55,7 +56,6 @@ _log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
 
 GROUP_LANE: Final = "group"
-_GROUP_TYPE: Final = 0
 # FindCoordinator, OffsetFetch: the first versions that name several groups.
 _SEVERAL_KEYS: Final = 4
 _SEVERAL_GROUPS: Final = 8
@@ -130,10 +130,10 @@ class Coordinator:
         connection = await client.any_connection(deadline)
         if connection.version_for(ApiKey.FIND_COORDINATOR) >= _SEVERAL_KEYS:
             request = FindCoordinatorRequest(
-                key_type=_GROUP_TYPE, coordinator_keys=(self.group_id,)
+                key_type=CoordinatorType.GROUP, coordinator_keys=(self.group_id,)
             )
         else:
-            request = FindCoordinatorRequest(key=self.group_id, key_type=_GROUP_TYPE)
+            request = FindCoordinatorRequest(key=self.group_id, key_type=CoordinatorType.GROUP)
         response = await client.ask(
             connection, ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, deadline
         )

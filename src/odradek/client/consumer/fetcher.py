@@ -232,7 +232,7 @@ class Fetcher:
             max_wait_ms=config.fetch_max_wait_ms if can_wait else 0,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
-            isolation_level=int(config.is_read_committed),
+            isolation_level=config.isolation,
             session_id=asked.session_id,
             session_epoch=asked.session_epoch,
             topics=fetch_topics(asked.changed, config.max_partition_fetch_bytes),

@@ -24,6 +24,7 @@ from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.enums import IsolationLevel
 from odradek.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -50,7 +51,7 @@ class PositionFinder:
         policy: ResetPolicy,
         coordinator: Coordinator | None,
         *,
-        is_read_committed: bool,
+        isolation: IsolationLevel,
         on_found: Callable[[], None],
     ) -> None:
         """`on_found` is called when partitions may have become ready."""
@@ -58,7 +59,7 @@ class PositionFinder:
         self._partitions = partitions
         self._policy = policy
         self._coordinator = coordinator
-        self._isolation_level = int(is_read_committed)
+        self._isolation_level = isolation
         self._on_found = on_found
         # Whether a look-up failed since the last round began: its leader may be another by now.
         self.met_trouble = False

@@ -65,7 +65,7 @@ class ClusterLookup:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._isolation_level = int(connection.config.is_read_committed)
+        self._isolation_level = connection.config.isolation
 
     def select(self, selection: Selection, known: Collection[TopicPartition] = ()) -> Selected:
         """See `Lookup`: a broker that has just started knows less than there is, for a moment.

@@ -6,13 +6,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from odradek.broker.authorization import AllowEverything, Authorizer
 from odradek.broker.config import TopicConfigs, load_broker_settings
 from odradek.broker.context import BrokerContext
 from odradek.broker.log_levels import LogLevels
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.quotas import ClientQuotas
-from odradek.controller.events import ElectionType
 from odradek.controller.results import (
     CreatePartitionsResult,
     DeletedTopic,
@@ -25,13 +23,7 @@ from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, ConfigSet, QuotaSet
 from odradek.metadata.delta import ClusterDelta, Membership
-from odradek.metadata.image import (
-    Broker,
-    ConfigResource,
-    ConfigResourceType,
-    PartitionState,
-    QuotaEntity,
-)
+from odradek.metadata.image import Broker, ConfigResource, PartitionState, QuotaEntity
 from odradek.metadata.ports import AlterIsrOutcome, IsrConflict, ProducerIds
 from odradek.metrics import MetricRegistry
 from odradek.model import (
@@ -42,7 +34,6 @@ from odradek.model import (
     SecurityProtocol,
     TopicPartition,
 )
-from odradek.network.endpoint import SecurityProtocol as ConnectionProtocol
 from odradek.network.request import (
     ClientInformation,
     ConnectionContext,
@@ -52,6 +43,7 @@ from odradek.network.request import (
 )
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message
+from odradek.protocol.enums import ConfigResourceType, ElectionType
 from odradek.protocol.envelope import parse_response
 from odradek.protocol.headers import RequestHeader
 from odradek.protocol.schema import Message
@@ -60,6 +52,7 @@ from odradek.replication import ReplicaManager
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.replication.replica_manager import Purgatories, ReplicaManagerConfig
 from odradek.replication.stats import ReplicationStats
+from odradek.security.authorizer import AllowEverything, Authorizer
 from odradek.storage.log_manager import LogManager
 from odradek.testing import ManualClock
 from tests.support.logs import make_services
@@ -85,7 +78,7 @@ class FakeConnection:
         self.context = ConnectionContext(
             connection_id="a:1-b:2-0",
             listener=listener,
-            protocol=ConnectionProtocol.PLAINTEXT,
+            security_protocol=SecurityProtocol.PLAINTEXT,
             client_address="127.0.0.1",
         )
 

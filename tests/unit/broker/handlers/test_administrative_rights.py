@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import pytest
 
-from odradek.broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.dispatch import HANDLERS
 from odradek.errors import ErrorCode
 from odradek.network.request import Request, Response
@@ -36,6 +35,8 @@ from odradek.protocol.messages.describe_topic_partitions import DescribeTopicPar
 from odradek.protocol.messages.metadata import MetadataResponse
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import Message
+from odradek.security.operations import CLUSTER_NAME, Operation, ResourceType
+from odradek.security.principal import ANONYMOUS, Principal
 from tests.unit.broker.handlers.handler_fakes import (
     BrokerFixture,
     FakeTopicCreator,
@@ -60,9 +61,14 @@ class Denying:
         self.asked: list[Right] = []
 
     def is_allowed(
-        self, request: Request, operation: Operation, resource: ResourceType, name: str
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
     ) -> bool:
-        assert request.header.client_id == "c1"
+        assert (principal, host) == (ANONYMOUS, "127.0.0.1")
         self.asked.append((operation, resource, name))
         return self.asked[-1] not in self.denied
 

@@ -11,8 +11,9 @@ from odradek.broker.handlers.incremental_alter_configs import handle_incremental
 from odradek.config import Source
 from odradek.errors import ErrorCode
 from odradek.metadata.changes import ConfigSet
-from odradek.metadata.image import ConfigResource, ConfigResourceType
+from odradek.metadata.image import ConfigResource
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.enums import ConfigResourceType
 from odradek.protocol.messages.alter_configs import (
     AlterableConfig as ReplacedConfig,
 )

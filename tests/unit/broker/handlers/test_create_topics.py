@@ -2,10 +2,8 @@
 
 import pytest
 
-from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.handlers.create_topics import handle_create_topics
 from odradek.errors import ErrorCode
-from odradek.network.request import Request
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -14,6 +12,8 @@ from odradek.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from odradek.security.operations import Operation, ResourceType
+from odradek.security.principal import Principal
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, topic_id
 
 KEY = ApiKey.CREATE_TOPICS
@@ -179,7 +179,12 @@ class OnlySome:
     """CREATE on topics a and c, DESCRIBE_CONFIGS on none."""
 
     def is_allowed(
-        self, request: Request, operation: Operation, resource: ResourceType, name: str
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
     ) -> bool:
         return (
             operation is Operation.CREATE and resource is ResourceType.TOPIC and name in ("a", "c")

@@ -2,7 +2,6 @@
 
 import pytest
 
-from odradek.broker.authorization import NOT_ASKED
 from odradek.broker.handlers.describe_cluster import handle_describe_cluster
 from odradek.errors import ErrorCode
 from odradek.protocol.api_keys import ApiKey
@@ -10,6 +9,7 @@ from odradek.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from odradek.security.operations import NOT_ASKED
 from tests.unit.broker.handlers.handler_fakes import CLUSTER_ID, LISTENER, BrokerFixture
 
 

@@ -5,8 +5,8 @@ import pytest
 from odradek.broker.handlers.describe_topic_partitions import handle_describe_topic_partitions
 from odradek.broker.handlers.list_config_resources import handle_list_config_resources
 from odradek.errors import ErrorCode
-from odradek.metadata.image import ConfigResourceType
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.enums import ConfigResourceType
 from odradek.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

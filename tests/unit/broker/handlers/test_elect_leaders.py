@@ -6,11 +6,11 @@ from odradek.broker.handlers.elect_leaders import handle_elect_leaders
 from odradek.broker.handlers.list_partition_reassignments import (
     handle_list_partition_reassignments,
 )
-from odradek.controller.events import ElectionType
 from odradek.controller.results import ElectionOutcome
 from odradek.errors import ErrorCode
 from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.enums import ElectionType
 from odradek.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,

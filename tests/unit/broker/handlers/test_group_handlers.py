@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.handlers.delete_groups import handle_delete_groups
 from odradek.broker.handlers.describe_groups import handle_describe_groups
 from odradek.broker.handlers.find_coordinator import handle_find_coordinator
@@ -19,7 +18,6 @@ from odradek.broker.handlers.offset_fetch import handle_offset_fetch
 from odradek.broker.handlers.sync_group import handle_sync_group
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import ClusterDelta
-from odradek.network.request import Request
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -50,6 +48,8 @@ from odradek.protocol.messages.offset_fetch import (
 from odradek.protocol.messages.sync_group import SyncGroupRequest
 from odradek.protocol.registry import response_type
 from odradek.protocol.schema import Message
+from odradek.security.operations import Operation, ResourceType
+from odradek.security.principal import Principal
 from tests.unit.broker.handlers.handler_fakes import LISTENER, BrokerFixture, FakeTopicCreator
 
 HANDLERS: dict[ApiKey, Any] = {
@@ -73,7 +73,12 @@ class Denying:
         self.resource = resource
 
     def is_allowed(
-        self, request: Request, operation: Operation, resource: ResourceType, name: str
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
     ) -> bool:
         return resource is not self.resource
 
@@ -482,7 +487,12 @@ class Describing:
         self.names = names
 
     def is_allowed(
-        self, request: Request, operation: Operation, resource: ResourceType, name: str
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
     ) -> bool:
         return operation is Operation.DESCRIBE and name in self.names
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.handlers.produce import handle_produce
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import HostedPartition, LocalDelta
@@ -22,6 +21,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.schema import replace
 from odradek.records.compression import Codec
+from odradek.security.operations import Operation, ResourceType
 from tests.support.logs import batch
 from tests.support.replicas import apply_local
 from tests.unit.broker.handlers.handler_fakes import BROKER_ID, BrokerFixture, parsed, topic_id

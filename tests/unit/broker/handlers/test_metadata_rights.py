@@ -2,16 +2,16 @@
 
 import pytest
 
-from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.handlers.metadata import handle_metadata
 from odradek.errors import ErrorCode
-from odradek.network.request import Request
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
+from odradek.security.operations import Operation, ResourceType
+from odradek.security.principal import Principal
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeTopicCreator
 
 NOT_ASKED = -(1 << 31)
@@ -26,7 +26,12 @@ class Without:
         self.denied = denied
 
     def is_allowed(
-        self, _request: Request, operation: Operation, resource: ResourceType, _name: str
+        self,
+        _principal: Principal,
+        _host: str,
+        operation: Operation,
+        resource: ResourceType,
+        _name: str,
     ) -> bool:
         return (operation, resource) not in self.denied
 

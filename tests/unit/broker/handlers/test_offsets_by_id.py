@@ -3,7 +3,6 @@
 import uuid
 from typing import Any
 
-from odradek.broker.authorization import ResourceType
 from odradek.errors import ErrorCode
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.offset_commit import (
@@ -16,6 +15,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from odradek.security.operations import ResourceType
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, topic_id
 from tests.unit.broker.handlers.test_group_handlers import (
     Denying,

@@ -4,7 +4,6 @@ from random import Random
 
 import pytest
 
-from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.handlers.fetch import handle_fetch
 from odradek.broker.handlers.produce import handle_produce
 from odradek.errors import ErrorCode
@@ -19,6 +18,8 @@ from odradek.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from odradek.security.operations import Operation, ResourceType
+from odradek.security.principal import Principal
 from odradek.testing import ManualClock
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, parsed
 
@@ -33,7 +34,12 @@ class Rights:
         self.asked: list[Asked] = []
 
     def is_allowed(
-        self, request: Request, operation: Operation, resource: ResourceType, name: str
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
     ) -> bool:
         self.asked.append((operation, resource, name))
         return self.asked[-1] not in self.denied

@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.authorization import Operation, ResourceType
 from odradek.broker.dispatch import HANDLERS
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import ClusterDelta
 from odradek.metadata.image import ScramCredential, ScramKey
-from odradek.network.request import Request, SendResponse
+from odradek.network.request import SendResponse
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -26,6 +25,8 @@ from odradek.protocol.messages.describe_user_scram_credentials import (
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from odradek.protocol.schema import Message
+from odradek.security.operations import Operation, ResourceType
+from odradek.security.principal import Principal
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, parsed
 
 ACL_REQUESTS: dict[ApiKey, Message] = {
@@ -51,7 +52,12 @@ class Denying:
         self.denied = operation
 
     def is_allowed(
-        self, _request: Request, operation: Operation, resource: ResourceType, _name: str
+        self,
+        _principal: Principal,
+        _host: str,
+        operation: Operation,
+        resource: ResourceType,
+        _name: str,
     ) -> bool:
         return (operation, resource) != (self.denied, ResourceType.CLUSTER)
 

@@ -14,6 +14,7 @@ from odradek import Admin
 from odradek.client.offsets import LATEST
 from odradek.errors import ApiError, OdradekError
 from odradek.model import TopicPartition
+from odradek.protocol.enums import IsolationLevel
 from odradek.spark.datasource.offsets import Position
 from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, Lock
 from odradek.spark.pipeline.engine.clusters import Cluster, cluster_of
@@ -236,7 +237,7 @@ class _Told:
         ends = admin.list_offsets(
             dict.fromkeys(wanted, LATEST),
             # What is in open transactions is not there yet for one who reads committed records.
-            isolation_level=int(topics.isolation == "read_committed"),
+            isolation_level=IsolationLevel[topics.isolation.upper()],
             timeout=_TIMEOUT_S,
         )
         found = admin.list_group_offsets({plan.group: wanted}, timeout=_TIMEOUT_S)[plan.group]

@@ -1,0 +1,103 @@
+"""Numbers that fields of requests and answers carry, by name; each is wire contract.
+
+The numbers of operations, resources and permissions are in `odradek.security.operations`, those of
+security protocols in `odradek.model`, and errors in `odradek.errors`.
+"""
+
+from enum import IntEnum
+
+__all__ = [
+    "ConfigOperationType",
+    "ConfigResourceType",
+    "ConfigSource",
+    "ConfigType",
+    "CoordinatorType",
+    "ElectionType",
+    "IsolationLevel",
+    "QuotaMatchType",
+    "ScramMechanism",
+]
+
+
+class ConfigOperationType(IntEnum):
+    """What IncrementalAlterConfigs does to a setting."""
+
+    SET = 0
+    DELETE = 1  # Back to the default.
+    APPEND = 2  # To a list.
+    SUBTRACT = 3  # From a list.
+
+
+class ConfigResourceType(IntEnum):
+    """What has settings that can be changed at run time."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where the value of a setting comes from."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigType(IntEnum):
+    """What values a setting takes."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class CoordinatorType(IntEnum):
+    """What FindCoordinator looks for the coordinator of."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class ElectionType(IntEnum):
+    """How ElectLeaders chooses a leader."""
+
+    PREFERRED = 0  # The first replica of the assignment.
+    UNCLEAN = 1  # Any live replica, at the cost of records.
+
+
+class IsolationLevel(IntEnum):
+    """Up to where Fetch and ListOffsets see a log."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1  # The last stable offset: no open transaction.
+
+
+class QuotaMatchType(IntEnum):
+    """How a filter of DescribeClientQuotas names a component."""
+
+    EXACT = 0
+    DEFAULT = 1
+    ANY = 2
+
+
+class ScramMechanism(IntEnum):
+    """The mechanisms of SCRAM credentials."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2

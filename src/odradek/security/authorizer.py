@@ -1,0 +1,41 @@
+"""The question that every handler asks before it acts: may this principal do that?"""
+
+from typing import Protocol
+
+from odradek.security.operations import Operation, ResourceType
+from odradek.security.principal import Principal
+
+__all__ = ["AllowEverything", "Authorizer"]
+
+
+class Authorizer(Protocol):
+    """Decides by a principal and the address it connects from.
+
+    A resource is its type and its own name, never a pattern. The two are separate arguments, since
+    the question is asked for each partition of a Produce or Fetch request.
+    """
+
+    def is_allowed(
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> bool: ...
+
+
+class AllowEverything:
+    """The authorizer of a cluster without access rules."""
+
+    __slots__ = ()
+
+    def is_allowed(
+        self,
+        principal: Principal,  # noqa: ARG002 - every principal has every right
+        host: str,  # noqa: ARG002
+        operation: Operation,  # noqa: ARG002
+        resource_type: ResourceType,  # noqa: ARG002
+        name: str,  # noqa: ARG002
+    ) -> bool:
+        return True
