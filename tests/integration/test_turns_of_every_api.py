@@ -30,6 +30,12 @@ from odradek.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -44,6 +50,7 @@ from odradek.protocol.messages.produce import (
 from odradek.protocol.registry import request_type
 from odradek.protocol.schema import Message, replace
 from odradek.records import Codec, build_batch
+from odradek.storage.timestamp_search import MAX_TIMESTAMP
 from odradek.testing.broker import AsyncEmbeddedBroker
 from tests.conformance.clients.raw import RawConnection
 from tests.support.hostile_requests import Shape, World, hostile_request
@@ -294,5 +301,37 @@ def test_no_compressed_batch_keeps_the_loop(
     assert isinstance(answer, ProduceResponse)
     rows = [row for topic in answer.responses for row in topic.partition_responses]
     assert [row.error_code for row in rows] == [ErrorCode.NONE] * partitions
+    longest_ns = broker.loop.turns.longest_ns
+    assert longest_ns <= LIMIT_NS, f"{longest_ns / 1e6:.0f} ms"
+
+
+@pytest.mark.parametrize("timestamp", [1_000, MAX_TIMESTAMP])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_no_search_by_time_keeps_the_loop(
+    broker: MeasuredBroker, world: World, codec: Codec, timestamp: int
+) -> None:
+    """A batch that has to be opened, and has its answer in its last record."""
+    count = 50_000
+    name = f"searched-{codec.name}-{next(_NUMBERS)}"
+    created = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    records = [(0, None, b"", ())] * (count - 1) + [(1_000, None, b"", ())]
+    row = PartitionProduceData(index=0, records=bytes(build_batch(records, codec=codec)))
+    produce = ProduceRequest(
+        acks=-1,
+        timeout_ms=5_000,
+        topic_data=[TopicProduceData(name=name, partition_data=[row])],
+    )
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    search = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[wanted])]
+    )
+    with RawConnection(broker.port) as client:
+        client.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[created]))
+        client.call(ApiKey.PRODUCE, 7, produce)
+        broker.loop.turns.longest_ns = 0
+        answer = client.call(ApiKey.LIST_OFFSETS, 7, search)
+    assert isinstance(answer, ListOffsetsResponse)
+    [found] = answer.topics[0].partitions
+    assert (found.error_code, found.timestamp, found.offset) == (ErrorCode.NONE, 1_000, count - 1)
     longest_ns = broker.loop.turns.longest_ns
     assert longest_ns <= LIMIT_NS, f"{longest_ns / 1e6:.0f} ms"

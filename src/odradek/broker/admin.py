@@ -44,8 +44,8 @@ NOT_CONTROLLER_MESSAGE: Final = "This broker is not the active controller."
 MAX_NEW_PARTITIONS: Final = 10_000
 # Resources or entities whose settings one request may change: what fits into a second of syncs.
 MAX_ALTERED: Final = 1_000
-# Of them in one transaction of the store: decided and rendered within some milliseconds.
-_ALTERED_PER_WRITE: Final = 50
+# Of them in one transaction of the store: decided, rendered and applied within two milliseconds.
+_ALTERED_PER_WRITE: Final = 20
 TIMED_OUT_MESSAGE: Final = "The change is stored, but was not seen here before the time was up."
 
 

@@ -1,8 +1,9 @@
-"""Produced batches that are too large, expanded, for the loop: checked on a thread, then appended.
+"""Batches that are too large, expanded, for the loop: opened on a thread.
 
-One batch is expanded at a time, whoever sent it: what all clients' batches may take together is
-what one may take (`odradek.storage.validation`), and a producer of such batches waits for others of
-its kind. Requests wait with their connections, which are not read meanwhile, so the order of one
+Those that are produced are checked there, then appended; those that are searched by time are read.
+One batch is expanded at a time, whoever asked for it: what all clients' batches may take together
+is what one may take (`odradek.storage.validation`), and a producer of such batches waits for others
+of its kind. Requests wait with their connections, which are not read meanwhile, so the order of one
 producer's batches stays. A client that hangs up while its batches wait is forgotten. A batch whose
 expansion fails, for want of memory, is refused like one that is wrong.
 """
@@ -45,6 +46,11 @@ class Expansions:
     ) -> None:
         """Expands records, and calls `append` with them unless their client has gone."""
         self._spawn(self._run(request, deferred, append))
+
+    async def run(self, job: Callable[[], None]) -> None:
+        """Does a job that expands a batch, when its turn comes."""
+        async with self._turn:
+            await asyncio.to_thread(job)
 
     async def _run(
         self,

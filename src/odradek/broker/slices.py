@@ -3,11 +3,15 @@
 Such a handler is a generator. It yields after each element, where it may be interrupted, and
 returns its answer. As long as it is quick it is answered like any other, within the call; after a
 millisecond the rest goes on as a coroutine, a millisecond per turn of the loop. If the client hangs
-up, the rest is not done.
+up, the rest is not done. A handler that waits for the store in between is a coroutine, and has its
+longer parts done by `finish_in_slices`.
 
 Example: DescribeConfigs for 10,000 topics, a tenth of a millisecond each::
 
     handle ── 10 topics ── 1 ms is over ──► coroutine ── 10 topics ── turn ── 10 topics ── … answer
+
+A step that cannot be made smaller, such as to expand a compressed batch, is yielded as a job: it
+is done on a thread, one of all at a time, and the generator goes on afterwards.
 
 What a handler relies on after a `yield` it has to take before the first one: an image, which never
 changes, or what it looks up again.
@@ -21,7 +25,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from functools import wraps
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.broker.error_counts import count_errors
@@ -32,16 +36,19 @@ from odradek.protocol.headers import encode_response_header
 from odradek.protocol.primitives import encode_uvarint
 from odradek.protocol.schema import Message, replace
 
-__all__ = ["Steps", "in_slices", "reply_in_slices"]
+__all__ = ["Job", "Steps", "finish_in_slices", "in_slices", "reply_in_slices"]
 
 # How long a handler keeps the loop to itself: 02 section 12.
 _SLICE_NS: Final = 1_000_000
 # Rows that are encoded at a time, a fraction of a slice. A compact count of them has one byte.
 _PORTION: Final = 100
 
-# Yields where it may be interrupted, returns the answer.
-Steps: TypeAlias = Generator[None, None, Response]
+# What is done on a thread before the next step.
+Job: TypeAlias = Callable[[], None]
+# Yields where it may be interrupted: None, or a `Job`. Returns the answer.
+Steps: TypeAlias = Generator[Any, None, Response]
 Handled: TypeAlias = Response | Coroutine[Any, Any, Response]
+_T = TypeVar("_T")
 
 
 def in_slices(
@@ -52,33 +59,56 @@ def in_slices(
     @wraps(handler)
     def handle(request: Request, context: BrokerContext) -> Handled:
         steps = handler(request, context)
-        response = _run_slice(steps, context)
-        return response if response is not None else _run_rest(steps, request, context)
+        response, job = _run_slice(steps, context)
+        return response if response is not None else _run_rest(steps, job, request, context)
 
     return handle
 
 
-def _run_slice(steps: Steps, context: BrokerContext) -> Response | None:
-    """Takes steps for a slice of time; the answer, if that was enough."""
+async def finish_in_slices(steps: Generator[Any, None, _T], context: BrokerContext) -> _T:
+    """Takes all the steps, a millisecond per turn of the loop; their result, which is not None."""
+    while True:
+        result, job = _run_slice(steps, context)
+        if result is not None:
+            return result
+        await _pause(job, context)
+
+
+def _run_slice(
+    steps: Generator[Any, None, _T], context: BrokerContext
+) -> tuple[_T | None, Job | None]:
+    """Takes steps for a slice of time: their result, if that was enough; what to do meanwhile."""
     now_ns = context.clock.monotonic_ns
     end_ns = now_ns() + _SLICE_NS
     try:
-        next(steps)
-        while now_ns() < end_ns:
-            next(steps)
+        job = next(steps)
+        while job is None and now_ns() < end_ns:
+            job = next(steps)
     except StopIteration as stop:
-        answer: Response = stop.value
-        return answer
-    return None
+        result: _T = stop.value
+        return result, None
+    return None, job
 
 
-async def _run_rest(steps: Steps, request: Request, context: BrokerContext) -> Response:
-    while True:
+async def _pause(job: Job | None, context: BrokerContext) -> None:
+    """Leaves the loop to others, and has the job done, if there is one."""
+    if job is None:
         await asyncio.sleep(0)
+    elif context.expansions is None:
+        job()
+    else:
+        await context.expansions.run(job)
+
+
+async def _run_rest(
+    steps: Steps, job: Job | None, request: Request, context: BrokerContext
+) -> Response:
+    while True:
+        await _pause(job, context)
         if request.connection.is_closed:
             steps.close()
             return CloseConnectionResponse(request, "the client hung up while it was served")
-        response = _run_slice(steps, context)
+        response, job = _run_slice(steps, context)
         if response is not None:
             return response
 

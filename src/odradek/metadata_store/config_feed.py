@@ -34,8 +34,8 @@ __all__ = ["ENTITIES_PER_TURN", "PURGE_AFTER_MS", "ConfigFeed"]
 _logger = logging.getLogger(__name__)
 
 PURGE_AFTER_MS = 15 * 60 * 1000
-# Entities read, or notifications deleted, before others get their turn: some milliseconds.
-ENTITIES_PER_TURN = 50
+# Entities read, or notifications deleted, before others get their turn: a millisecond.
+ENTITIES_PER_TURN = 20
 
 
 class ConfigFeed:

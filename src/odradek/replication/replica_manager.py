@@ -37,6 +37,7 @@ from odradek.storage.log_manager import LogManager
 from odradek.storage.timestamp_search import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    OpenedBatches,
     TimestampedOffset,
     fetch_offset_by_timestamp,
 )
@@ -354,10 +355,12 @@ class ReplicaManager(Appends):
         current_leader_epoch: int,
         read_committed: bool,
         is_from_consumer: bool,
+        opened: OpenedBatches | None = None,
     ) -> TimestampedOffset | None:
         """The offset at a time, or an end of what the asker may see.
 
         Raises:
+            SearchDeferredError: A batch has to be opened first; only if `opened` is given.
             ApiError: By partition and epoch; OFFSET_NOT_AVAILABLE while a new leader does not know
                 yet how far its log is committed, for an older answer could be lower than the last.
             StorageError: The disk failed.
@@ -372,7 +375,7 @@ class ReplicaManager(Appends):
         if timestamp == EARLIEST_TIMESTAMP:
             return fetch_offset_by_timestamp(log, timestamp)
         if timestamp != LATEST_TIMESTAMP:
-            found = fetch_offset_by_timestamp(log, timestamp)
+            found = fetch_offset_by_timestamp(log, timestamp, opened)
             if found is not None and found.offset < limit:
                 return found
         if is_late:

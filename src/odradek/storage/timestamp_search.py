@@ -3,14 +3,20 @@
 The time index says up to which offset no record is newer than the one looked for; from there the
 batches are stepped through, and only one that can hold the answer is opened. The index is a hint:
 the batch at an entry must have the entry's timestamp, otherwise the index is made anew.
+
+To open a batch that is compressed, or has many records, can take longer than an event loop has. A
+caller that has one gives `OpenedBatches`; the search then raises `SearchDeferredError` at such a
+batch. The caller has it opened on a thread, and searches again::
+
+    search ── batch at 700 ── deferred ─► open: 712 ── search ── batch at 700 ── opened: 712
 """
 
 import itertools
 import logging
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
 
-from odradek.errors import ApiError, CorruptIndexError
+from odradek.errors import ApiError, CorruptIndexError, OdradekError
 from odradek.records.batch import BatchHeader, Buffer
 from odradek.records.record import Record, read_records
 from odradek.storage.log import Log
@@ -20,6 +26,8 @@ __all__ = [
     "EARLIEST_TIMESTAMP",
     "LATEST_TIMESTAMP",
     "MAX_TIMESTAMP",
+    "OpenedBatches",
+    "SearchDeferredError",
     "TimestampedOffset",
     "fetch_offset_by_timestamp",
 ]
@@ -30,6 +38,26 @@ LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 
+# Records that are read one by one within half a millisecond.
+_FEW_RECORDS = 300
+
+# A record within a batch: its timestamp and offset.
+_Found: TypeAlias = tuple[int, int]
+# What was asked of a batch (header, timestamp, lowest offset), and what was found in it.
+OpenedBatches: TypeAlias = dict[tuple[BatchHeader, int, int], _Found | None]
+
+
+class SearchDeferredError(OdradekError):
+    """A batch has to be opened first, which would keep an event loop for too long.
+
+    Args:
+        open_batch: Opens it, on any thread, and notes in the `OpenedBatches` what it holds.
+    """
+
+    def __init__(self, message: str, open_batch: Callable[[], None]) -> None:
+        super().__init__(message)
+        self.open_batch = open_batch
+
 
 class TimestampedOffset(NamedTuple):
     """An offset found by time."""
@@ -39,10 +67,18 @@ class TimestampedOffset(NamedTuple):
     leader_epoch: int | None  # The epoch the offset was written under, where known.
 
 
-def fetch_offset_by_timestamp(log: Log, timestamp: int) -> TimestampedOffset | None:
+def fetch_offset_by_timestamp(
+    log: Log, timestamp: int, opened: OpenedBatches | None = None
+) -> TimestampedOffset | None:
     """The first record at or after `timestamp`, or an end of the log by a negative value.
 
+    Args:
+        log: Where to look.
+        timestamp: In milliseconds; negative: one of the constants above.
+        opened: The batches that were opened for this search; None: all are opened here.
+
     Raises:
+        SearchDeferredError: One has to be opened that is not among `opened`.
         StorageError: The log is closed or its disk failed.
     """
     log.check_usable()
@@ -52,11 +88,12 @@ def fetch_offset_by_timestamp(log: Log, timestamp: int) -> TimestampedOffset | N
         if timestamp == LATEST_TIMESTAMP:
             return _answer(log, -1, log.log_end_offset)
         if timestamp == MAX_TIMESTAMP:
-            return _record_with_max_timestamp(log)
+            return _record_with_max_timestamp(log, opened)
         for segment in log.segments:
             if segment.largest_timestamp_ms() < timestamp:
                 continue
-            if (found := _first_at_or_after(log, segment, timestamp)) is not None:
+            found = _first_at_or_after(log, segment, timestamp, opened)
+            if found is not None:
                 return found
     except OSError as error:
         raise log.fail("look up a timestamp", error) from error
@@ -67,7 +104,9 @@ def _answer(log: Log, timestamp: int, offset: int) -> TimestampedOffset:
     return TimestampedOffset(timestamp, offset, log.leader_epochs.epoch_for_offset(offset))
 
 
-def _first_at_or_after(log: Log, segment: LogSegment, timestamp: int) -> TimestampedOffset | None:
+def _first_at_or_after(
+    log: Log, segment: LogSegment, timestamp: int, opened: OpenedBatches | None
+) -> TimestampedOffset | None:
     start = max(_indexed_offset(segment, timestamp), log.log_start_offset)
     place = segment.translate_offset(start)
     if place is None:
@@ -76,22 +115,58 @@ def _first_at_or_after(log: Log, segment: LogSegment, timestamp: int) -> Timesta
     for position, header, view, _ in segment.walk(place.position, next_offset=lowest):
         if header.max_timestamp < timestamp:
             continue
-        for record in _records_of(segment, position, header, view):
-            if record.timestamp >= timestamp and record.offset >= log.log_start_offset:
-                return _answer(log, record.timestamp, record.offset)
+        batch = _Batch(segment, position, header, view)
+        found = _look_into(batch, timestamp, log.log_start_offset, opened)
+        if found is not None:
+            return _answer(log, *found)
     return None
 
 
-def _records_of(
-    segment: LogSegment, position: int, header: BatchHeader, batch: Buffer
-) -> Iterator[Record]:
+class _Batch(NamedTuple):
+    """A batch that can hold the answer."""
+
+    segment: LogSegment
+    position: int
+    header: BatchHeader
+    data: Buffer
+
+
+def _look_into(
+    batch: _Batch, timestamp: int, lowest: int, opened: OpenedBatches | None
+) -> _Found | None:
+    """The first record of a batch at or after a time, with at least the lowest offset."""
+    header = batch.header
+    is_quick = not header.is_compressed and header.record_count <= _FEW_RECORDS
+    if opened is None or is_quick:
+        return _find(batch, timestamp, lowest)
+    key = (header, timestamp, lowest)
+    if key in opened:
+        return opened[key]
+    mine = batch._replace(data=bytes(batch.data))  # The view may be gone by then.
+
+    def open_batch() -> None:
+        opened[key] = _find(mine, timestamp, lowest)
+
+    raise SearchDeferredError(
+        f"{batch.segment.path}: the batch at position {batch.position} has to be opened", open_batch
+    )
+
+
+def _find(batch: _Batch, timestamp: int, lowest: int) -> _Found | None:
+    for record in _records_of(batch):
+        if record.timestamp >= timestamp and record.offset >= lowest:
+            return record.timestamp, record.offset
+    return None
+
+
+def _records_of(batch: _Batch) -> Iterator[Record]:
     """The records of a batch up to where they can be read: one batch fails no look-up."""
     try:
-        yield from read_records(batch, header=header)
+        yield from read_records(batch.data, header=batch.header)
     except ApiError as error:
         logger.warning(
             "%s: the batch at position %d is left out of a search by time: %s",
-            segment.path, position, error,
+            batch.segment.path, batch.position, error,
         )  # fmt: skip
 
 
@@ -129,7 +204,7 @@ def _checked_floor(segment: LogSegment, timestamp: int) -> int:
     return segment.base_offset if slot < 0 else index.entry(slot).offset
 
 
-def _record_with_max_timestamp(log: Log) -> TimestampedOffset | None:
+def _record_with_max_timestamp(log: Log, opened: OpenedBatches | None) -> TimestampedOffset | None:
     best: LogSegment | None = None
     for segment in log.segments:
         if segment.size and (best is None or segment.max_timestamp > best.max_timestamp):
@@ -141,7 +216,7 @@ def _record_with_max_timestamp(log: Log) -> TimestampedOffset | None:
     if place is None or place.header.max_timestamp != wanted:
         return None  # Damaged since it was found.
     position, header = place
-    for record in _records_of(best, position, header, best.read_at(position, header.size)):
-        if record.timestamp == wanted:
-            return _answer(log, wanted, record.offset)
-    return None
+    batch = _Batch(best, position, header, best.read_at(position, header.size))
+    # No record of the batch is newer, so the first one that is as new has this timestamp.
+    found = _look_into(batch, wanted, best.base_offset, opened)
+    return None if found is None else _answer(log, *found)

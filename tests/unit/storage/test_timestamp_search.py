@@ -16,6 +16,8 @@ from odradek.storage.timestamp_search import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    OpenedBatches,
+    SearchDeferredError,
     TimestampedOffset,
     fetch_offset_by_timestamp,
 )
@@ -46,7 +48,18 @@ def timed(*timestamps: int, codec: Codec = Codec.NONE) -> bytearray:
 def find(log: Log, timestamp: int) -> tuple[int, int] | None:
     """Timestamp and offset of what is found."""
     found = fetch_offset_by_timestamp(log, timestamp)
+    assert find_in_parts(log, timestamp)[0] == found
     return None if found is None else (found.timestamp, found.offset)
+
+
+def find_in_parts(log: Log, timestamp: int) -> tuple[TimestampedOffset | None, int]:
+    """What is found if batches are opened elsewhere; and how many were."""
+    opened: OpenedBatches = {}
+    while True:
+        try:
+            return fetch_offset_by_timestamp(log, timestamp, opened), len(opened)
+        except SearchDeferredError as deferred:
+            deferred.open_batch()
 
 
 # The ends
@@ -222,6 +235,39 @@ def test_marker_counts_as_a_record(fixture: LogFixture) -> None:
     append_leader(log, batch(timestamp=T0 + 20))
 
     assert find(log, T0 + 5) == (T0 + 10, 1)
+
+
+@pytest.mark.parametrize(
+    ("count", "codec", "expected"),
+    [(3, Codec.NONE, 0), (3, Codec.GZIP, 1), (1_000, Codec.NONE, 1)],
+)
+@pytest.mark.parametrize("is_max", [False, True])
+def test_a_batch_that_takes_long_to_open_is_left_to_the_caller(
+    fixture: LogFixture, count: int, codec: Codec, expected: int, is_max: bool
+) -> None:
+    """02 section 12: an event loop has no time to expand it, or to read so many records."""
+    log = fixture.open()
+    append_leader(log, timed(*range(T0, T0 + count), codec=codec))
+
+    last = TimestampedOffset(T0 + count - 1, count - 1, 0)
+    asked = MAX_TIMESTAMP if is_max else last.timestamp
+    assert find_in_parts(log, asked) == (last, expected)
+
+
+def test_a_batch_is_opened_again_if_the_log_start_has_risen_meanwhile(fixture: LogFixture) -> None:
+    log = fixture.open()
+    append_leader(log, timed(T0, T0 + 1, T0 + 2, codec=Codec.GZIP))
+    opened: OpenedBatches = {}
+    with pytest.raises(SearchDeferredError) as deferred:
+        fetch_offset_by_timestamp(log, T0, opened)
+    deferred.value.open_batch()
+    log.update_high_watermark(3)
+    log.maybe_increment_log_start_offset(2)
+    with pytest.raises(SearchDeferredError) as deferred:
+        fetch_offset_by_timestamp(log, T0, opened)
+    deferred.value.open_batch()
+
+    assert fetch_offset_by_timestamp(log, T0, opened) == TimestampedOffset(T0 + 2, 2, 0)
 
 
 # Largest timestamp

@@ -1,9 +1,12 @@
 """AlterClientQuotas: sets and removes quotas, each entity by itself."""
 
+from collections.abc import Generator, Mapping
+
 from odradek.broker.admin import refuse_excess, write_in_portions
 from odradek.broker.authorization import check_allowed
-from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.context import BrokerContext, note_local_end
 from odradek.broker.quota_entities import check_quota, check_quota_key, quota_entity
+from odradek.broker.slices import Steps, finish_in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.changes import QuotaSet
 from odradek.metadata.image import QuotaEntity
@@ -30,7 +33,7 @@ async def handle_alter_client_quotas(request: Request, context: BrokerContext) -
     try:
         check_allowed(context.authorizer, request, Operation.ALTER_CONFIGS)
         refuse_excess(len(message.entries))
-        plans = _plan_all(message)
+        plans = await finish_in_slices(_plan_all(message), context)
     except ApiError as denial:
         plans = [denial for _ in message.entries]
     changes = [plan for plan in plans if isinstance(plan, QuotaSet)]
@@ -43,23 +46,17 @@ async def handle_alter_client_quotas(request: Request, context: BrokerContext) -
             for change, error in zip(changes, errors, strict=True)
             if error is not None
         }
-    rows = []
-    for entry, plan in zip(message.entries, plans, strict=True):
-        if isinstance(plan, ApiError):
-            rows.append(_row(entry, plan.code, str(plan)))
-        elif plan.entity in failed:
-            error = failed[plan.entity]
-            rows.append(_row(entry, error.code, str(error)))
-        else:
-            rows.append(_row(entry, ErrorCode.NONE, None))
-    return reply_throttled(request, AlterClientQuotasResponse(entries=rows), context)
+    return await finish_in_slices(_answer(request, message, plans, failed, context), context)
 
 
-def _plan_all(message: AlterClientQuotasRequest) -> list[QuotaSet | ApiError]:
+def _plan_all(
+    message: AlterClientQuotasRequest,
+) -> Generator[None, None, list[QuotaSet | ApiError]]:
     plans: list[QuotaSet | ApiError] = []
     seen: set[QuotaEntity] = set()
     repeated: set[QuotaEntity] = set()
     for entry in message.entries:
+        yield
         try:
             plan = _plan(entry)
         except ApiError as error:
@@ -69,12 +66,33 @@ def _plan_all(message: AlterClientQuotasRequest) -> list[QuotaSet | ApiError]:
             repeated.add(plan.entity)
         seen.add(plan.entity)
         plans.append(plan)
-    return [
-        ApiError(ErrorCode.INVALID_REQUEST, "the entity comes twice in the request")
-        if isinstance(plan, QuotaSet) and plan.entity in repeated
-        else plan
-        for plan in plans
-    ]
+    if repeated:
+        for index, planned in enumerate(plans):
+            yield
+            if isinstance(planned, QuotaSet) and planned.entity in repeated:
+                plans[index] = ApiError(
+                    ErrorCode.INVALID_REQUEST, "the entity comes twice in the request"
+                )
+    return plans
+
+
+def _answer(
+    request: Request,
+    message: AlterClientQuotasRequest,
+    plans: list[QuotaSet | ApiError],
+    failed: Mapping[QuotaEntity, ApiError],
+    context: BrokerContext,
+) -> Steps:
+    rows = []
+    for entry, plan in zip(message.entries, plans, strict=True):
+        yield
+        error = plan if isinstance(plan, ApiError) else failed.get(plan.entity)
+        if error is None:
+            rows.append(_row(entry, ErrorCode.NONE, None))
+        else:
+            rows.append(_row(entry, error.code, str(error)))
+    answer = AlterClientQuotasResponse(entries=rows)
+    return (yield from reply_in_slices(request, answer, "entries", context))
 
 
 def _plan(entry: RequestEntryData) -> QuotaSet:

@@ -8,9 +8,10 @@ from typing import Final
 
 from odradek.broker.admin import NOT_CONTROLLER_MESSAGE
 from odradek.broker.authorization import check_allowed
-from odradek.broker.context import BrokerContext, reply_throttled
+from odradek.broker.context import BrokerContext
+from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
-from odradek.network.request import Request, Response
+from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.enums import ScramMechanism
 from odradek.protocol.messages.alter_user_scram_credentials import (
@@ -25,7 +26,8 @@ __all__ = ["handle_alter_user_scram_credentials"]
 _KNOWN_MECHANISMS: Final = frozenset(ScramMechanism)
 
 
-def handle_alter_user_scram_credentials(request: Request, context: BrokerContext) -> Response:
+@in_slices
+def handle_alter_user_scram_credentials(request: Request, context: BrokerContext) -> Steps:
     """One row per user, in the order of their first mention (13 section 5.2)."""
     version = request.header.api_version
     message, _ = parse_message(
@@ -48,7 +50,9 @@ def handle_alter_user_scram_credentials(request: Request, context: BrokerContext
             user=name, error_code=why.code, error_message=str(why)
         )
         rows.append(row)
-    return reply_throttled(request, AlterUserScramCredentialsResponse(results=rows), context)
+        yield
+    answer = AlterUserScramCredentialsResponse(results=rows)
+    return (yield from reply_in_slices(request, answer, "results", context))
 
 
 def _refusal(name: str, deleted_mechanism: int | None, *, is_repeated: bool) -> ApiError:

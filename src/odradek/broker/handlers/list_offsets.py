@@ -1,10 +1,11 @@
 """ListOffsets: offsets by time, and the ends of a partition."""
 
 from collections import Counter
+from collections.abc import Generator
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext
-from odradek.broker.slices import Steps, in_slices, reply_in_slices
+from odradek.broker.slices import Job, Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.network.request import Request
@@ -18,6 +19,7 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from odradek.security.operations import Operation, ResourceType
+from odradek.storage.timestamp_search import OpenedBatches, SearchDeferredError
 
 __all__ = ["handle_list_offsets"]
 
@@ -48,7 +50,7 @@ def handle_list_offsets(request: Request, context: BrokerContext) -> Steps:
             elif tp in repeated:
                 rows.append(_refuse(tp, ErrorCode.INVALID_REQUEST))
             else:
-                rows.append(_look_up(tp, wanted, message, version, context))
+                rows.append((yield from _look_up(tp, wanted, message, version, context)))
             yield
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
     return (
@@ -79,7 +81,7 @@ def _look_up(
     message: ListOffsetsRequest,
     version: int,
     context: BrokerContext,
-) -> ListOffsetsPartitionResponse:
+) -> Generator[Job, None, ListOffsetsPartitionResponse]:
     def answer(
         error: ErrorCode, timestamp: int = -1, offset: int = -1, epoch: int | None = None
     ) -> ListOffsetsPartitionResponse:
@@ -94,17 +96,24 @@ def _look_up(
     timestamp = wanted.timestamp
     if timestamp < 0 and version < _KNOWN_SINCE.get(timestamp, version + 1):
         return answer(ErrorCode.UNSUPPORTED_VERSION)
+    opened: OpenedBatches = {}
     try:
         if timestamp in _TIERED:
             context.replicas.find_partition(tp, expect_leader=True).leader_log()
             return answer(ErrorCode.NONE)
-        found = context.replicas.list_offset(
-            tp,
-            _EARLIEST if timestamp == _EARLIEST_LOCAL else timestamp,
-            current_leader_epoch=wanted.current_leader_epoch,
-            read_committed=message.isolation_level == IsolationLevel.READ_COMMITTED,
-            is_from_consumer=message.replica_id < 0,
-        )
+        while True:
+            try:
+                found = context.replicas.list_offset(
+                    tp,
+                    _EARLIEST if timestamp == _EARLIEST_LOCAL else timestamp,
+                    current_leader_epoch=wanted.current_leader_epoch,
+                    read_committed=message.isolation_level == IsolationLevel.READ_COMMITTED,
+                    is_from_consumer=message.replica_id < 0,
+                    opened=opened,
+                )
+                break
+            except SearchDeferredError as deferred:
+                yield deferred.open_batch
     except ApiError as error:
         if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _FIRST_NOT_AVAILABLE_VERSION:
             return answer(ErrorCode.LEADER_NOT_AVAILABLE)  # What older clients try again after.

@@ -144,7 +144,7 @@ def test_many_entities_are_few_writes() -> None:
     """02 §12: each write is a sync of the store."""
     broker = BrokerFixture()
     assert alter(broker, *users(120)) == [0] * 120
-    assert broker.port.writes == [50, 50, 20]
+    assert broker.port.writes == [20] * 6
 
 
 def test_too_many_entities_are_refused_together() -> None:
@@ -167,7 +167,7 @@ def test_no_entity_is_written_for_a_client_that_is_gone() -> None:
     connection = request.connection
     broker.port.on_write = lambda: setattr(connection, "is_closed", True)
     broker.call(handle_alter_client_quotas, request)
-    assert broker.port.writes == [50]
+    assert broker.port.writes == [20]
 
 
 @pytest.fixture
