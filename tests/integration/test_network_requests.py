@@ -16,7 +16,6 @@ from odradek.network import (
     NetworkConfig,
     NoOpResponse,
     Request,
-    RequestChannel,
     Response,
     SendResponse,
 )
@@ -282,31 +281,31 @@ def test_no_answer_and_no_more_connection() -> None:
 def test_a_throttled_connection_is_answered_at_once_and_served_again_later() -> None:
     """02:N-18 on a socket: the answer leaves, the next request waits for the throttle's end."""
     clock = ManualClock()
-    channels: list[RequestChannel] = []
 
     def handler(request: Request) -> Response:
         if bytes(request.body) == b"greedy":
-            channels[0].throttle(request, 200)
+            request.throttle(200)
         return echo(request)
 
     async def scenario() -> None:
-        async with serving(handler, clock=clock) as server:
-            channels.append(server.socket_server.data_channel)
-            async with await Client.connect(server.port()) as client:
-                client.send(request_frame(1, b"greedy") + request_frame(2, b"next"))
-                assert await client.receive() == (1, b"greedy")
-                clock.advance(199)
-                await server.run_timers()
-                (processor,) = (
-                    p
-                    for p in server.socket_server.listeners["PLAINTEXT"].processors
-                    if p.connection_count
-                )
-                assert processor.connections[0].is_muted
-                clock.advance(1)
-                await server.run_timers()
-                assert await client.receive() == (2, b"next")
-                assert not processor.connections[0].is_muted
+        async with (
+            serving(handler, clock=clock) as server,
+            await Client.connect(server.port()) as client,
+        ):
+            client.send(request_frame(1, b"greedy") + request_frame(2, b"next"))
+            assert await client.receive() == (1, b"greedy")
+            clock.advance(199)
+            await server.run_timers()
+            (processor,) = (
+                p
+                for p in server.socket_server.listeners["PLAINTEXT"].processors
+                if p.connection_count
+            )
+            assert processor.connections[0].is_muted
+            clock.advance(1)
+            await server.run_timers()
+            assert await client.receive() == (2, b"next")
+            assert not processor.connections[0].is_muted
 
     asyncio.run(scenario())
 

@@ -66,8 +66,6 @@ from odradek.metadata_store.config_feed import ConfigFeed
 from odradek.metadata_store.engine import open_embedded
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint, TopicPartition, uuid_text
-from odradek.network.request import Request, Response
-from odradek.network.request_channel import RequestChannel
 from odradek.network.socket_server import SocketServer
 from odradek.protocol.enums import ConfigResourceType
 from odradek.purgatory import DelayedOperationPurgatory, SystemTimer
@@ -242,7 +240,7 @@ class Broker:
         self._stack.push_async_callback(self._controller.stop)
         await self._first_publish.wait()
         await self._controller.told_own_broker()
-        self._gate.open(server.data_channel)
+        self._gate.open()
         self._start_periodic_work()
         await self._start_control_socket(directories[0])
         self._unhealthy = None
@@ -448,8 +446,6 @@ class Broker:
             auto_create_topics=settings.topics.auto_create,
             internal_topics=_INTERNAL_TOPICS,
             compression_type=lambda topic: self._topic_configs.get(topic).compression_type,
-            send=self._send,
-            throttle=self._throttle,
             controller=self._controller,
             controller_port=self._port,
             metadata_waiter=self._waiter,
@@ -462,19 +458,6 @@ class Broker:
             max_fetch_bytes=settings.requests.fetch_max_bytes,
             max_described_partitions=settings.requests.max_described_partitions,
         )
-
-    def _channel_of(self, request: Request) -> RequestChannel:
-        if request.context.is_control_plane:
-            control = self._server.control_channel
-            assert control is not None, "a request came by it"
-            return control
-        return self._server.data_channel
-
-    def _send(self, response: Response) -> None:
-        self._channel_of(response.request).send_response(response)
-
-    def _throttle(self, request: Request, throttle_ms: int) -> None:
-        self._channel_of(request).throttle(request, throttle_ms)
 
     def _registration(self) -> BrokerImage:
         return BrokerImage(

@@ -16,7 +16,7 @@ from odradek.coordinator.group.coordinator import GroupCoordinator
 from odradek.marks import mypyc_attr
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.ports import ControllerPort
-from odradek.network.request import Request, Response, SendResponse
+from odradek.network.request import Request, SendResponse
 from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.schema import Message, replace
@@ -106,10 +106,6 @@ class BrokerContext:
     internal_topics: frozenset[str]
     # Topic -> its compression.type, for the gate of old fetch versions.
     compression_type: Callable[[str], str]
-    # Answers a request that its handler has parked.
-    send: Callable[[Response], None]
-    # Does not read a request's connection for some milliseconds; called before it is answered.
-    throttle: Callable[[Request, int], None]
     # The controller of this broker, which need not be the active one.
     controller: ControllerApi
     # What any broker may change in the cluster: configs and quotas.
@@ -164,7 +160,7 @@ def request_throttle_ms(request: Request, context: BrokerContext, *, other_ms: i
         busy_ns = end_ns - request.dequeue_ns
         throttle_ms = max(other_ms, context.quotas.request_throttle_ms(request, busy_ns))
     if throttle_ms > 0:
-        context.throttle(request, throttle_ms)
+        request.throttle(throttle_ms)
     return throttle_ms
 
 

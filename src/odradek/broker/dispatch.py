@@ -11,7 +11,7 @@ they are parked, without a slot, one per connection at most, and submitted again
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from odradek.broker.context import BrokerContext
 from odradek.broker.error_answers import error_answer
@@ -61,7 +61,7 @@ from odradek.broker.handlers.sasl_authenticate import handle_sasl_authenticate
 from odradek.broker.handlers.sasl_handshake import handle_sasl_handshake
 from odradek.broker.handlers.sync_group import handle_sync_group
 from odradek.errors import ApiError, DecodeError, ErrorCode
-from odradek.network.request import UNSET, CloseConnectionResponse, Request, Response
+from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.protocol.api_keys import ApiKey
 
 __all__ = ["HANDLERS", "ApiHandler", "HandlerResult", "StartGate", "dispatch"]
@@ -126,14 +126,6 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
 _SERVED_AT_ONCE: Final = frozenset({ApiKey.API_VERSIONS})
 
 
-class RequestQueue(Protocol):
-    """The part of a request channel that takes a request up again."""
-
-    def submit(self, request: Request) -> Response | None: ...
-
-    def send_response(self, response: Response) -> None: ...
-
-
 class StartGate:
     """Keeps requests until there is metadata to answer them from. Opens once, never closes."""
 
@@ -153,17 +145,13 @@ class StartGate:
         assert not self.is_open, "nothing is parked at an open gate: nobody would release it"
         self._parked.append(request)
 
-    def open(self, channel: RequestQueue) -> None:
-        """Lets everybody through, the parked ones first, in their order; again does nothing."""
+    def open(self) -> None:
+        """Lets all requests through, the parked ones first, in their order; again does nothing."""
         self.is_open = True
         parked, self._parked = self._parked, []
         for request in parked:
-            if request.connection.is_closed:
-                continue
-            request.api_local_complete_ns = UNSET  # Parking it was no work of a handler.
-            response = channel.submit(request)
-            if response is not None:
-                channel.send_response(response)
+            if not request.connection.is_closed:
+                request.submit_again()
 
 
 def dispatch(

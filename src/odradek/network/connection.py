@@ -89,7 +89,6 @@ class Connection:
 
     __slots__ = (
         "_authenticator",
-        "_channel",
         "_deadline",
         "_fd",
         "_host",
@@ -112,6 +111,7 @@ class Connection:
         "_throttle",
         "_transport",
         "_unsent",
+        "channel",
         "context",
         "is_closed",
         "last_active_ns",
@@ -129,7 +129,7 @@ class Connection:
         self._socket = sock
         self._fd = sock.fileno()
         self._host = host
-        self._channel = host.channel
+        self.channel = host.channel
         self.context = context
         self._max_frame_bytes = max_frame_bytes
         self._transport: Transport
@@ -205,7 +205,7 @@ class Connection:
         """Take the answer to the request in process, and go on with what waits behind it."""
         now_ns = self._host.now_ns()
         if self.is_closed or response.request is not self._request:
-            self._channel.metrics.request_done(response.request, now_ns)
+            self.channel.metrics.request_done(response.request, now_ns)
             return
         response.request.response_dequeue_ns = now_ns
         self._request = None
@@ -242,7 +242,7 @@ class Connection:
 
     def _read(self) -> None:
         host = self._host
-        handlers = self._channel.busy
+        handlers = self.channel.busy
         now_ns = host.now_ns()
         started_ns = now_ns - handlers.count
         if now_ns - self.last_active_ns > _TOUCH_AFTER_NS:
@@ -307,7 +307,7 @@ class Connection:
             header, body_offset = parse_request_header(payload)
             request = Request(self, header, payload, body_offset, now_ns)
             self._mute_state = WHILE_HANDLING
-            response = self._channel.submit(request)
+            response = self.channel.submit(request)
             if response is None:
                 self._request = request
                 return
@@ -358,7 +358,7 @@ class Connection:
                 self._flush()
                 return
         else:
-            self._channel.metrics.request_done(response.request, self._host.now_ns())
+            self.channel.metrics.request_done(response.request, self._host.now_ns())
             if isinstance(response, CloseConnectionResponse):
                 self._flush()
                 self.close(CloseCause.REQUEST, response.reason, asked=response.request)
@@ -447,7 +447,7 @@ class Connection:
         if now_ns - self.last_active_ns > _TOUCH_AFTER_NS:
             self._host.touch(self, now_ns)
         unsent = self._unsent
-        request_done = self._channel.metrics.request_done
+        request_done = self.channel.metrics.request_done
         while unsent and unsent[0].end_bytes <= sent_bytes:
             response = unsent.popleft()
             request_done(response.request, now_ns)
@@ -589,7 +589,7 @@ class Connection:
         self._receive_buffer.close()
         self._send_queue.clear()
         for response in self._unsent:
-            self._channel.metrics.request_done(response.request, now_ns)
+            self.channel.metrics.request_done(response.request, now_ns)
         self._unsent.clear()
         request, self._request = self._request, None
         self._host.forget(self)

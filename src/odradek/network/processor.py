@@ -28,7 +28,6 @@ from odradek.network.request import (
     UNKNOWN_CLIENT,
     ClientInformation,
     ConnectionContext,
-    Request,
     Response,
 )
 from odradek.network.request_channel import RequestChannel
@@ -157,10 +156,6 @@ class Processor:
     def enqueue_response(self, response: Response) -> None:
         self._responses.append(response)
         self._request_turn()
-
-    def throttle(self, request: Request, throttle_ms: int) -> None:
-        if not request.connection.is_closed:
-            request.connection.throttle(throttle_ms)
 
     def run_turn(self) -> None:
         """See the module's docstring."""

@@ -70,11 +70,26 @@ class ConnectionContext:
     is_control_plane: bool = False
 
 
+class RequestPlane(Protocol):
+    """The request channel that a connection gives its requests to, as far as they know it."""
+
+    def submit(self, request: "Request") -> "Response | None":
+        """Take a request up, or up again; return its answer, or None if that comes later."""
+        ...
+
+    def send_response(self, response: "Response") -> None:
+        """Answer a request that was parked."""
+        ...
+
+
 class Owner(Protocol):
     """The connection a request came by, as far as a request has to know it."""
 
     context: ConnectionContext
     is_closed: bool
+
+    @property
+    def channel(self) -> RequestPlane: ...
 
     @property
     def processor_id(self) -> int: ...
@@ -138,6 +153,26 @@ class Request:
         """Keep no memory of what was asked, only its size: the answer may be long under way."""
         self.body_offset -= len(self.payload)
         self.payload = _NOTHING
+
+    def reply(self, response: "Response") -> None:
+        """Answer a request that its handler has parked."""
+        self.connection.channel.send_response(response)
+
+    def submit_again(self) -> None:
+        """Have a request handled that was parked before its handler saw it."""
+        self.api_local_complete_ns = UNSET  # Parking it was no work of a handler.
+        response = self.connection.channel.submit(self)
+        if response is not None:
+            self.reply(response)
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Keep the connection muted for a time; to be called before the request is answered.
+
+        The answer itself is not delayed: it leaves at once, and tells the client to wait.
+        """
+        connection = self.connection
+        if throttle_ms > 0 and not connection.is_closed:
+            connection.throttle(throttle_ms)
 
     def complete(self, now_ns: int) -> None:
         """Stamp the response as made; that ends the handler's part, if it has not ended before."""

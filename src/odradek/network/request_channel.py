@@ -3,7 +3,7 @@
 A handler is a plain function of a `Request`. It returns
 
 * a `Response`: the answer leaves with the wake-up that brought the request;
-* None: the request is parked, and somebody will call `send_response` later, or has done so already;
+* None: the request is parked, and its handler calls `request.reply` later, or has done so already;
 * a coroutine that ends in one of the two: it runs as a task and takes a slot while it waits.
 
 Every handler is called straight from the connection's read callback: no queue, no task. Slots
@@ -75,8 +75,6 @@ class ResponseSink(Protocol):
     def response_queue_size(self) -> int: ...
 
     def enqueue_response(self, response: Response) -> None: ...
-
-    def throttle(self, request: Request, throttle_ms: int) -> None: ...
 
 
 class RequestChannel:
@@ -227,15 +225,6 @@ class RequestChannel:
         if request.api_local_complete_ns < 0:
             request.api_local_complete_ns = now_ns
         self._route(response)
-
-    def throttle(self, request: Request, throttle_ms: int) -> None:
-        """Keep the request's connection muted for a time; to be called before it is answered.
-
-        The answer itself is not delayed: it leaves at once, and tells the client to wait.
-        """
-        processor = self._processors.get(request.connection.processor_id)
-        if throttle_ms > 0 and processor is not None:
-            processor.throttle(request, throttle_ms)
 
     def resize(self, slots: int) -> None:
         """Change how many handlers may be suspended; those that are finish in peace."""

@@ -42,8 +42,6 @@ class Processor:
     def enqueue_response(self, response: Response) -> None:
         self.answers.append(response)
 
-    def throttle(self, request: Request, throttle_ms: int) -> None: ...
-
 
 class Served:
     """A broker behind a request channel with one slot."""
@@ -65,6 +63,7 @@ class Served:
             turns=LoopTurns(),
         )
         self.channel.add_processor(self.processor)
+        self.broker.channel = self.channel
 
     def describe_cluster(self) -> Request:
         return self.broker.request(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), 1)
@@ -75,7 +74,7 @@ class Served:
 
 def test_a_request_goes_to_its_handler() -> None:
     served = Served()
-    served.gate.open(served.channel)
+    served.gate.open()
     response = served.channel.submit(served.describe_cluster())
     assert response is not None
     assert parsed(response, DescribeClusterResponse).error_code == 0
@@ -107,7 +106,7 @@ def test_api_versions_names_exactly_what_is_served() -> None:
 def test_a_request_nobody_serves_ends_its_connection(key: ApiKey) -> None:
     """It has a codec, and no handler: it is not advertised, and not answered."""
     served = Served()
-    served.gate.open(served.channel)
+    served.gate.open()
     version = request_type(key).wire_versions.first
     request = served.broker.request(key, request_type(key)(), version)
     response = served.channel.submit(request)
@@ -128,7 +127,7 @@ def test_before_the_first_metadata_requests_are_kept_without_a_slot() -> None:
     assert served.channel.submit(served.api_versions()) is not None
 
     served.broker.publish_topic("t")
-    served.gate.open(served.channel)
+    served.gate.open()
 
     answers = served.processor.answers
     assert [answer.request for answer in answers[:2]] == [wants_topic, wants_all]
@@ -148,7 +147,7 @@ def test_no_client_ever_sees_an_empty_cluster(version: int) -> None:
     assert served.processor.answers == []
 
     served.broker.publish_brokers(0, 1)
-    served.gate.open(served.channel)
+    served.gate.open()
 
     [answer] = served.processor.answers
     assert [broker.node_id for broker in parsed(answer, MetadataResponse).brokers] == [0, 1]
@@ -159,7 +158,7 @@ def test_a_kept_request_whose_handler_waits_gets_its_answer_too() -> None:
     served.broker.controller.is_active = False
     message = CreateTopicsRequest()
     assert served.channel.submit(served.broker.request(ApiKey.CREATE_TOPICS, message, 7)) is None
-    served.gate.open(served.channel)
+    served.gate.open()
     assert served.processor.answers == []
     run(served.tasks.pop())
     [answer] = served.processor.answers
@@ -172,22 +171,22 @@ def test_a_client_that_left_meanwhile_is_forgotten() -> None:
     served.channel.submit(request)
     assert isinstance(request.connection, FakeConnection)
     request.connection.is_closed = True
-    served.gate.open(served.channel)
+    served.gate.open()
     assert served.processor.answers == []
 
 
 def test_the_gate_opens_once() -> None:
     served = Served()
     served.channel.submit(served.describe_cluster())
-    served.gate.open(served.channel)
-    served.gate.open(served.channel)
+    served.gate.open()
+    served.gate.open()
     assert len(served.processor.answers) == 1
     assert served.channel.submit(served.describe_cluster()) is not None
 
 
 def test_requests_can_be_traced(caplog: pytest.LogCaptureFixture) -> None:
     served = Served()
-    served.gate.open(served.channel)
+    served.gate.open()
     caplog.set_level(5, logger="odradek.broker.dispatch")
     served.channel.submit(served.describe_cluster())
     assert "DESCRIBE_CLUSTER v1" in caplog.text

@@ -7,12 +7,28 @@ from typing import Any
 from odradek.metrics import MetricRegistry
 from odradek.model import SecurityProtocol
 from odradek.network.loop_turns import LoopTurns
-from odradek.network.request import ClientInformation, ConnectionContext, Request, Response
+from odradek.network.request import (
+    ClientInformation,
+    ConnectionContext,
+    Request,
+    RequestPlane,
+    Response,
+)
 from odradek.network.request_channel import Handler, RequestChannel
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.headers import RequestHeader
 from odradek.purgatory import ManualTimer
 from odradek.testing import ManualClock
+
+
+class NoChannel:
+    """Of connections whose requests nobody parks."""
+
+    def submit(self, request: Request) -> Response | None:
+        raise AssertionError("not asked for here")
+
+    def send_response(self, response: Response) -> None:
+        raise AssertionError("not asked for here")
 
 
 class FakeConnection:
@@ -21,6 +37,7 @@ class FakeConnection:
     def __init__(self, processor_id: int = 0) -> None:
         self.processor_id = processor_id
         self.is_closed = False
+        self.channel: RequestPlane = NoChannel()
         self.context = ConnectionContext(
             connection_id="127.0.0.1:9092-127.0.0.1:4711-0",
             listener="PLAINTEXT",
@@ -52,9 +69,6 @@ class FakeProcessor:
 
     def enqueue_response(self, response: Response) -> None:
         self.responses.append(response)
-
-    def throttle(self, request: Request, throttle_ms: int) -> None:
-        request.connection.throttle(throttle_ms)
 
 
 class Bench:

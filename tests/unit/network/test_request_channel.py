@@ -211,7 +211,6 @@ def test_a_response_for_a_removed_processor_is_dropped() -> None:
     bench.channel.remove_processor(0)
 
     bench.channel.send_response(NoOpResponse(request))
-    bench.channel.throttle(request, 100)
 
     assert bench.processor.responses == []
 
@@ -295,14 +294,44 @@ def test_a_cancelled_handler_gives_its_slot_back() -> None:
     asyncio.run(scenario())
 
 
-def test_throttling_reaches_the_connection_and_zero_does_not() -> None:
-    bench = Bench(lambda request: None)
+def test_throttling_reaches_an_open_connection_and_zero_does_not() -> None:
     connection = FakeConnection()
     request = make_request(connection)
-    bench.channel.throttle(request, 0)
-    bench.channel.throttle(request, 250)
+    request.throttle(0)
+    request.throttle(250)
+    connection.is_closed = True
+    request.throttle(500)
 
     assert connection.throttles == [250]
+
+
+def test_a_parked_request_is_answered_by_the_channel_that_it_came_by() -> None:
+    parked: list[Request] = []
+    benches = [Bench(parked.append), Bench(parked.append)]
+    for bench in benches:
+        connection = FakeConnection()
+        connection.channel = bench.channel
+        bench.channel.submit(make_request(connection))
+
+    parked[1].reply(NoOpResponse(parked[1]))
+
+    assert [len(bench.processor.responses) for bench in benches] == [0, 1]
+
+
+def test_a_request_that_was_kept_is_submitted_again_to_its_own_channel() -> None:
+    answers: list[Response | None] = [None]
+    bench = Bench(lambda _request: answers.pop())
+    connection = FakeConnection()
+    connection.channel = bench.channel
+    request = make_request(connection)
+    assert bench.channel.submit(request) is None
+    answers.append(NoOpResponse(request))
+
+    request.submit_again()
+
+    [response] = bench.processor.responses
+    assert response.request is request
+    assert request.api_local_complete_ns >= 0
 
 
 @pytest.mark.parametrize("prefix", ["", "ControlPlane"])

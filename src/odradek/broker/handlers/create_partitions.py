@@ -63,7 +63,7 @@ async def handle_create_partitions(request: Request, context: BrokerContext) -> 
     context.metadata_waiter.park(
         grown,
         lambda name: has_leaders(context.cache.image, name, wanted[name].total_count, None),
-        lambda unseen: context.send(answer(unseen)),
+        lambda unseen: request.reply(answer(unseen)),
         timeout_ms=message.timeout_ms,
         started_ms=started_ms,
     )

@@ -70,7 +70,7 @@ async def handle_create_topics(request: Request, context: BrokerContext) -> Resp
         lambda name: has_leaders(
             context.cache.image, name, results[name].partition_count, results[name].topic_id
         ),
-        lambda unseen: context.send(answer(unseen)),
+        lambda unseen: request.reply(answer(unseen)),
         timeout_ms=message.timeout_ms,
         started_ms=started_ms,
     )

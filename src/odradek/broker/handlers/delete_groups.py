@@ -27,10 +27,10 @@ def handle_delete_groups(request: Request, context: BrokerContext) -> None:
         if len(results) < len(names):
             return
         rows = [DeletableGroupResult(group_id=name, error_code=results[name]) for name in names]
-        context.send(reply_throttled(request, DeleteGroupsResponse(results=rows), context))
+        request.reply(reply_throttled(request, DeleteGroupsResponse(results=rows), context))
 
     if not names:
-        context.send(reply_throttled(request, DeleteGroupsResponse(results=[]), context))
+        request.reply(reply_throttled(request, DeleteGroupsResponse(results=[]), context))
     for name in names:
         if is_allowed(context.authorizer, request, Operation.DELETE, ResourceType.GROUP, name):
             context.groups.upkeep.delete_group(

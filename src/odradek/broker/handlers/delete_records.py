@@ -52,7 +52,7 @@ def handle_delete_records(request: Request, context: BrokerContext) -> Response 
             DeleteRecordsTopicResult(name=name, partitions=list(partitions.values()))
             for name, partitions in rows.items()
         ]
-        context.send(reply_throttled(request, DeleteRecordsResponse(topics=topics), context))
+        request.reply(reply_throttled(request, DeleteRecordsResponse(topics=topics), context))
 
     context.replicas.delete_records(timeout_ms=message.timeout_ms, offsets=offsets, respond=respond)
     return None

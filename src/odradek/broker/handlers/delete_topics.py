@@ -81,7 +81,7 @@ async def handle_delete_topics(request: Request, context: BrokerContext) -> Resp
             is_gone(context.cache.image, name, wanted[name].topic_id)
             and not context.controller.is_deleting(name)
         ),
-        lambda unseen: context.send(answer(unseen)),
+        lambda unseen: request.reply(answer(unseen)),
         timeout_ms=message.timeout_ms,
         started_ms=started_ms,
     )

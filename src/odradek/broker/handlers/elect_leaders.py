@@ -64,7 +64,7 @@ async def handle_elect_leaders(request: Request, context: BrokerContext) -> Resp
     context.election_waiter.park(
         elected,
         is_seen,
-        lambda unseen: context.send(answer(unseen)),
+        lambda unseen: request.reply(answer(unseen)),
         timeout_ms=message.timeout_ms,
         started_ms=started_ms,
     )

@@ -77,7 +77,7 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
         told = session.select([*refused, *read] if refused else read)
         # Quotas are for clients.
         throttle_ms = 0 if is_from_follower else _throttle_ms(request, told, context)
-        context.send(_finish(request, session, told, throttle_ms))
+        request.reply(_finish(request, session, told, throttle_ms))
 
     max_bytes = min(view.max_bytes, context.max_fetch_bytes)
     if not is_from_follower:

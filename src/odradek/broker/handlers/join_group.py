@@ -26,7 +26,7 @@ def handle_join_group(request: Request, context: BrokerContext) -> None:
     message, _ = parse_message(JoinGroupRequest, request.payload, version, request.body_offset)
 
     def answer(reply: JoinReply) -> None:
-        context.send(reply_throttled(request, _response(reply, version), context))
+        request.reply(reply_throttled(request, _response(reply, version), context))
 
     if not is_allowed(
         context.authorizer, request, Operation.READ, ResourceType.GROUP, message.group_id

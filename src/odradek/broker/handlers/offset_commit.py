@@ -79,7 +79,7 @@ class _Waiting:
 
     def answer(self, error: ErrorCode, too_large: Rejected) -> None:
         """Gives the answer."""
-        self._context.send(self.respond(error, too_large))
+        self._request.reply(self.respond(error, too_large))
 
     def respond(self, error: ErrorCode, too_large: Rejected) -> Response:
         """Makes the answer."""

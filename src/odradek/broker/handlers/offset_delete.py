@@ -40,7 +40,7 @@ def handle_offset_delete(request: Request, context: BrokerContext) -> None:
     def answer(error: ErrorCode, results: dict[tuple[str, int], ErrorCode]) -> None:
         if error is not ErrorCode.NONE:
             response = OffsetDeleteResponse(error_code=error, topics=[])
-            context.send(reply_throttled(request, response, context))
+            request.reply(reply_throttled(request, response, context))
             return
         errors = {**results, **refused}
         topics = [
@@ -56,7 +56,7 @@ def handle_offset_delete(request: Request, context: BrokerContext) -> None:
             for topic, partitions in asked.items()
         ]
         response = OffsetDeleteResponse(error_code=error, topics=topics)
-        context.send(reply_throttled(request, response, context))
+        request.reply(reply_throttled(request, response, context))
 
     if not is_allowed(
         context.authorizer, request, Operation.DELETE, ResourceType.GROUP, message.group_id

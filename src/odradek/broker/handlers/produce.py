@@ -81,7 +81,7 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
         throttle_ms = _throttle_ms(request, view.acks, size, context)
         if refused:
             results = {**refused, **results}
-        context.send(_answer(request, view.acks, results, order, throttle_ms, context))
+        request.reply(_answer(request, view.acks, results, order, throttle_ms, context))
 
     def respond_or_expand(results: Mapping[TopicPartition, ProduceResult]) -> None:
         if not _expand(request, entries, results, view.acks, view.timeout_ms, respond, context):
@@ -175,7 +175,7 @@ def _append_lone(
             {tp: stored},
             acks,
             timeout_ms,
-            lambda results: context.send(_answer_lone(request, tp, lone, results[tp], context)),
+            lambda results: request.reply(_answer_lone(request, tp, lone, results[tp], context)),
             context,
         ):
             return None
@@ -183,7 +183,7 @@ def _append_lone(
     if acks == -1 and partition.has_followers:
 
         def respond(result: ProduceResult) -> None:
-            context.send(_answer_lone(request, tp, lone, result, context))
+            request.reply(_answer_lone(request, tp, lone, result, context))
 
         replicas.await_replicas(partition, stored, timeout_ms, respond)
         return None
@@ -367,7 +367,7 @@ def _throttle_ms(request: Request, acks: int, size: int, context: BrokerContext)
     if acks != 0:
         return request_throttle_ms(request, context, other_ms=throttle_ms)
     if throttle_ms > 0:
-        context.throttle(request, throttle_ms)
+        request.throttle(throttle_ms)
     return throttle_ms
 
 

@@ -24,7 +24,7 @@ def handle_sync_group(request: Request, context: BrokerContext) -> None:
             protocol_name=reply.protocol_name,
             assignment=reply.assignment,
         )
-        context.send(reply_throttled(request, response, context))
+        request.reply(reply_throttled(request, response, context))
 
     if not is_allowed(
         context.authorizer, request, Operation.READ, ResourceType.GROUP, message.group_id

@@ -38,6 +38,7 @@ from odradek.network.request import (
     ClientInformation,
     ConnectionContext,
     Request,
+    RequestPlane,
     Response,
     SendResponse,
 )
@@ -68,13 +69,34 @@ def topic_id(number: int) -> uuid.UUID:
     return uuid.UUID(int=number)
 
 
+class Answers:
+    """A channel that keeps the answers to parked requests."""
+
+    def __init__(self) -> None:
+        self.sent: list[Response] = []
+
+    def submit(self, request: Request) -> Response | None:
+        raise AssertionError(f"{request} was not kept by a gate")
+
+    def send_response(self, response: Response) -> None:
+        self.sent.append(response)
+
+
 class FakeConnection:
     """Where requests come from."""
 
     processor_id = 0
 
-    def __init__(self, *, listener: str = LISTENER) -> None:
+    def __init__(
+        self,
+        *,
+        listener: str = LISTENER,
+        channel: RequestPlane | None = None,
+        throttled: list[int] | None = None,
+    ) -> None:
         self.is_closed = False
+        self.channel = channel or Answers()
+        self._throttled = [] if throttled is None else throttled
         self.context = ConnectionContext(
             connection_id="a:1-b:2-0",
             listener=listener,
@@ -84,7 +106,8 @@ class FakeConnection:
 
     def register_client(self, information: ClientInformation) -> None: ...
 
-    def throttle(self, throttle_ms: int) -> None: ...
+    def throttle(self, throttle_ms: int) -> None:
+        self._throttled.append(throttle_ms)
 
     def complete(self, response: Response) -> None: ...
 
@@ -293,7 +316,9 @@ class BrokerFixture:
         self.election_waiter = MetadataWaiter(self.elections, self.clock)
         self.loggers = logging.Manager(logging.RootLogger(logging.WARNING))
         self.coordination = Coordination(self.settings.groups, clock=self.clock, metrics=registry)
-        self.sent: list[Response] = []
+        answers = Answers()
+        self.channel: RequestPlane = answers
+        self.sent = answers.sent
         self.throttled: list[int] = []
         self.context = BrokerContext(
             broker_id=BROKER_ID,
@@ -308,8 +333,6 @@ class BrokerFixture:
             auto_create_topics=True,
             internal_topics=frozenset({"__consumer_offsets", "__transaction_state"}),
             compression_type=lambda _topic: "producer",
-            send=self.sent.append,
-            throttle=lambda _request, throttle_ms: self.throttled.append(throttle_ms),
             controller=self.controller,
             controller_port=self.port,
             metadata_waiter=self.waiter,
@@ -394,7 +417,10 @@ class BrokerFixture:
     ) -> Request:
         header = RequestHeader(key, version, 7, client_id)
         payload = memoryview(encode_message(message, version))
-        request = Request(FakeConnection(listener=listener), header, payload, 0, 0)
+        connection = FakeConnection(
+            listener=listener, channel=self.channel, throttled=self.throttled
+        )
+        request = Request(connection, header, payload, 0, 0)
         request.dequeue_ns = self.clock.monotonic_ns()
         return request
 
