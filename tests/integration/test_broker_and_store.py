@@ -1,16 +1,19 @@
 """A whole broker, seen from the wire and from its store at the same time."""
 
 import asyncio
+import socket
 import struct
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
+from odradek.broker.surroundings import Surroundings
 from odradek.controller.results import NewTopic
 from odradek.coordination.nodes import TopicNode, encode_config_change
 from odradek.coordination.paths import (
@@ -24,11 +27,10 @@ from odradek.coordination.paths import (
 )
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create, Delete
 from odradek.errors import ErrorCode
-from odradek.files import Disk
 from odradek.metadata.delta import HostedPartition, ImageDelta, LocalDelta
-from odradek.metadata.image import Broker as BrokerImage
 from odradek.metadata.image import PartitionState
 from odradek.model import ReplicaAssignment, TopicPartition
+from odradek.network.sockets import SystemStreams
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode_message
 from odradek.protocol.envelope import parse_response
@@ -55,13 +57,13 @@ pytestmark = pytest.mark.slow
 T0 = TopicPartition("t", 0)
 
 
-def make_broker(path: Path, disk: Disk | None = None, kind: type[Broker] = Broker) -> Broker:
+def make_broker(path: Path, around: Surroundings | None = None) -> Broker:
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": str(path),
         "replica.lag.time.max.ms": "600000",
     }
-    return kind(load_broker_settings(None, settings, {}), disk=disk)
+    return Broker(load_broker_settings(None, settings, {}), around)
 
 
 @asynccontextmanager
@@ -137,18 +139,23 @@ async def create(broker: Broker, partition_count: int = 1, **configs: str) -> uu
     [result] = await broker._controller.create_topics([new])
     assert result.error is ErrorCode.NONE
     assert result.topic_id is not None
-    await eventually(lambda: broker._cache.contains(T0), "the topic's metadata")
+    await eventually(lambda: broker._state.cache.contains(T0), "the topic's metadata")
     return result.topic_id
 
 
-class HeldBroker(Broker):
-    """Its registration takes until the disk is let go; its listeners are bound by then."""
+class HoldingStreams(SystemStreams):
+    """A broker that has bound its listener does not get further until the disk is let go."""
 
-    held: HeldDisk
+    def __init__(self, disk: HeldDisk) -> None:
+        self._disk = disk
 
-    def _registration(self) -> BrokerImage:
-        self.held.is_free.clear()
-        return super()._registration()
+    def listen(
+        self, host: str, port: int, *, backlog: int, receive_buffer_bytes: int = -1
+    ) -> socket.socket:
+        self._disk.is_free.clear()
+        return super().listen(
+            host, port, backlog=backlog, receive_buffer_bytes=receive_buffer_bytes
+        )
 
 
 def test_who_comes_during_start_up_is_answered_from_the_first_metadata(tmp_path: Path) -> None:
@@ -160,9 +167,8 @@ def test_who_comes_during_start_up_is_answered_from_the_first_metadata(tmp_path:
             topic_id = await create(first)
 
         disk = HeldDisk()
-        broker = make_broker(tmp_path, disk, HeldBroker)
-        assert isinstance(broker, HeldBroker)
-        broker.held = disk
+        around = replace(Surroundings.system(disk), streams=HoldingStreams(disk))
+        broker = make_broker(tmp_path, around)
         starting = asyncio.create_task(broker.start())
         try:
             await eventually(lambda: not disk.is_free.is_set(), "bound, not registered")
@@ -222,7 +228,7 @@ def test_no_record_of_a_topic_is_in_the_one_made_anew(tmp_path: Path) -> None:
             )
 
             def is_new() -> bool:
-                topic = broker._cache.image.topics.get("t")
+                topic = broker._state.cache.image.topics.get("t")
                 return (
                     topic is not None and topic.id not in (None, old_id) and 0 in topic.partitions
                 )
@@ -268,7 +274,7 @@ def test_an_id_that_was_lost_in_the_store_costs_no_record(tmp_path: Path) -> Non
             assert (await produce(client, bytes(batch(1)))).base_offset == 3
             [topic] = (await fetch(client)).responses
             assert (topic.partitions[0].high_watermark, topic.partitions[0].error_code) == (4, 0)
-            assert broker._cache.image.topics["t"].id == topic_id
+            assert broker._state.cache.image.topics["t"].id == topic_id
             assert log.stat().st_ino == inode
             assert (log / "partition.metadata").read_text() == metadata
 
@@ -283,7 +289,7 @@ def test_the_broker_follows_what_others_write_into_the_store(tmp_path: Path) -> 
         async with running(broker) as client:
             store = broker._port._store
             await store.create(topic_path("t"), b'{"version":2,"partitions":{"0":[0]}}')
-            await eventually(lambda: broker._cache.contains(T0), "the topic's metadata")
+            await eventually(lambda: broker._state.cache.contains(T0), "the topic's metadata")
             assert (await produce(client, bytes(batch(3)))).base_offset == 0
 
             data, _ = await store.get(topic_path("t"))
@@ -291,7 +297,7 @@ def test_the_broker_follows_what_others_write_into_the_store(tmp_path: Path) -> 
             grown = TopicNode(topic_id=TopicNode.parse(data).topic_id, assignment=assignment)
             await store.set(topic_path("t"), grown.encode(), ANY_VERSION)
             second = TopicPartition("t", 1)
-            await eventually(lambda: broker._cache.contains(second), "the second partition")
+            await eventually(lambda: broker._state.cache.contains(second), "the second partition")
             ask_to_produce(client, bytes(batch(1)), partition=1)
             assert (await produced(client)).base_offset == 0
 
@@ -306,7 +312,9 @@ def test_the_broker_follows_what_others_write_into_the_store(tmp_path: Path) -> 
             assert refused.error_code == ErrorCode.INVALID_RECORD
 
             await store.create(delete_topic_path("t"), None)
-            await eventually(lambda: not broker._cache.contains_topic("t"), "the end of the topic")
+            await eventually(
+                lambda: not broker._state.cache.contains_topic("t"), "the end of the topic"
+            )
             # Metadata forgets it first; its replica takes records until it is stopped.
             async with asyncio.timeout(60):
                 while not (refused := await produce(client, bytes(batch(1)))).error_code:
@@ -329,13 +337,13 @@ def test_answers_keep_their_order_although_the_second_waits_for_a_replica(tmp_pa
             )
             hosted = HostedPartition(state=replicated, topic_id=None, is_new=False)
             delta = LocalDelta(controller_id=0, controller_epoch=1, hosted=(hosted,))
-            await broker._publisher.publish(ImageDelta(local=delta))
+            await broker._state.publisher.publish(ImageDelta(local=delta))
             for number in range(5):
                 ask_to_produce(
                     client, bytes(batch(1)), partition=int(number == 1), correlation_id=number
                 )
             assert (await produced(client, 0)).base_offset == 0
-            waiting = broker._replicas.purgatories.produce
+            waiting = broker._state.replication.replicas.purgatories.produce
             await eventually(lambda: waiting.num_delayed == 1, "the second waits")
 
             await fetch(follower, partition=1, offset=1, replica_id=1, epoch=1)

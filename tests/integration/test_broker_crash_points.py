@@ -20,6 +20,7 @@ import pytest
 from odradek.aio import Admin, Producer
 from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
+from odradek.broker.surroundings import Surroundings
 from odradek.client.admin import CreatedTopic, NewTopic
 from odradek.controller.context import PartitionStatus, ReplicaStatus
 from odradek.files import Disk
@@ -107,7 +108,7 @@ def _write(tree: _Tree, directory: Path) -> None:
 @asynccontextmanager
 async def _running(path: Path, disk: Disk | None = None) -> AsyncIterator[Broker]:
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(path)}
-    broker = Broker(load_broker_settings(None, settings, {}), disk=disk)
+    broker = Broker(load_broker_settings(None, settings, {}), Surroundings.system(disk))
     await broker.start()
     try:
         yield broker

@@ -1,19 +1,25 @@
 """What `/healthz` tells while a whole broker starts, serves and stops."""
 
 import asyncio
+import contextlib
 import errno
 import gc
 import os
 import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
+from odradek.broker.surroundings import OpenStore, Surroundings
 from odradek.controller.results import NewTopic
 from odradek.errors import ConfigError
 from odradek.files import Disk
+from odradek.metadata_store.engine import StoreEngine, open_embedded
 from tests.support.held_disk import HeldFiles
 from tests.support.network import eventually
 
@@ -21,14 +27,19 @@ pytestmark = pytest.mark.slow
 
 
 def make_broker(
-    path: Path, disk: Disk | None = None, *, metrics_port: int = 0, kind: type[Broker] = Broker
+    path: Path,
+    disk: Disk | None = None,
+    *,
+    metrics_port: int = 0,
+    open_store: OpenStore = open_embedded,
 ) -> Broker:
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": str(path),
         "odradek.metrics.port": str(metrics_port),
     }
-    return kind(load_broker_settings(None, settings, {}), disk=disk)
+    around = replace(Surroundings.system(disk), open_store=open_store)
+    return Broker(load_broker_settings(None, settings, {}), around)
 
 
 async def health(broker: Broker) -> tuple[int, str]:
@@ -50,7 +61,7 @@ async def create_topic(broker: Broker) -> None:
         [NewTopic(name="t", partition_count=1, replication_factor=1)]
     )
     assert not result.error
-    await eventually(lambda: broker._cache.contains_topic("t"), "the topic's metadata")
+    await eventually(lambda: broker._state.cache.contains_topic("t"), "the topic's metadata")
 
 
 def test_health_while_logs_are_loaded(tmp_path: Path) -> None:
@@ -79,23 +90,19 @@ def test_health_while_logs_are_loaded(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-class HeldStop(Broker):
-    """Stops when it is let go; nobody is served by then."""
-
-    may_stop: asyncio.Event
-
-    async def _stop_cleaning(self) -> None:
-        await self.may_stop.wait()
-        await super()._stop_cleaning()
-
-
 def test_health_while_the_broker_stops(tmp_path: Path) -> None:
     """The page goes last: until then it says that no client should come."""
 
     async def scenario() -> None:
-        broker = make_broker(tmp_path, kind=HeldStop)
-        assert isinstance(broker, HeldStop)
-        broker.may_stop = asyncio.Event()
+        may_stop = asyncio.Event()
+
+        @contextlib.asynccontextmanager
+        async def held(*args: Any, **named: Any) -> AsyncIterator[StoreEngine]:
+            async with open_embedded(*args, **named) as engine:
+                yield engine
+                await may_stop.wait()
+
+        broker = make_broker(tmp_path, open_store=held)
         await broker.start()
         assert await health(broker) == (200, "ok")
         stopping = asyncio.create_task(broker.stop())
@@ -104,7 +111,7 @@ def test_health_while_the_broker_stops(tmp_path: Path) -> None:
             assert await health(broker) == (503, "the broker stops")
             assert not stopping.done()
         finally:
-            broker.may_stop.set()
+            may_stop.set()
             await stopping
         with pytest.raises(ConnectionRefusedError):
             await health(broker)
@@ -134,7 +141,7 @@ def test_a_start_that_is_given_up_waits_for_the_logs(tmp_path: Path) -> None:
 
         again = make_broker(tmp_path)
         await again.start()
-        assert again._cache.contains_topic("t")
+        assert again._state.cache.contains_topic("t")
         await again.stop()
 
     asyncio.run(scenario())

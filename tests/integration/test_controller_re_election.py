@@ -42,11 +42,11 @@ async def create_topic(broker: Broker) -> None:
     new = NewTopic(name="t", partition_count=1, replication_factor=1)
     [result] = await broker._controller.create_topics([new])
     assert not result.error
-    await eventually(lambda: broker._cache.contains(T0), "the topic's metadata")
+    await eventually(lambda: broker._state.cache.contains(T0), "the topic's metadata")
 
 
 def shown_leader(broker: Broker) -> int:
-    return broker._cache.image.topics["t"].partitions[0].leader
+    return broker._state.cache.image.topics["t"].partitions[0].leader
 
 
 def test_a_partition_without_leader_has_one_again(tmp_path: Path) -> None:
@@ -65,7 +65,9 @@ def test_a_partition_without_leader_has_one_again(tmp_path: Path) -> None:
             state = PartitionState(
                 topic="t", partition=0, leader=-1, leader_epoch=4, isr=(0,), replicas=(0,)
             )
-            await broker._publisher.publish(ImageDelta(cluster=ClusterDelta(partitions=(state,))))
+            await broker._state.publisher.publish(
+                ImageDelta(cluster=ClusterDelta(partitions=(state,)))
+            )
             assert shown_leader(broker) == -1
 
             outcome = await re_elect(tmp_path)

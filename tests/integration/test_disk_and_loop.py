@@ -10,6 +10,7 @@ import pytest
 
 from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
+from odradek.broker.surroundings import Surroundings
 from odradek.controller.results import NewTopic
 from odradek.errors import ErrorCode
 from odradek.files import Disk
@@ -42,7 +43,7 @@ MANY = 200
 
 def make_broker(path: Path, disk: Disk) -> Broker:
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(path)}
-    return Broker(load_broker_settings(None, settings, {}), disk=disk)
+    return Broker(load_broker_settings(None, settings, {}), Surroundings.system(disk))
 
 
 @asynccontextmanager
@@ -82,7 +83,7 @@ async def create(broker: Broker, topic: str, partition_count: int = 1) -> None:
     new = NewTopic(name=topic, partition_count=partition_count, replication_factor=1)
     [result] = await broker._controller.create_topics([new])
     assert result.error is ErrorCode.NONE
-    await eventually(lambda: broker._cache.contains_topic(topic), f"the metadata of {topic}")
+    await eventually(lambda: broker._state.cache.contains_topic(topic), f"the metadata of {topic}")
 
 
 async def delete(broker: Broker, topic: str) -> None:
@@ -144,7 +145,7 @@ def test_the_loop_waits_for_no_name_and_no_sync(tmp_path: Path) -> None:
             led = PartitionState(
                 topic="t", partition=0, leader=0, leader_epoch=1, isr=(0,), replicas=(0,)
             )
-            results = await broker._publisher.publish(
+            results = await broker._state.publisher.publish(
                 ImageDelta(
                     local=LocalDelta(
                         controller_id=0,
@@ -181,7 +182,7 @@ def test_a_stop_in_the_middle_of_a_change(tmp_path: Path) -> None:
         creating = asyncio.create_task(create(broker, "many", 20))
         await asyncio.to_thread(disk.is_asked.wait)
         stopping = asyncio.create_task(broker.stop())
-        await eventually(lambda: broker._publisher._is_stopped, "the publisher is told")
+        await eventually(lambda: broker._state.publisher._is_stopped, "the publisher is told")
         assert not stopping.done()
         disk.is_free.set()
         await stopping
@@ -203,11 +204,13 @@ def test_a_setting_of_the_broker_passes_every_log_once(tmp_path: Path) -> None:
         async with running(broker):
             await create(broker, "t", 30)
             configs = {ConfigResource(ConfigResourceType.BROKER, ""): {"log.retention.ms": "7"}}
-            await broker._publisher.publish(ImageDelta(cluster=ClusterDelta(configs=configs)))
-            logs = broker._log_manager.all_logs()
+            await broker._state.publisher.publish(ImageDelta(cluster=ClusterDelta(configs=configs)))
+            logs = broker._state.storage.logs.all_logs()
             assert len(logs) == 30
             assert {log.config.retention_ms for log in logs} == {7}
-            steps = broker._apply_settings(ClusterDelta(configs=configs), broker._cache.image)
+            steps = broker._state.changes.apply(
+                ClusterDelta(configs=configs), broker._state.cache.image
+            )
             assert len(list(steps)) <= 2 * len(logs) + 5
 
     asyncio.run(scenario())
@@ -224,13 +227,13 @@ def test_a_start_waits_until_all_partitions_have_their_roles(tmp_path: Path) -> 
         starting = asyncio.create_task(broker.start())
         try:
             await asyncio.to_thread(disk.is_asked.wait)
-            await eventually(lambda: broker._cache.is_published, "who is there")
+            await eventually(lambda: broker._state.cache.is_published, "who is there")
             assert not broker._gate.is_open
             assert not starting.done()
         finally:
             disk.is_free.set()
             await starting
-            assert broker._cache.contains_topic("t")
+            assert broker._state.cache.contains_topic("t")
             await broker.stop()
 
     asyncio.run(scenario())

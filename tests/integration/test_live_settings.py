@@ -25,8 +25,9 @@ async def running(path: Path, **settings: str) -> AsyncIterator[tuple[Broker, So
     named = {name.replace("_", "."): value for name, value in settings.items()}
     broker = Broker(load_broker_settings(None, {**defaults, **named}, {}))
     await broker.start()
+    assert broker._network is not None
     try:
-        yield broker, broker._server
+        yield broker, broker._network.server
     finally:
         await broker.stop()
 
@@ -113,7 +114,7 @@ def test_a_listener_is_opened_announced_and_closed(tmp_path: Path) -> None:
             assert [e.listener for e in broker.endpoints] == ["PLAINTEXT", "EXTRA"]
 
             def is_announced() -> bool:
-                known = broker._cache.image.brokers[0].endpoints
+                known = broker._state.cache.image.brokers[0].endpoints
                 return [e.listener for e in known] == ["PLAINTEXT", "EXTRA"]
 
             await eventually(is_announced, "announced")

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from odradek.errors import OdradekError
+from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
 
 __all__ = ["SOCKET_FILE", "ControlSocket", "ask"]
 
@@ -45,9 +46,16 @@ class ControlSocket:
     Args:
         directory: A data directory that this broker has locked.
         commands: By their names.
+        streams: Where the socket comes from.
     """
 
-    def __init__(self, directory: str, commands: Mapping[str, Command]) -> None:
+    def __init__(
+        self,
+        directory: str,
+        commands: Mapping[str, Command],
+        streams: ByteStreams = SYSTEM_STREAMS,
+    ) -> None:
+        self._streams = streams
         self._directory = directory
         self._commands = commands
         self._server: asyncio.Server | None = None
@@ -56,7 +64,8 @@ class ControlSocket:
     async def start(self) -> None:
         """Listens; where that is impossible a line of the log says so."""
         try:
-            listener = self._bind()
+            with _short_path(self._directory) as path:
+                listener = self._streams.bind_local(path)
         except OSError as error:
             logger.warning(
                 "%s takes no commands of `odradek controller`: %s", self._directory, error
@@ -65,21 +74,6 @@ class ControlSocket:
         self._server = await asyncio.start_unix_server(
             self._serve, sock=listener, limit=_MAX_COMMAND_BYTES
         )
-
-    def _bind(self) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            # Before it has a name: nobody else gets in, not even for a moment.
-            os.fchmod(listener.fileno(), 0o600)
-            with _short_path(self._directory) as path:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)  # Of a process that was killed: the directory is ours now.
-                listener.bind(path)
-                os.chmod(path, 0o600)
-        except BaseException:
-            listener.close()
-            raise
-        return listener
 
     async def stop(self) -> None:
         """Takes no more; commands that are under way are given up."""

@@ -10,13 +10,15 @@ expansion fails, for want of memory, is refused like one that is wrong.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import TypeAlias
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.request import Request
 from odradek.storage.expansion import ExpandedRecords
+from odradek.tasks import Tasks
 
 __all__ = ["Expansions"]
 
@@ -29,13 +31,15 @@ class Expansions:
     """Runs what has to be expanded.
 
     Args:
-        spawn: Runs a coroutine as a task that somebody owns.
+        tasks: Runs what takes a while.
+        executor: Where batches are expanded; one thread is enough.
     """
 
-    __slots__ = ("_spawn", "_turn")
+    __slots__ = ("_executor", "_tasks", "_turn")
 
-    def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
-        self._spawn = spawn
+    def __init__(self, tasks: Tasks, executor: Executor) -> None:
+        self._tasks = tasks
+        self._executor = executor
         self._turn = asyncio.Lock()
 
     def start(
@@ -45,7 +49,7 @@ class Expansions:
         append: Callable[[Mapping[TopicPartition, ExpandedRecords]], None],
     ) -> None:
         """Expands records, and calls `append` with them unless their client has gone."""
-        self._spawn(self._run(request, deferred, append))
+        self._tasks.spawn(self._run(request, deferred, append))
 
     async def run(self, job: Callable[[], None]) -> None:
         """Does a job that expands a batch, when its turn comes."""
@@ -58,12 +62,13 @@ class Expansions:
         deferred: Deferred,
         append: Callable[[Mapping[TopicPartition, ExpandedRecords]], None],
     ) -> None:
+        loop = asyncio.get_running_loop()
         for records, expand in deferred.values():
             async with self._turn:
                 if request.connection.is_closed:
                     return
                 try:
-                    await asyncio.to_thread(expand, records)
+                    await loop.run_in_executor(self._executor, expand, records)
                 except Exception as error:  # noqa: BLE001 - one request must not end others
                     _log.exception("A batch of %s could not be expanded", request)
                     records.walks[0] = ApiError(

@@ -7,11 +7,11 @@ for it. A block is never given back: ids that are lost with a stop are never use
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from odradek.errors import ApiError, ErrorCode, StoreError
 from odradek.metadata.ports import ProducerIds
+from odradek.tasks import Tasks
 
 __all__ = ["ProducerIdAllocator"]
 
@@ -25,17 +25,17 @@ class ProducerIdAllocator:
 
     Args:
         allocate: Takes the next block of the cluster.
-        spawn: Runs a coroutine as a task that somebody owns.
+        tasks: Runs what takes a while.
     """
 
     def __init__(
         self,
         allocate: Callable[[], Awaitable[ProducerIds]],
         *,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        tasks: Tasks,
     ) -> None:
         self._allocate = allocate
-        self._spawn = spawn
+        self._tasks = tasks
         self._block = ProducerIds(0, -1)
         self._next_id = 0
         self._reserve: ProducerIds | None = None
@@ -78,7 +78,7 @@ class ProducerIdAllocator:
     def _maybe_prefetch(self) -> None:
         if not self._is_prefetching and self._needs_reserve:
             self._is_prefetching = True
-            self._spawn(self._prefetch())
+            self._tasks.spawn(self._prefetch())
 
     async def _prefetch(self) -> None:
         try:

@@ -6,13 +6,14 @@ under way starts no second one, and the same failure again is not logged again: 
 """
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from odradek.broker.admin import ControllerApi
 from odradek.controller.results import NewTopic
 from odradek.errors import ApiError, ErrorCode
+from odradek.tasks import Tasks
 
 __all__ = ["MAX_CREATIONS", "AutoTopicCreator"]
 
@@ -28,18 +29,18 @@ class AutoTopicCreator:
 
     Args:
         controller: Makes them, if it is the active one; if not, the topic stays away.
-        spawn: Runs a coroutine as a task of a group that somebody owns.
+        tasks: Runs what takes a while.
         internal: Topics that are made otherwise, by name.
     """
 
     def __init__(
         self,
         controller: ControllerApi,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        tasks: Tasks,
         internal: Mapping[str, NewTopic] = MappingProxyType({}),
     ) -> None:
         self._controller = controller
-        self._spawn = spawn
+        self._tasks = tasks
         self._internal = internal
         # Why each internal topic could not be made the last time.
         self._failures: dict[str, str] = {}
@@ -54,7 +55,7 @@ class AutoTopicCreator:
         if not self.would_start(topic):
             return
         self._under_way.add(topic)
-        self._spawn(self._create(topic))
+        self._tasks.spawn(self._create(topic))
 
     async def _create(self, topic: str) -> None:
         wanted = self._internal.get(topic) or NewTopic(name=topic)

@@ -27,15 +27,16 @@ installed is given to `unload` once, when the partition goes.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from odradek.clock import PreciseClock
 from odradek.errors import ApiError, CorruptRecordError, DecodeError, ErrorCode, LogDataError
 from odradek.records.batch import BatchHeader, is_crc_valid, parse_header
 from odradek.records.control import parse_end_transaction_marker
 from odradek.records.record import read_records
+from odradek.tasks import Tasks
 
 __all__ = ["CoordinatorRuntime", "LoadStats", "PartitionLog", "PartitionWriter", "Phase", "Replay"]
 
@@ -193,8 +194,7 @@ class CoordinatorRuntime:
         log: Where they are read.
         begin: Makes the empty state of a partition.
         clock: Measures slices and loads.
-        spawn: Runs a coroutine as a task of a group that somebody owns.
-        sleep: Waits some seconds; 0 lets the loop run.
+        tasks: Runs what takes a while.
         read_bytes: How much is read at a time.
         stats: Is told of loads.
     """
@@ -206,8 +206,7 @@ class CoordinatorRuntime:
         *,
         begin: Callable[[int], Replay],
         clock: PreciseClock,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
-        sleep: Callable[[float], Awaitable[None]],
+        tasks: Tasks,
         read_bytes: int = _MAX_READ_BYTES,
         stats: LoadStats | None = None,
     ) -> None:
@@ -215,8 +214,7 @@ class CoordinatorRuntime:
         self._source = log
         self._begin = begin
         self._clock = clock
-        self._spawn = spawn
-        self._sleep = sleep
+        self._tasks = tasks
         self._read_bytes = min(read_bytes, _MAX_READ_BYTES)
         self._stats = stats
         self._led: dict[int, _Led] = {}
@@ -250,7 +248,7 @@ class CoordinatorRuntime:
         if not self._obey(partition, leader_epoch):
             return False
         led = self._led[partition] = _Led(leader_epoch)
-        self._spawn(self._load(partition, led))
+        self._tasks.spawn(self._load(partition, led))
         return True
 
     def resign(self, partition: int, leader_epoch: int | None) -> bool:
@@ -304,7 +302,7 @@ class CoordinatorRuntime:
                     "%s-%d: loading in epoch %d failed, nothing of it is served; trying again in"
                     " %d ms: %r", self._topic, partition, led.epoch, retry_ms, error,
                 )  # fmt: skip
-                await self._sleep(retry_ms / 1000)
+                await self._tasks.sleep(retry_ms / 1000)
                 retry_ms = min(2 * retry_ms, _LAST_RETRY_MS)
                 continue
             led.state = state
@@ -340,7 +338,7 @@ class CoordinatorRuntime:
                     break
                 for _ in _replay_batch(state, data, position, header, offset, skips):
                     if self._clock.monotonic_ns() >= slice_end_ns:
-                        await self._sleep(0)
+                        await self._tasks.sleep(0)
                         if self._led.get(partition) is not led:
                             return None
                         slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
@@ -364,7 +362,7 @@ class CoordinatorRuntime:
         slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
         for _ in steps:
             if self._clock.monotonic_ns() >= slice_end_ns:
-                await self._sleep(0)
+                await self._tasks.sleep(0)
                 if self._led.get(partition) is not led:
                     return False
                 slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS

@@ -8,8 +8,10 @@ their paths may be congested, and the operator has chosen how to behave then.
 """
 
 from contextlib import suppress
-from socket import IPPROTO_TCP, TCP_CONGESTION, socket
+from socket import IPPROTO_TCP, TCP_CONGESTION
 from typing import Final
+
+from odradek.network.streams import ByteStream
 
 __all__ = ["is_local", "send_unpaced"]
 
@@ -22,7 +24,7 @@ def is_local(own_address: str, peer_address: str) -> bool:
     return own == peer or (own.startswith("127.") and peer.startswith("127."))
 
 
-def send_unpaced(sock: socket) -> None:
+def send_unpaced(sock: ByteStream) -> None:
     """Send as fast as the peer receives. A system that refuses keeps its own way."""
     with suppress(OSError):
         sock.setsockopt(IPPROTO_TCP, TCP_CONGESTION, _PLAINEST)

@@ -27,7 +27,7 @@ import ssl
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
-from socket import IPPROTO_TCP, TCP_INFO, socket
+from socket import IPPROTO_TCP, TCP_INFO
 from typing import Final
 
 from odradek.errors import DecodeError, FramingError, UnsupportedRequestError
@@ -57,8 +57,9 @@ from odradek.network.request import (
     SendResponse,
 )
 from odradek.network.send_queue import SendQueue, TruncatedFileError
+from odradek.network.streams import ByteStream
 from odradek.network.timer_call import TimerCall
-from odradek.network.transport import PlainTransport, TlsTransport, Transport
+from odradek.network.transport import TlsTransport, Transport
 from odradek.protocol.headers import parse_request_header
 
 __all__ = ["MAX_QUEUED_BYTES", "MAX_QUEUED_FILES", "Connection"]
@@ -119,7 +120,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket,
+        sock: ByteStream,
         context: ConnectionContext,
         host: ConnectionHost,
         *,
@@ -135,7 +136,7 @@ class Connection:
         self._transport: Transport
         self._is_plain = security.tls is None
         if security.tls is None:
-            self._transport = PlainTransport(sock)
+            self._transport = host.plain_transport(sock)
         else:
             self._transport = TlsTransport(sock, security.tls, server_side=True)
         self._is_handshaking = security.tls is not None

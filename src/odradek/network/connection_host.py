@@ -13,6 +13,8 @@ from odradek.network.page_cache import ReadAhead
 from odradek.network.poller import Poller
 from odradek.network.request import ClientInformation
 from odradek.network.request_channel import RequestChannel
+from odradek.network.streams import ByteStream
+from odradek.network.transport import Transport
 from odradek.purgatory import Timer
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class ConnectionHost(Protocol):
     read_ahead: ReadAhead
     now_ns: Callable[[], int]
     failed_authentication_delay_ms: int
+    # Moves bytes through a stream that is not encrypted.
+    plain_transport: Callable[[ByteStream], Transport]
 
     def touch(self, connection: "Connection", now_ns: int) -> None:
         """Something was received or sent."""

@@ -19,6 +19,8 @@ from odradek.network.congestion import is_local, send_unpaced
 from odradek.network.connection_host import EventLoop
 from odradek.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
 from odradek.network.processor import Processor
+from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
+from odradek.network.streams import ByteStream, ListeningStream
 from odradek.network.timer_call import TimerCall
 from odradek.purgatory import Timer
 
@@ -52,9 +54,11 @@ class Listener:
         receive_buffer_bytes: int = -1,
         send_buffer_bytes: int = -1,
         backlog: int = 50,
+        streams: ByteStreams = SYSTEM_STREAMS,
         metric_prefix: str = "",
     ) -> None:
         self.endpoint = endpoint
+        self._streams = streams
         self._quotas = quotas
         self._loop = loop
         self._timer = timer
@@ -62,7 +66,7 @@ class Listener:
         self._receive_buffer_bytes = receive_buffer_bytes
         self._send_buffer_bytes = send_buffer_bytes
         self._backlog = backlog
-        self._socket: socket.socket | None = None
+        self._socket: ListeningStream | None = None
         self.processors: list[Processor] = []
         self._next_processor = 0
         self._is_watched = False
@@ -70,9 +74,9 @@ class Listener:
         self._blocked_since_ns: int | None = None
         self._retry: TimerCall | None = None
         # Accepted over the rate of their address: unread until they are closed.
-        self._delayed: dict[socket.socket, tuple[str, TimerCall]] = {}
+        self._delayed: dict[ByteStream, tuple[str, TimerCall]] = {}
         # Counted, but no processor had room. Invariant: not watched while it is set.
-        self._waiting: tuple[socket.socket, str] | None = None
+        self._waiting: tuple[ByteStream, str] | None = None
         self._metrics = metrics.group("kafka.network", "Acceptor", listener=endpoint.listener)
         self._blocked = self._metrics.meter(f"{metric_prefix}AcceptorBlockedPercent")
 
@@ -100,36 +104,16 @@ class Listener:
         """
         host, port = self.endpoint.host, self.endpoint.port
         try:
-            self._socket = self._listen(host, port)
+            self._socket = self._streams.listen(
+                host,
+                port,
+                backlog=self._backlog,
+                receive_buffer_bytes=self._receive_buffer_bytes,
+            )
         except OSError as error:
             raise ConfigError(
                 "listeners", self.endpoint.connection_string, f"cannot listen there: {error}"
             ) from error
-
-    def _listen(self, host: str, port: int) -> socket.socket:
-        if host:
-            family, kind, _, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-        elif socket.has_dualstack_ipv6():
-            family, kind, address = socket.AF_INET6, socket.SOCK_STREAM, ("::", port)
-        else:
-            family, kind, address = socket.AF_INET, socket.SOCK_STREAM, ("", port)
-        sock = socket.socket(family, kind)
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, bool(host))
-            if self._receive_buffer_bytes > 0:
-                # Accepted sockets inherit it; set later it would come after the window was agreed.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
-            sock.bind(address)
-            sock.listen(self._backlog)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
 
     def start(self) -> None:
         """Begin to accept. There must be a processor."""
@@ -177,7 +161,7 @@ class Listener:
             if not self._admit(sock, _plain_address(remote[0])):
                 return
 
-    def _admit(self, sock: socket.socket, address: str) -> bool:
+    def _admit(self, sock: ByteStream, address: str) -> bool:
         """Count, configure and deal a connection; whether another one may be accepted now."""
         try:
             self._quotas.increment(self.name, address)
@@ -209,7 +193,7 @@ class Listener:
             return False
         return True
 
-    def _configure(self, sock: socket.socket, address: str) -> None:
+    def _configure(self, sock: ByteStream, address: str) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -218,7 +202,7 @@ class Listener:
         if is_local(sock.getsockname()[0], address):
             send_unpaced(sock)
 
-    def _deal(self, sock: socket.socket, address: str) -> bool:
+    def _deal(self, sock: ByteStream, address: str) -> bool:
         """Offer it to each processor once; if none has room, wait for the last one asked."""
         processors = self.processors
         for _ in range(len(processors)):
@@ -245,11 +229,11 @@ class Listener:
         else:
             _log.info("Listener %s: a peer was gone before it was accepted: %s", self.name, error)
 
-    def _close_counted(self, sock: socket.socket, address: str) -> None:
+    def _close_counted(self, sock: ByteStream, address: str) -> None:
         sock.close()
         self._quotas.decrement(self.name, address)
 
-    def _close_delayed(self, sock: socket.socket, address: str) -> None:
+    def _close_delayed(self, sock: ByteStream, address: str) -> None:
         if self._delayed.pop(sock, None) is not None:
             self._close_counted(sock, address)
 

@@ -17,7 +17,6 @@ import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from socket import IPPROTO_TCP, SO_KEEPALIVE, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET, TCP_NODELAY, socket
 from typing import Final, Self, TypeAlias
 
 from odradek.errors import (
@@ -28,11 +27,12 @@ from odradek.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from odradek.network.congestion import is_local, send_unpaced
 from odradek.network.memory_pool import MemoryPool
 from odradek.network.receive_buffer import START_BYTES, ReceiveBuffer
 from odradek.network.send_queue import Chunk, SendQueue, TruncatedFileError
-from odradek.network.transport import PlainTransport, TlsTransport, Transport
+from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
+from odradek.network.streams import ByteStream
+from odradek.network.transport import TlsTransport, Transport
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.envelope import parse_response
@@ -76,6 +76,8 @@ class OutboundOptions:
     server_hostname: str | None = None
     # Runs before the connection is handed out: the place of SASL.
     authenticate: "Callable[[OutboundConnection], Awaitable[None]] | None" = None
+    # Where connections come from.
+    streams: ByteStreams = SYSTEM_STREAMS
 
 
 class _InFlight:
@@ -103,7 +105,7 @@ class OutboundConnection:
 
     def __init__(
         self,
-        sock: socket,
+        sock: ByteStream,
         host: str,
         port: int,
         options: OutboundOptions,
@@ -117,7 +119,7 @@ class OutboundConnection:
         self._loop = loop
         self._transport: Transport
         if options.tls is None:
-            self._transport = PlainTransport(sock)
+            self._transport = options.streams.plain_transport(sock)
         else:
             name = options.server_hostname or host
             self._transport = TlsTransport(
@@ -154,7 +156,12 @@ class OutboundConnection:
         connection: Self | None = None
         try:
             async with asyncio.timeout(options.connect_timeout_ms / 1000):
-                sock = await _connect(host, port, options, loop)
+                sock = await options.streams.connect(
+                    host,
+                    port,
+                    send_buffer_bytes=options.send_buffer_bytes,
+                    receive_buffer_bytes=options.receive_buffer_bytes,
+                )
                 connection = cls(sock, host, port, options, loop)
                 await connection._shake_hands()
                 if negotiate:
@@ -495,32 +502,3 @@ def _set_failure(future: "asyncio.Future[None] | _Answer", error: Exception) -> 
     if not future.done():
         future.set_exception(error)
         future.exception()  # Nobody may be waiting any more: then it is not worth a line.
-
-
-async def _connect(
-    host: str, port: int, options: OutboundOptions, loop: asyncio.AbstractEventLoop
-) -> socket:
-    """A connected socket to the first address that answers."""
-    failure: OSError | None = None
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, proto=IPPROTO_TCP):
-        sock = socket(family, kind, protocol)
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-            sock.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
-            if options.send_buffer_bytes > 0:
-                sock.setsockopt(SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes)
-            if options.receive_buffer_bytes > 0:
-                sock.setsockopt(SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes)
-            await loop.sock_connect(sock, address)
-            if is_local(sock.getsockname()[0], sock.getpeername()[0]):
-                send_unpaced(sock)
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise failure or OSError(f"{host} has no address")

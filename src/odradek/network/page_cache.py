@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
+from odradek.tasks import Threads
+
 __all__ = ["READ_AHEAD_BYTES", "READ_AHEAD_THREADS", "PageCache", "ReadAhead", "ReadAheadJob"]
 
 # Brought into memory at a time for a connection: what a consumer asks of a partition by default.
@@ -130,17 +132,19 @@ class ReadAhead:
     Args:
         pages: Says what is in memory, and gets it there.
         call_soon_threadsafe: The loop's.
+        threads: Makes the threads.
     """
 
     def __init__(
-        self, pages: PageCache, call_soon_threadsafe: Callable[[Callable[[], None]], object]
+        self,
+        pages: PageCache,
+        call_soon_threadsafe: Callable[[Callable[[], None]], object],
+        threads: Threads = ThreadPoolExecutor,
     ) -> None:
         self.pages = pages
         self._call_soon_threadsafe = call_soon_threadsafe
         # It starts a thread when there is something to read, not before.
-        self._threads = ThreadPoolExecutor(
-            READ_AHEAD_THREADS, thread_name_prefix="data-plane-read-ahead"
-        )
+        self._threads = threads(READ_AHEAD_THREADS, "data-plane-read-ahead")
 
     def start(self, fd: int, position: int, length: int, done: Callable[[], None]) -> ReadAheadJob:
         """Bring a piece into memory and call `done` on the loop, unless cancelled before.

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, epoll
 from typing import Any, Final, Protocol
 
+from odradek.network.streams import Epoll
+
 __all__ = ["MAX_EVENTS", "Poller"]
 
 _log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class Poller:
 
     Args:
         loop: Watches the epoll.
+        new_epoll: Makes it.
     """
 
     __slots__ = (
@@ -57,14 +60,16 @@ class Poller:
         "_hang_ups",
         "_left",
         "_loop",
+        "_new_epoll",
         "_readers",
         "_writers",
         "is_running",
     )
 
-    def __init__(self, loop: _Loop) -> None:
+    def __init__(self, loop: _Loop, new_epoll: Callable[[], Epoll] = epoll) -> None:
         self._loop = loop
-        self._epoll: epoll | None = None  # From the first socket on, until `close`.
+        self._new_epoll = new_epoll
+        self._epoll: Epoll | None = None  # From the first socket on, until `close`.
         self._readers: dict[int, _Callback] = {}
         self._writers: dict[int, _Callback] = {}
         self._hang_ups: dict[int, _Callback] = {}
@@ -149,7 +154,7 @@ class Poller:
             return
         poll = self._epoll
         if poll is None:
-            poll = self._epoll = epoll()
+            poll = self._epoll = self._new_epoll()
             self._loop.add_reader(poll.fileno(), self._on_ready)
         if not before:
             poll.register(fd, events)

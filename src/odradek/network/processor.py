@@ -11,7 +11,6 @@ Once per turn of the loop, if there is anything to do, `run_turn`
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from socket import socket
 from typing import Final
 
 from odradek.clock import PreciseClock
@@ -31,7 +30,9 @@ from odradek.network.request import (
     Response,
 )
 from odradek.network.request_channel import RequestChannel
+from odradek.network.streams import ByteStream
 from odradek.network.timer_call import TimerCall
+from odradek.network.transport import PlainTransport, Transport
 from odradek.purgatory import Timer
 
 __all__ = ["MAX_NEW_CONNECTIONS", "Processor", "remote_host"]
@@ -77,6 +78,7 @@ class Processor:
         max_frame_bytes: int,
         max_idle_ms: int,
         failed_authentication_delay_ms: int,
+        plain_transport: Callable[[ByteStream], Transport] = PlainTransport,
         is_control_plane: bool = False,
     ) -> None:
         self.id = processor_id
@@ -87,6 +89,7 @@ class Processor:
         self.pool = pool
         self.read_ahead = read_ahead
         self.now_ns = clock.monotonic_ns
+        self.plain_transport = plain_transport
         self.failed_authentication_delay_ms = failed_authentication_delay_ms
         self.security = security  # Replaced when certificates are; connections keep what they had.
         self._endpoint = endpoint
@@ -100,7 +103,7 @@ class Processor:
             self._sweep_ms = min(TRIM_AFTER_MS, max(max_idle_ms // 2, 1))
         self._is_control_plane = is_control_plane
         # Accepted, not taken over yet. Invariant: at most MAX_NEW_CONNECTIONS.
-        self._new_connections: deque[tuple[socket, str]] = deque()
+        self._new_connections: deque[tuple[ByteStream, str]] = deque()
         self._responses: deque[Response] = deque()
         # All connections, the least recently used first.
         self._connections: OrderedDict[Connection, None] = OrderedDict()
@@ -141,7 +144,7 @@ class Processor:
     def has_room(self) -> bool:
         return len(self._new_connections) < MAX_NEW_CONNECTIONS
 
-    def try_accept(self, sock: socket, address: str) -> bool:
+    def try_accept(self, sock: ByteStream, address: str) -> bool:
         """Take a connection that is counted already; False if there is no room."""
         if not self.has_room:
             return False
@@ -291,7 +294,7 @@ class Processor:
         self._schedule_sweep(self._sweep_ms)
         self._tell_of_room()
 
-    def _context(self, sock: socket, address: str) -> ConnectionContext:
+    def _context(self, sock: ByteStream, address: str) -> ConnectionContext:
         local, remote = sock.getsockname(), sock.getpeername()
         index = self._next_index
         self._next_index = (index + 1) & 0x7FFFFFFF
@@ -303,7 +306,7 @@ class Processor:
             is_control_plane=self._is_control_plane,
         )
 
-    def _drop(self, sock: socket, address: str) -> None:
+    def _drop(self, sock: ByteStream, address: str) -> None:
         sock.close()
         self._quotas.decrement(self._endpoint.listener, address)
 

@@ -42,6 +42,7 @@ from odradek.network.request import (
 from odradek.network.request_metrics import RequestMetrics
 from odradek.network.timer_call import TimerCall
 from odradek.purgatory import Timer
+from odradek.tasks import Tasks
 
 __all__ = [
     "CONTROL_PLANE_PREFIX",
@@ -84,7 +85,7 @@ class RequestChannel:
         handler: Runs requests.
         queue_size: Requests that count as queued when they wait for a slot.
         slots: Handlers that may be suspended at a time.
-        spawn: Runs a coroutine as a task of a group that somebody owns.
+        tasks: Runs handlers that wait.
         request_turn: Asks for `run_queued` in the next turn of the loop.
         turns: Told of handlers that keep the loop for long.
         metric_prefix: Empty for the data plane.
@@ -99,7 +100,7 @@ class RequestChannel:
         clock: PreciseClock,
         timer: Timer,
         metrics: MetricRegistry,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        tasks: Tasks,
         request_turn: Callable[[], None],
         turns: LoopTurns,
         metric_prefix: str = "",
@@ -109,7 +110,7 @@ class RequestChannel:
         self._queue_size = queue_size
         self._slots = slots
         self._now_ns = clock.monotonic_ns
-        self._spawn = spawn
+        self._tasks = tasks
         self._request_turn = request_turn
         # Handlers that wait for a slot, not begun, in order. Invariant: their peers are there, and
         # each is the one request of a connection that is not read.
@@ -251,7 +252,7 @@ class RequestChannel:
 
     def _begin(self, request: Request, handling: Handling) -> None:
         self._suspended += 1
-        self._spawn(self._finish(request, handling))
+        self._tasks.spawn(self._finish(request, handling))
 
     def _drop(self, request: Request) -> None:
         """Take a request out of the queue that no peer waits for."""

@@ -22,12 +22,13 @@ the peer, so the connection has to go (`TruncatedFileError`).
 import os
 from collections import deque
 from collections.abc import Sequence
-from socket import MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, socket
+from socket import MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL
 from struct import Struct
 from typing import Final, Protocol, TypeAlias
 
 from odradek.errors import OdradekError
 from odradek.network.page_cache import READ_AHEAD_BYTES, PageCache
+from odradek.network.streams import ByteStream
 
 __all__ = ["Chunk", "FileRegion", "SendQueue", "TruncatedFileError"]
 
@@ -162,7 +163,7 @@ class SendQueue:
         self.file_count += file_count
         self.enqueued_bytes += size + 4
 
-    def flush_to_socket(self, sock: socket) -> bool:
+    def flush_to_socket(self, sock: ByteStream) -> bool:
         """Hand to the kernel what it takes, without waiting; whether nothing is left.
 
         Raises:
@@ -210,7 +211,7 @@ class SendQueue:
             return False
         return not chunks
 
-    def _send_buffers(self, sock: socket) -> bool:
+    def _send_buffers(self, sock: ByteStream) -> bool:
         """Send the buffers before the next file in one call; whether the kernel took them all."""
         buffers: list[_Buffer] = []
         size = 0

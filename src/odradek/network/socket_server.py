@@ -22,9 +22,10 @@ Duties of whoever runs it, in order:
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from odradek.clock import PreciseClock
 from odradek.errors import InvariantViolation
@@ -48,7 +49,9 @@ from odradek.network.request_channel import (
     Handler,
     RequestChannel,
 )
+from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
 from odradek.purgatory import Timer
+from odradek.tasks import OwnedTasks, Sleep, Threads
 
 __all__ = ["SocketServer"]
 
@@ -100,13 +103,19 @@ class SocketServer:
         security: Mapping[str, ListenerSecurity] | None = None,
         limits: Mapping[str, ListenerLimits] | None = None,
         pages: PageCache | None = None,
+        streams: ByteStreams = SYSTEM_STREAMS,
+        threads: Threads = ThreadPoolExecutor,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._config = config
         self._broker_id = broker_id
         self._loop = loop
+        self._streams = streams
         self._turns = turns_of(loop)
         self._turns.register(metrics)
-        self.poller = Poller(loop)  # Of the connections; listeners have the loop itself.
+        self.poller = Poller(
+            loop, streams.epoll
+        )  # Of the connections; listeners have the loop itself.
         self._timer = timer
         self._clock = clock
         self._metrics = metrics
@@ -118,8 +127,7 @@ class SocketServer:
         self._is_processing = False
         self._is_turn_requested = False
         self._after_answers: list[Callable[[], None]] = []
-        self._tasks: asyncio.TaskGroup | None = None
-        self._suspended: set[asyncio.Task[None]] = set()  # Handlers that wait, by their task.
+        self._tasks = OwnedTasks(sleep)  # Of handlers that wait.
         planes = config.planes
         self._inter_broker_listener = config.inter_broker_listener
         self.quotas = ConnectionQuotas(
@@ -131,7 +139,7 @@ class SocketServer:
             inter_broker_listener=self._inter_broker_listener,
         )
         pool_bytes = config.queued_max_request_bytes
-        self._read_ahead = ReadAhead(pages or PageCache(), loop.call_soon_threadsafe)
+        self._read_ahead = ReadAhead(pages or PageCache(), loop.call_soon_threadsafe, threads)
         self.pool = MemoryPool(pool_bytes if pool_bytes > 0 else None)
         self._group = metrics.group("kafka.network", "SocketServer")
         self._group.gauge("MemoryPoolAvailable", lambda: self.pool.available_bytes)
@@ -155,7 +163,7 @@ class SocketServer:
         self._add_plane(_Plane(channel, ""), planes.data)
 
     async def __aenter__(self) -> Self:
-        self._tasks = await asyncio.TaskGroup().__aenter__()
+        await self._tasks.__aenter__()
         return self
 
     async def __aexit__(
@@ -164,10 +172,7 @@ class SocketServer:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        assert self._tasks is not None, "left without having been entered"
         self.close()
-        for task in self._suspended:
-            task.cancel()
         # The handlers' tasks never fail; an error of the body goes on as it is.
         await self._tasks.__aexit__(None, None, None)
 
@@ -300,7 +305,7 @@ class SocketServer:
                 processor.close_idle_connections()
             if not self.quotas.total or self._clock.monotonic_ms() >= deadline_ms:
                 break
-            await asyncio.sleep(_SHUTDOWN_POLL_S)
+            await self._tasks.sleep(_SHUTDOWN_POLL_S)
         self.close()
 
     def close(self) -> None:
@@ -334,7 +339,7 @@ class SocketServer:
             clock=self._clock,
             timer=self._timer,
             metrics=self._metrics,
-            spawn=self._spawn,
+            tasks=self._tasks,
             request_turn=self._request_turn,
             turns=self._turns,
             metric_prefix=prefix,
@@ -358,6 +363,7 @@ class SocketServer:
             receive_buffer_bytes=config.receive_buffer_bytes,
             send_buffer_bytes=config.send_buffer_bytes,
             backlog=config.listen_backlog,
+            streams=self._streams,
             metric_prefix=plane.prefix,
         )
         for _ in range(1 if plane.prefix else self._network_threads):
@@ -380,6 +386,7 @@ class SocketServer:
             pool=self.pool,
             read_ahead=self._read_ahead,
             loop=self.poller,
+            plain_transport=self._streams.plain_transport,
             timer=self._timer,
             clock=self._clock,
             metrics=self._metrics,
@@ -414,12 +421,6 @@ class SocketServer:
                     ("listener", name),
                 )
                 yield tags, float(count)
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        assert self._tasks is not None, "enter the server before it processes requests"
-        task = self._tasks.create_task(coroutine)
-        self._suspended.add(task)
-        task.add_done_callback(self._suspended.discard)
 
     def _request_turn(self) -> None:
         if not self._is_turn_requested:

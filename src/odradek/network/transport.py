@@ -18,10 +18,11 @@ connection watches the socket for writing as long as `wants_write`.
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from socket import MSG_NOSIGNAL, socket
+from socket import MSG_NOSIGNAL
 from typing import Final, Protocol, cast
 
 from odradek.network.send_queue import FLUSH_BUDGET_BYTES, SendQueue
+from odradek.network.streams import ByteStream
 
 __all__ = ["PlainTransport", "TlsTransport", "Transport"]
 
@@ -57,7 +58,7 @@ class PlainTransport:
     has_pending: Final = False
     wants_write: Final = False
 
-    def __init__(self, sock: socket) -> None:
+    def __init__(self, sock: ByteStream) -> None:
         self._socket = sock
         self.recv_into = sock.recv_into  # The method itself: no frame of ours on the hot path.
 
@@ -85,7 +86,7 @@ class TlsTransport:
 
     def __init__(
         self,
-        sock: socket,
+        sock: ByteStream,
         context: ssl.SSLContext,
         *,
         server_side: bool,

@@ -12,8 +12,7 @@ Where the controller has to be told of changes that a leader stores itself, they
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from odradek.clock import Clock
 from odradek.errors import OdradekError
@@ -23,6 +22,7 @@ from odradek.replication.isr import IsrChange
 from odradek.replication.isr_notifications import CHECK_INTERVAL_MS, IsrNotifications
 from odradek.replication.partition import Partition
 from odradek.replication.replica_manager import ReplicaManager
+from odradek.tasks import Tasks
 
 __all__ = ["RETRY_PAUSE_S", "IsrUpdates"]
 
@@ -40,8 +40,7 @@ class IsrUpdates:
         replicas: The partitions; from now on it hands every proposal to this.
         port: The cluster.
         clock: For the age of what is to be announced.
-        spawn: Runs a coroutine as a task that somebody owns.
-        sleep: Waits for some seconds.
+        tasks: Runs what takes a while.
         announce: Tells the controller of partitions whose ISR was stored; None where it knows.
     """
 
@@ -51,22 +50,20 @@ class IsrUpdates:
         port: ControllerPort,
         *,
         clock: Clock,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
-        sleep: Callable[[float], Awaitable[None]],
+        tasks: Tasks,
         announce: Announce | None = None,
     ) -> None:
         self._replicas = replicas
         self._port = port
         self._clock = clock
-        self._spawn = spawn
-        self._sleep = sleep
+        self._tasks = tasks
         self._announce = announce
         self.notifications = IsrNotifications(clock.monotonic_ms())
         replicas.use_isr_updates(self.submit)
 
     def submit(self, partition: Partition, change: IsrChange) -> None:
         """Begins to store a change that a partition proposed."""
-        self._spawn(self._store(partition, change))
+        self._tasks.spawn(self._store(partition, change))
 
     async def _store(self, partition: Partition, change: IsrChange) -> None:
         while partition.isr_change is change:
@@ -76,7 +73,7 @@ class IsrUpdates:
                 self.notifications.record(partition.tp, self._clock.monotonic_ms())
             if not isinstance(outcome, IsrOutcomeUnknown):
                 return
-            await self._sleep(RETRY_PAUSE_S)
+            await self._tasks.sleep(RETRY_PAUSE_S)
 
     async def _alter(self, tp: TopicPartition, change: IsrChange) -> AlterIsrOutcome:
         try:
@@ -110,11 +107,11 @@ class IsrUpdates:
     async def run_expiration(self) -> None:
         """Shrinks for ever, twice as often as a member may lag."""
         while True:
-            await self._sleep(self._replicas.config.max_lag_ms / 2000)
+            await self._tasks.sleep(self._replicas.config.max_lag_ms / 2000)
             self.shrink()
 
     async def run_announcements(self) -> None:
         """Announces for ever."""
         while True:
-            await self._sleep(CHECK_INTERVAL_MS / 1000)
+            await self._tasks.sleep(CHECK_INTERVAL_MS / 1000)
             await self.announce_due()

@@ -18,7 +18,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, wait
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
@@ -213,7 +213,7 @@ def load_logs(
     with ExitStack() as pools:
         loading: dict[LogDirectory, dict[str, Future[Log]]] = {}
         for directory, checkpoints in begun.items():
-            pool = pools.enter_context(ThreadPoolExecutor(threads_per_directory, "log-loader"))
+            pool = pools.enter_context(services.threads(threads_per_directory, "log-loader"))
             loading[directory] = {
                 partition.name: pool.submit(
                     _load, directory, partition, checkpoints, config_for, services, progress
@@ -306,13 +306,18 @@ def _end_load(directory: LogDirectory, checkpoints: _Checkpoints) -> None:
 # Stop
 
 
-def close_directory(directory: LogDirectory, *, threads: int, broker_epoch: int = -1) -> None:
+def close_directory(
+    directory: LogDirectory, *, closers: Callable[[], Executor], broker_epoch: int = -1
+) -> None:
     """Closes the logs of a directory in order, says so on disk, and lets the directory go.
+
+    Args:
+        closers: Makes the pool that closes the logs.
 
     What cannot be done in order is given up as it is, without a marker; the reason is logged.
     """
     try:
-        is_closed = directory.is_online and directory.is_loaded and _close_logs(directory, threads)
+        is_closed = directory.is_online and directory.is_loaded and _close_logs(directory, closers)
         if is_closed:
             directory.checkpoint_recovery_points()
             directory.checkpoint_log_starts()
@@ -326,9 +331,9 @@ def close_directory(directory: LogDirectory, *, threads: int, broker_epoch: int 
         directory.close()
 
 
-def _close_logs(directory: LogDirectory, threads: int) -> bool:
+def _close_logs(directory: LogDirectory, closers: Callable[[], Executor]) -> bool:
     """Closes all logs but those of deleted partitions; returns whether all went well."""
-    with ThreadPoolExecutor(threads, "log-closer") as pool:
+    with closers() as pool:
         futures = {log: pool.submit(log.close_files) for log in directory.logs.values()}
     errors = [(log, error) for log, future in futures.items() if (error := future.exception())]
     for log, error in errors:

@@ -21,6 +21,7 @@ import os
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
@@ -209,13 +210,18 @@ class LogManager:
         """
         self._is_stopped = True
         self.cleaner.stop()
+        threads = self._config.recovery_threads_per_data_dir
+
+        def closers() -> Executor:
+            return self._services.threads(threads, "log-closer")
+
         with ExitStack() as stack:  # What goes wrong in one does not keep the others open.
             for directory in reversed(self.directories):
                 directory.on_failure = None
                 stack.callback(
                     close_directory,
                     directory,
-                    threads=self._config.recovery_threads_per_data_dir,
+                    closers=closers,
                     broker_epoch=broker_epoch,
                 )
         self._logs.clear()

@@ -1,6 +1,7 @@
 """What every log of a process shares, handed in from outside."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from random import Random
 
@@ -8,6 +9,7 @@ from odradek.clock import Clock
 from odradek.files import Disk
 from odradek.storage.background import BackgroundTasks
 from odradek.storage.expansion import InlineBudget
+from odradek.tasks import Threads
 from odradek.values import dataclass
 
 __all__ = ["LogServices"]
@@ -21,6 +23,8 @@ class LogServices:
     clock: Clock
     random: Random
     tasks: BackgroundTasks
+    # Makes the pools that logs are loaded and closed on.
+    threads: Threads = ThreadPoolExecutor
     producer_id_expiration_ms: int = 86_400_000
     # Told how long each flush took, in ms; by a log that is closed possibly on another thread.
     on_flushed: Callable[[float], None] | None = None

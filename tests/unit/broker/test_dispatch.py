@@ -1,9 +1,7 @@
 """Requests to their handlers, and the gate before the first metadata."""
 
 import logging
-from collections.abc import Coroutine
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -27,6 +25,7 @@ from odradek.protocol.messages.metadata import (
 from odradek.protocol.registry import request_type, response_type
 from odradek.protocol.versions import VersionRange
 from odradek.purgatory import ManualTimer
+from tests.support.kept_tasks import KeptTasks
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeConnection, parsed, run
 
 
@@ -49,7 +48,7 @@ class Served:
     def __init__(self, *, is_published: bool = True) -> None:
         self.broker = BrokerFixture(is_published=is_published)
         self.gate = StartGate()
-        self.tasks: list[Coroutine[Any, Any, None]] = []
+        self.tasks = KeptTasks()
         self.processor = Processor()
         self.channel = RequestChannel(
             dispatch(self.broker.context, self.gate),
@@ -58,7 +57,7 @@ class Served:
             clock=self.broker.clock,
             timer=ManualTimer("network"),
             metrics=MetricRegistry(self.broker.clock, Random(1)),
-            spawn=self.tasks.append,
+            tasks=self.tasks,
             request_turn=lambda: None,
             turns=LoopTurns(),
         )
@@ -160,7 +159,7 @@ def test_a_kept_request_whose_handler_waits_gets_its_answer_too() -> None:
     assert served.channel.submit(served.broker.request(ApiKey.CREATE_TOPICS, message, 7)) is None
     served.gate.open()
     assert served.processor.answers == []
-    run(served.tasks.pop())
+    run(served.tasks.started.pop())
     [answer] = served.processor.answers
     assert parsed(answer, CreateTopicsResponse).topics == ()
 

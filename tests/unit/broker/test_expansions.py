@@ -1,8 +1,11 @@
 """Batches that are too large, expanded, for the loop: one at a time, on a thread."""
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -26,6 +29,22 @@ from odradek.storage.validation import BatchValidator
 from tests.unit.broker.handlers.handler_fakes import FakeConnection
 
 TP = TopicPartition("t", 0)
+
+
+@contextlib.asynccontextmanager
+async def waited_for() -> AsyncIterator[Expansions]:
+    """At the end all that was started is over."""
+    with ThreadPoolExecutor(2) as executor:
+        async with asyncio.TaskGroup() as group:
+
+            class Group:
+                def spawn(self, work: Coroutine[Any, Any, None], /) -> None:
+                    group.create_task(work)
+
+                async def sleep(self, delay_s: float, /) -> None:
+                    raise AssertionError("nothing waits here")
+
+            yield Expansions(Group(), executor)
 
 
 def request_of(connection: FakeConnection) -> Request:
@@ -163,8 +182,7 @@ def test_one_batch_is_expanded_at_a_time() -> None:
         running.release()
 
     async def scenario() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            expansions = Expansions(tasks.create_task)
+        async with waited_for() as expansions:
             for number in range(20):
 
                 def append(
@@ -188,8 +206,7 @@ def test_batches_of_a_client_that_hung_up_are_not_expanded() -> None:
         raise AssertionError("nobody waits for it")
 
     async def scenario() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            expansions = Expansions(tasks.create_task)
+        async with waited_for() as expansions:
             expansions.start(request_of(connection), {TP: (ExpandedRecords(b"x"), fail)}, fail)
 
     asyncio.run(scenario())
@@ -206,8 +223,7 @@ def test_a_thread_that_has_no_memory_refuses_one_batch_and_ends_nothing_else(
         raise MemoryError
 
     async def scenario() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            expansions = Expansions(tasks.create_task)
+        async with waited_for() as expansions:
             expansions.start(request_of(FakeConnection()), {TP: (records, fail)}, appended.append)
 
     asyncio.run(scenario())

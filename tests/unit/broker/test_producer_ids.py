@@ -30,11 +30,14 @@ class Cluster:
             raise self.error
         return ProducerIds(first, first + 9)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], /) -> None:
         self.tasks.append(asyncio.ensure_future(work))
 
+    async def sleep(self, delay_s: float, /) -> None:
+        raise AssertionError("nothing waits here")
+
     def allocator(self) -> ProducerIdAllocator:
-        return ProducerIdAllocator(self.allocate, spawn=self.spawn)
+        return ProducerIdAllocator(self.allocate, tasks=self)
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

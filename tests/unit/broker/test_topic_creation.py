@@ -2,8 +2,6 @@
 
 import dataclasses
 import logging
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
@@ -16,14 +14,16 @@ from odradek.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tests.support.kept_tasks import KeptTasks
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeController, run
 
 
 class Creation:
     def __init__(self) -> None:
         self.controller = FakeController()
-        self.tasks: list[Coroutine[Any, Any, None]] = []
-        self.creator = AutoTopicCreator(self.controller, self.tasks.append)
+        tasks = KeptTasks()
+        self.tasks = tasks.started
+        self.creator = AutoTopicCreator(self.controller, tasks)
 
     def run_all(self) -> None:
         while self.tasks:

@@ -158,8 +158,7 @@ class Coordination:
             clock=self.clock,
             deadlines=StallClock(self.clock, self._call_later),
             timer=self.timer,
-            spawn=self.tasks.spawn,
-            sleep=self.tasks.sleep,
+            tasks=self.tasks,
             new_id=lambda: f"{next(self.ids):036d}",
             metrics=self.metrics,
         )

@@ -79,8 +79,7 @@ class Runtime:
             self.topic,
             begin=lambda _partition: Loaded(self),
             clock=self.clock,
-            spawn=self.tasks.spawn,
-            sleep=self.tasks.sleep,
+            tasks=self.tasks,
             stats=self,
         )
 

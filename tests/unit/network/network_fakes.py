@@ -92,16 +92,19 @@ class Bench:
             clock=self.clock,
             timer=self.timer,
             metrics=self.metrics,
-            spawn=self.spawn,
+            tasks=self,
             request_turn=self.request_turn,
             turns=self.turns_measured,
             metric_prefix=prefix,
         )
         self.channel.add_processor(self.processor)
 
-    def spawn(self, task: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], /) -> None:
         self.begun_count += 1
-        self.tasks.append(task)
+        self.tasks.append(work)
+
+    async def sleep(self, delay_s: float, /) -> None:
+        raise AssertionError("a channel does not wait")
 
     def request_turn(self) -> None:
         self.turns += 1

@@ -1,9 +1,8 @@
 """ISR changes on their way to the cluster (05 section 10, Persist and Propagate)."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from odradek.errors import ConnectionLost
 from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrConflict, IsrOutcomeUnknown
 from odradek.model import LeaderAndIsr, TopicPartition
 from odradek.replication import IsrUpdates
+from tests.support.kept_tasks import KeptTasks
 from tests.support.logs import batch
 from tests.support.replicas import MAX_LAG_MS, ReplicaFixture, tp
 
@@ -38,21 +38,18 @@ class Scene:
     def __init__(self, root: Path) -> None:
         self.fixture = ReplicaFixture(root)
         self.port = FakePort()
-        self.work: list[Coroutine[Any, Any, None]] = []
+        tasks = KeptTasks()
+        self.work = tasks.started
         self.announced: list[tuple[TopicPartition, ...]] = []
         self.announce_error: Exception | None = None
-        self.sleeps: list[float] = []
+        self.sleeps = tasks.sleeps
         self.updates = IsrUpdates(
             self.fixture.replicas,
             self.port,  # type: ignore[arg-type]  # only what is asked of it
             clock=self.fixture.clock,
-            spawn=self.work.append,
-            sleep=self._sleep,
+            tasks=tasks,
             announce=self._announce,
         )
-
-    async def _sleep(self, seconds: float) -> None:
-        self.sleeps.append(seconds)
 
     async def _announce(self, partitions: tuple[TopicPartition, ...]) -> None:
         if self.announce_error is not None:

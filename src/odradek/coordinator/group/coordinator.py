@@ -1,8 +1,8 @@
 """The group coordinator, put together: registry, service, upkeep, and the runtime below them."""
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
 
 from odradek.clock import PreciseClock
 from odradek.coordinator.config import GroupCoordinatorConfig
@@ -17,6 +17,7 @@ from odradek.coordinator.stall_clock import StallClock
 from odradek.metrics import MetricRegistry
 from odradek.purgatory.timer import Timer
 from odradek.records.batch import BatchHeader
+from odradek.tasks import Tasks
 
 __all__ = ["OFFSETS_TOPIC", "GroupCoordinator"]
 
@@ -41,8 +42,7 @@ class GroupCoordinator:
         clock: The machine's.
         deadlines: What members are measured by.
         timer: Rings at deadlines, by the same clock.
-        spawn: Runs a coroutine as a task of a group that somebody owns.
-        sleep: Waits some seconds; 0 lets the loop run.
+        tasks: Runs what takes a while.
         new_id: Makes the unique part of member ids.
         metrics: Where to count.
     """
@@ -58,8 +58,7 @@ class GroupCoordinator:
         clock: PreciseClock,
         deadlines: StallClock,
         timer: Timer,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
-        sleep: Callable[[float], Awaitable[None]],
+        tasks: Tasks,
         new_id: Callable[[], str],
         metrics: MetricRegistry,
     ) -> None:
@@ -82,8 +81,7 @@ class GroupCoordinator:
             self.service,
             has_topic=has_topic,
             clock=clock,
-            spawn=spawn,
-            sleep=sleep,
+            tasks=tasks,
             metrics=counters,
         )
         self.runtime = CoordinatorRuntime(
@@ -93,8 +91,7 @@ class GroupCoordinator:
                 partition, Replay(config), self.service, clock.now_ms
             ),
             clock=clock,
-            spawn=spawn,
-            sleep=sleep,
+            tasks=tasks,
             read_bytes=config.load_buffer_bytes,
             stats=counters,
         )

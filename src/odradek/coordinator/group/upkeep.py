@@ -11,8 +11,8 @@ all yet, and commits that are removed by mistake are lost.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 from odradek.clock import PreciseClock
 from odradek.coordinator.group import admin
@@ -23,6 +23,7 @@ from odradek.coordinator.group.metrics import GroupMetrics
 from odradek.coordinator.group.offsets import map_commit_error
 from odradek.coordinator.group.service import GroupService
 from odradek.errors import ErrorCode
+from odradek.tasks import Tasks
 
 __all__ = ["GroupUpkeep"]
 
@@ -60,8 +61,7 @@ class GroupUpkeep:
         service: Whose groups these are.
         has_topic: Whether a topic exists, as far as this broker knows.
         clock: Measures slices, and tells the age of offsets.
-        spawn: Runs a coroutine as a task of a group that somebody owns.
-        sleep: Waits some seconds; 0 lets the loop run.
+        tasks: Runs what takes a while.
         metrics: Counts.
     """
 
@@ -71,16 +71,14 @@ class GroupUpkeep:
         *,
         has_topic: Callable[[str], bool],
         clock: PreciseClock,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
-        sleep: Callable[[float], Awaitable[None]],
+        tasks: Tasks,
         metrics: GroupMetrics,
     ) -> None:
         self._service = service
         self._registry = service.registry
         self._has_topic = has_topic
         self._clock = clock
-        self._spawn = spawn
-        self._sleep = sleep
+        self._tasks = tasks
         self._metrics = metrics
         # Topics with offsets that did not exist in the last round.
         self._missing: frozenset[str] = frozenset()
@@ -141,7 +139,7 @@ class GroupUpkeep:
         sweep = _Sweep(topics)
         self._sweeps.append(sweep)
         self._service.forget_first = self._forget_first
-        self._spawn(self._forget(sweep))
+        self._tasks.spawn(self._forget(sweep))
 
     async def _forget(self, sweep: _Sweep) -> None:
         def forget(group: Group) -> None:
@@ -168,7 +166,7 @@ class GroupUpkeep:
         """Removes what has expired, unless that is still under way."""
         if not self._is_running:
             self._is_running = True
-            self._spawn(self._run_round())
+            self._tasks.spawn(self._run_round())
 
     async def _run_round(self) -> None:
         started_ms = self._clock.monotonic_ms()
@@ -203,7 +201,7 @@ class GroupUpkeep:
         for group in self._registry:
             action(group)
             if self._clock.monotonic_ns() >= slice_end_ns:
-                await self._sleep(0)
+                await self._tasks.sleep(0)
                 slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
 
     def _remove(self, group: Group, removal: Removal) -> None:

@@ -1,0 +1,82 @@
+"""The coordinators of a broker: consumer groups."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from odradek.broker.config import BROKER_COUNT, BrokerSettings
+from odradek.broker.internal_partitions import InternalPartitions, led_high_watermark
+from odradek.broker.parts.base import Base
+from odradek.controller.results import NewTopic
+from odradek.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from odradek.coordinator.stall_clock import StallClock
+from odradek.metadata.cache import MetadataCache
+from odradek.purgatory import SystemTimer
+from odradek.replication import ReplicaManager
+from odradek.tasks import Tasks
+
+__all__ = ["build_groups", "offsets_topic"]
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def build_groups(
+    base: Base, replicas: ReplicaManager, cache: MetadataCache, tasks: Tasks
+) -> Iterator[GroupCoordinator]:
+    """The coordinator of groups, which leads none yet; at the end it stops."""
+    settings, around = base.settings, base.around
+    loop = asyncio.get_running_loop()
+    config = settings.groups
+    deadlines = StallClock(around.clock, loop.call_later)
+    timer = SystemTimer("group", loop=loop, clock=deadlines)
+    deadlines.is_needed = lambda: timer.size > 0
+    timer.drive_with(lambda: timer.advance_clock(0))
+
+    def partition_count() -> int:
+        topic = cache.image.topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            return len(topic.partitions)
+        return settings.internal_topics.offsets_partitions
+
+    groups = GroupCoordinator(
+        config,
+        InternalPartitions(
+            OFFSETS_TOPIC,
+            replicas,
+            timeout_ms=config.commit_timeout_ms,
+            required_acks=config.commit_required_acks,
+        ),
+        partition_count=partition_count,
+        has_topic=cache.contains_topic,
+        high_watermark=partial(led_high_watermark, replicas),
+        clock=around.clock,
+        deadlines=deadlines,
+        timer=timer,
+        tasks=tasks,
+        new_id=lambda: str(around.new_uuid()),
+        metrics=base.metrics,
+    )
+    try:
+        yield groups
+    finally:
+        groups.stop()
+
+
+def offsets_topic(settings: BrokerSettings) -> NewTopic:
+    """As many replicas as this store can have brokers, unless the operator says how many."""
+    fitting = settings.fitting_internal_topics(
+        BROKER_COUNT, on_lowered=lambda line: logger.info("%s", line)
+    )
+    return NewTopic(
+        name=OFFSETS_TOPIC,
+        partition_count=fitting.offsets_partitions,
+        replication_factor=fitting.offsets_replication_factor,
+        configs={
+            "cleanup.policy": "compact",
+            "segment.bytes": str(fitting.offsets_segment_bytes),
+            "compression.type": "producer",
+        },
+    )

@@ -1,0 +1,144 @@
+"""The listeners of a broker, and all that its handlers work with."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from odradek.broker.config import BrokerSettings
+from odradek.broker.context import BrokerContext
+from odradek.broker.dispatch import StartGate, dispatch
+from odradek.broker.expansions import Expansions
+from odradek.broker.live_settings import apply_network_settings, listener_security, published_by
+from odradek.broker.parts.base import Base
+from odradek.broker.parts.coordinators import offsets_topic
+from odradek.broker.parts.replication import INTERNAL_TOPICS
+from odradek.broker.parts.state import State
+from odradek.broker.producer_ids import ProducerIdAllocator
+from odradek.broker.topic_creation import AutoTopicCreator
+from odradek.controller import Controller
+from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
+from odradek.metadata.image import Broker as BrokerImage
+from odradek.metadata_store.engine import StoreEngine
+from odradek.model import Endpoint
+from odradek.network.socket_server import SocketServer
+from odradek.purgatory import SystemTimer
+from odradek.replication import register_fetch_session_metrics
+from odradek.replication.fetch_session import FetchSessionCache
+from odradek.tasks import Tasks
+
+__all__ = ["Network", "build_context", "serve_requests"]
+
+_STOP_GRACE_MS: Final = 5_000  # For answers that are under way when the broker stops.
+
+
+def build_context(
+    base: Base, engine: StoreEngine, state: State, controller: Controller, tasks: Tasks
+) -> BrokerContext:
+    """The parts of a broker, as its handlers see them."""
+    settings, around = base.settings, base.around
+    storage, replication = state.storage, state.replication
+    sessions = FetchSessionCache(settings.requests.fetch_session_slots, random=around.random)
+    register_fetch_session_metrics(sessions, base.metrics)
+    return BrokerContext(
+        broker_id=settings.node.id,
+        cluster_id=engine.cluster_id,
+        clock=around.clock,
+        cache=state.cache,
+        replicas=replication.replicas,
+        fetch_sessions=sessions,
+        producer_ids=ProducerIdAllocator(engine.port.allocate_producer_ids, tasks=tasks),
+        quotas=state.quotas,
+        topic_creator=AutoTopicCreator(controller, tasks, {OFFSETS_TOPIC: offsets_topic(settings)}),
+        auto_create_topics=settings.topics.auto_create,
+        internal_topics=INTERNAL_TOPICS,
+        compression_type=lambda topic: storage.topic_configs.get(topic).compression_type,
+        controller=controller,
+        controller_port=engine.port,
+        metadata_waiter=replication.waiter,
+        election_waiter=replication.election_waiter,
+        topic_configs=storage.topic_configs,
+        groups=state.groups,
+        expansions=Expansions(tasks, storage.expander),
+        broker_settings=lambda: state.changes.current,
+        delete_topics_enabled=settings.topics.delete_enabled,
+        max_fetch_bytes=settings.requests.fetch_max_bytes,
+        max_described_partitions=settings.requests.max_described_partitions,
+    )
+
+
+class Network:
+    """A server whose ports are bound, and what clients are told of it.
+
+    Attributes:
+        server: The listeners and their connections.
+        endpoints: What clients are told to connect to.
+        on_endpoints: Called when they are others than before.
+    """
+
+    def __init__(self, server: SocketServer, settings: BrokerSettings) -> None:
+        self.server = server
+        self.endpoints: tuple[Endpoint, ...] = published_by(server, settings.network)
+        self.on_endpoints: Callable[[], None] = lambda: None
+        self._broker_id = settings.node.id
+        self._rack = settings.node.rack
+
+    def registration(self) -> BrokerImage:
+        """This broker, as its cluster is told of it."""
+        return BrokerImage(self._broker_id, self.endpoints, self._rack)
+
+    def apply(self, before: BrokerSettings, after: BrokerSettings) -> None:
+        """Goes on with other settings."""
+        apply_network_settings(self.server, before, after)
+        endpoints = published_by(self.server, after.network)
+        if endpoints != self.endpoints:
+            self.endpoints = endpoints
+            self.on_endpoints()
+
+
+@asynccontextmanager
+async def serve_requests(
+    base: Base, context: BrokerContext, gate: StartGate
+) -> AsyncIterator[Network]:
+    """Binds the listeners and accepts clients, whose requests wait at the gate.
+
+    At the end no more are accepted, and answers under way get a while to leave.
+
+    Raises:
+        ConfigError: an address cannot be had, or a certificate cannot be used.
+    """
+    settings, around = base.settings, base.around
+    loop = asyncio.get_running_loop()
+    network = settings.network
+    timer = SystemTimer("network", loop=loop, clock=around.clock)
+    timer.drive_with(lambda: timer.advance_clock(0))
+    try:
+        async with SocketServer(
+            network,
+            dispatch(context, gate),
+            broker_id=settings.node.id,
+            loop=loop,
+            timer=timer,
+            clock=around.clock,
+            metrics=base.metrics,
+            security={
+                endpoint.listener: listener_security(settings, endpoint)
+                for endpoint in network.endpoints
+            },
+            limits={
+                endpoint.listener: settings.listener_limits(endpoint.listener)
+                for endpoint in network.endpoints
+            },
+            streams=around.streams,
+            threads=around.threads,
+            pages=around.pages,
+        ) as server:
+            server.bind()
+            try:
+                part = Network(server, settings)
+                server.start_processing()
+                yield part
+            finally:
+                await server.shut_down(_STOP_GRACE_MS)
+    finally:
+        timer.shutdown()

@@ -1,0 +1,47 @@
+"""What operators see and say: the page of metrics and health, and the control socket."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from odradek.broker.control_socket import Command, ControlSocket
+from odradek.broker.observability import ObservabilityServer
+from odradek.broker.parts.base import Base
+from odradek.errors import ConfigError
+
+__all__ = ["serve_commands", "serve_observability"]
+
+
+@asynccontextmanager
+async def serve_observability(
+    base: Base, why_unhealthy: Callable[[], str | None]
+) -> AsyncIterator[tuple[str, int] | None]:
+    """Serves `/metrics` and `/healthz`; gives host and port, None if there is to be no page.
+
+    Raises:
+        ConfigError: the address cannot be had.
+    """
+    settings = base.settings.observability
+    if settings.port < 0:
+        yield None
+        return
+    page = ObservabilityServer(base.metrics, why_unhealthy, host=settings.host, port=settings.port)
+    try:
+        address = await page.start()
+    except OSError as error:
+        why = f"cannot listen there on {settings.host}: {error}"
+        raise ConfigError("odradek.metrics.port", settings.port, why) from error
+    try:
+        yield address
+    finally:
+        await page.stop()
+
+
+@asynccontextmanager
+async def serve_commands(base: Base, commands: Mapping[str, Command]) -> AsyncIterator[None]:
+    """Takes an operator's commands, by a socket in the first data directory."""
+    control = ControlSocket(base.settings.log.log_dirs[0], commands, base.around.streams)
+    try:
+        await control.start()
+        yield
+    finally:
+        await control.stop()

@@ -1,0 +1,107 @@
+"""The partitions that a broker hosts, and the requests that wait at them."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from odradek.broker.metadata_waiter import MetadataWaiter
+from odradek.broker.parts.base import Base
+from odradek.broker.parts.storage import Storage
+from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata_store.broker_port import StoreControllerPort
+from odradek.purgatory import DelayedOperationPurgatory, SystemTimer
+from odradek.replication import (
+    Purgatories,
+    ReplicaManager,
+    ReplicaManagerConfig,
+    ReplicationStats,
+)
+from odradek.replication.isr_updates import IsrUpdates
+from odradek.tasks import Tasks
+from odradek.values import dataclass
+
+__all__ = ["INTERNAL_TOPICS", "Replication", "build_isr_updates", "build_replication"]
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replication:
+    """The partitions, and those who wait for metadata of them."""
+
+    replicas: ReplicaManager
+    # Wake requests that wait for a publish: for topics, and for leaders.
+    waiter: MetadataWaiter
+    election_waiter: MetadataWaiter
+    # Set once metadata was published that tells of this broker.
+    first_publish: asyncio.Event
+    _cache: MetadataCache
+
+    def notify(self) -> None:
+        """Metadata was published."""
+        self.waiter.notify()
+        self.election_waiter.notify()
+        if self._cache.is_published:
+            self.first_publish.set()
+
+
+@contextmanager
+def build_replication(base: Base, storage: Storage, cache: MetadataCache) -> Iterator[Replication]:
+    """The partitions, none hosted yet; at the end requests that still wait are let go."""
+    around, requests = base.around, base.settings.requests
+    broker_id = base.settings.node.id
+    loop = asyncio.get_running_loop()
+    with ExitStack() as stack:
+
+        def purgatory(name: str, purge_interval: int) -> DelayedOperationPurgatory[Any]:
+            made: DelayedOperationPurgatory[Any] = DelayedOperationPurgatory(
+                name,
+                SystemTimer(name, loop=loop, clock=around.clock),
+                broker_id=broker_id,
+                purge_interval=purge_interval,
+                metrics=base.metrics,
+            )
+            stack.callback(made.shutdown)
+            return made
+
+        replicas = ReplicaManager(
+            ReplicaManagerConfig(
+                broker_id=broker_id,
+                max_lag_ms=base.settings.replication.lag_time_max_ms,
+                internal_topics=INTERNAL_TOPICS,
+            ),
+            log_manager=storage.logs,
+            purgatories=Purgatories(
+                purgatory("Produce", requests.produce_purge_interval),
+                purgatory("Fetch", requests.fetch_purge_interval),
+                purgatory("DeleteRecords", requests.delete_records_purge_interval),
+            ),
+            clock=around.clock,
+            stats=ReplicationStats(base.metrics),
+            min_insync_replicas=storage.topic_configs.min_insync_replicas,
+        )
+        replicas.use_metadata(
+            cache.contains, lambda peer_id: cache.get_alive_broker(peer_id) is not None
+        )
+        yield Replication(
+            replicas=replicas,
+            waiter=MetadataWaiter(purgatory("topic", 1000), around.clock),
+            election_waiter=MetadataWaiter(purgatory("ElectLeader", 1000), around.clock),
+            first_publish=asyncio.Event(),
+            _cache=cache,
+        )
+
+
+def build_isr_updates(
+    base: Base, replicas: ReplicaManager, port: StoreControllerPort, tasks: Tasks
+) -> IsrUpdates:
+    """Carries out what the partitions propose."""
+    return IsrUpdates(
+        replicas,
+        port,
+        clock=base.around.clock,
+        tasks=tasks,
+        announce=port.notify_isr_changes,
+    )

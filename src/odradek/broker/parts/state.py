@@ -1,0 +1,93 @@
+"""What requests work on: logs, partitions, groups and quotas, kept up to date by the publisher."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+
+from odradek.broker.internal_partitions import follow_leadership
+from odradek.broker.parts.base import Base
+from odradek.broker.parts.coordinators import build_groups
+from odradek.broker.parts.replication import Replication, build_replication
+from odradek.broker.parts.storage import Storage, build_storage
+from odradek.broker.publisher import Publisher
+from odradek.broker.quotas import ClientQuotas
+from odradek.broker.settings_changes import SettingsChanges
+from odradek.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from odradek.errors import StorageError
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata_store.broker_port import StoreControllerPort
+from odradek.storage.log_directory import LogDirectory
+from odradek.tasks import Tasks
+from odradek.values import dataclass
+
+__all__ = ["State", "build_state"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What requests work on."""
+
+    cache: MetadataCache
+    storage: Storage
+    replication: Replication
+    groups: GroupCoordinator
+    quotas: ClientQuotas
+    changes: SettingsChanges
+    publisher: Publisher
+
+    def close_logs(self, broker_epoch: int) -> None:
+        """Closes the logs in order, when nothing works on them any more."""
+        with contextlib.suppress(StorageError):
+            self.replication.replicas.checkpoint_high_watermarks()
+        self.storage.logs.shutdown(broker_epoch)
+
+
+@contextlib.contextmanager
+def build_state(
+    base: Base,
+    executor: Executor,
+    port: StoreControllerPort,
+    tasks: Tasks,
+    on_all_directories_failed: Callable[[], None],
+) -> Iterator[State]:
+    """All of it, still empty; at the end requests that wait are let go."""
+    settings, around = base.settings, base.around
+    cache = MetadataCache(settings.node.id)
+
+    def on_directory_failed(directory: LogDirectory) -> None:
+        replicas.handle_directory_failure(directory)
+        tasks.spawn(port.report_log_dir_failure())
+
+    with contextlib.ExitStack() as stack:
+        storage = stack.enter_context(
+            build_storage(
+                base,
+                executor,
+                on_directory_failed=on_directory_failed,
+                on_all_directories_failed=on_all_directories_failed,
+            )
+        )
+        replication = stack.enter_context(build_replication(base, storage, cache))
+        replicas = replication.replicas
+        groups = stack.enter_context(build_groups(base, replicas, cache, tasks))
+        quotas = ClientQuotas(settings.quotas, clock=around.clock, metrics=base.metrics)
+        changes = SettingsChanges(settings, storage=storage, quotas=quotas, replicas=replicas)
+        publisher = Publisher(
+            cache,
+            replicas,
+            on_settings=changes.apply,
+            on_roles=lambda delta: follow_leadership(
+                groups.runtime, delta, OFFSETS_TOPIC, settings.node.id
+            ),
+            on_published=replication.notify,
+            on_deleted=groups.upkeep.forget_topics,
+        )
+        yield State(
+            cache=cache,
+            storage=storage,
+            replication=replication,
+            groups=groups,
+            quotas=quotas,
+            changes=changes,
+            publisher=publisher,
+        )

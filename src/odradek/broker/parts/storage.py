@@ -1,0 +1,139 @@
+"""The logs of a broker, and the threads that wait for its disks."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Final
+
+from odradek.broker.background import LoopTasks, yield_to_requests
+from odradek.broker.config import TopicConfigs
+from odradek.broker.identity import check_directories
+from odradek.broker.log_metrics import damage_meter, flush_timer, register_log_gauges
+from odradek.broker.parts.base import Base
+from odradek.storage.cleaning.stats import register_cleaner_gauges
+from odradek.storage.log import LogServices
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.log_manager import LogManager
+from odradek.values import dataclass
+
+__all__ = ["STORAGE_THREADS", "Storage", "build_storage", "loaded"]
+
+logger = logging.getLogger(__name__)
+
+STORAGE_THREADS: Final = 4  # Syncing, mostly: they wait for the disk, not for the interpreter.
+_MOST_CLEANERS: Final = 64  # As many as `log.cleaner.threads` may become; they start as needed.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """The logs and what works on them."""
+
+    logs: LogManager
+    topic_configs: TopicConfigs
+    executor: Executor
+    # What logs postpone, or do on threads; and the same for compaction.
+    background: LoopTasks
+    cleaning: LoopTasks
+    # Expands produced batches that are too large for the loop, one at a time.
+    expander: Executor
+
+
+@contextmanager
+def build_storage(
+    base: Base,
+    executor: Executor,
+    *,
+    on_directory_failed: Callable[[LogDirectory], None],
+    on_all_directories_failed: Callable[[], None],
+) -> Iterator[Storage]:
+    """The logs, not loaded yet; at the end the threads of compaction are waited for."""
+    settings, around = base.settings, base.around
+    loop = asyncio.get_running_loop()
+    # A pass takes long, and sleeps to keep its rate: flushes must not wait for it.
+    with (
+        around.threads(_MOST_CLEANERS, "cleaner", yield_to_requests) as cleaners,
+        around.threads(1, "expander") as expander,
+    ):
+        background, cleaning = LoopTasks(loop, executor), LoopTasks(loop, cleaners)
+        topic_configs = TopicConfigs(settings)
+        logs = LogManager(
+            settings.log.log_dirs,
+            services=LogServices(
+                disk=around.disk,
+                clock=around.clock,
+                random=around.random,
+                tasks=background,
+                threads=around.threads,
+                producer_id_expiration_ms=settings.log.producer_id_expiration_ms,
+                on_flushed=flush_timer(base.metrics).update,
+                on_damage=damage_meter(base.metrics).mark,
+            ),
+            config=settings.log.log_manager_config(settings.cleaner),
+            cleaner_tasks=cleaning,
+            default_log_config=topic_configs.default.log,
+            topic_config=topic_configs.log_config,
+            on_directory_failed=on_directory_failed,
+            on_all_directories_failed=on_all_directories_failed,
+        )
+        yield Storage(
+            logs=logs,
+            topic_configs=topic_configs,
+            executor=executor,
+            background=background,
+            cleaning=cleaning,
+            expander=expander,
+        )
+
+
+@asynccontextmanager
+async def loaded(
+    base: Base,
+    storage: Storage,
+    *,
+    cluster_id: str,
+    release: Callable[[], Awaitable[None]],
+    close: Callable[[], None],
+) -> AsyncIterator[None]:
+    """Loads the logs and takes them into service; at the end their work stops, then they close.
+
+    Args:
+        release: Ends the work of others on them.
+        close: Closes them, when nothing works on them any more.
+
+    Raises:
+        ConfigError: a data directory belongs to another broker or cluster.
+        LogDirLockedError: a data directory is in use.
+        StorageError: no data directory can be used.
+    """
+    logs = storage.logs
+    async with AsyncExitStack() as stack:
+        stack.callback(close)
+        stack.push_async_callback(storage.background.stop)
+        stack.push_async_callback(storage.cleaning.stop)
+        stack.callback(logs.stop_cleaning)
+        stack.push_async_callback(release)
+        loop = asyncio.get_running_loop()
+        await _to_its_end(loop.run_in_executor(storage.executor, logs.load))
+        logs.take_into_service()
+        register_log_gauges(logs, base.metrics)
+        register_cleaner_gauges(logs.cleaner, logs.online_directories, base.metrics)
+        check_directories(
+            [directory.path for directory in logs.online_directories],
+            broker_id=base.settings.node.id,
+            cluster_id=cluster_id,
+            disk=base.around.disk,
+        )
+        yield
+
+
+async def _to_its_end(work: asyncio.Future[None]) -> None:
+    """Waits for work on a thread, also when cancelled meanwhile: the work cannot be."""
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        if (error := work.exception()) is not None:
+            logger.warning("the start was given up, and would have failed: %s", error)
+        raise

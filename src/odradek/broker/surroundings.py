@@ -1,0 +1,81 @@
+"""What a broker takes from the machine it runs on, as one value.
+
+Nothing of a broker reads a clock, draws a number, starts a thread, opens a socket, a file or a
+store but through this. So a whole broker runs on virtual time, a simulated network and a simulated
+disk when a test passes those, and the code under test is the code that serves.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from random import Random, SystemRandom
+from typing import Protocol, Self
+
+from odradek.clock import Clock, PreciseClock, SystemClock
+from odradek.files import Disk
+from odradek.metadata_store.broker_port import ControlledShutdownCall
+from odradek.metadata_store.engine import StoreEngine, open_embedded
+from odradek.network.page_cache import PageCache
+from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
+from odradek.tasks import Sleep, Threads
+from odradek.values import dataclass
+
+__all__ = ["OpenStore", "Surroundings"]
+
+
+class OpenStore(Protocol):
+    """Opens the metadata engine of a data directory; `open_embedded` is one."""
+
+    def __call__(
+        self,
+        directory: str,
+        broker_id: int,
+        *,
+        clock: Clock,
+        disk: Disk,
+        executor: Executor,
+        new_cluster_id: Callable[[], str],
+        controlled_shutdown: ControlledShutdownCall,
+    ) -> AbstractAsyncContextManager[StoreEngine]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The machine around a broker.
+
+    The event loop is not among them: it is the one that runs the broker's `start`.
+    """
+
+    clock: PreciseClock
+    random: Random
+    sleep: Sleep
+    threads: Threads
+    streams: ByteStreams
+    disk: Disk
+    # What of the disk's files is in memory.
+    pages: PageCache
+    open_store: OpenStore
+
+    def new_uuid(self) -> uuid.UUID:
+        """Draws an id."""
+        return uuid.UUID(bytes=self.random.randbytes(16), version=4)
+
+    @classmethod
+    def system(cls, disk: Disk | None = None) -> Self:
+        """The machine that this process runs on.
+
+        Args:
+            disk: Instead of the machine's.
+        """
+        return cls(
+            clock=SystemClock(),
+            random=SystemRandom(),
+            sleep=asyncio.sleep,
+            threads=ThreadPoolExecutor,
+            streams=SYSTEM_STREAMS,
+            disk=disk or Disk(),
+            pages=PageCache(),
+            open_store=open_embedded,
+        )

@@ -1,0 +1,148 @@
+"""Where byte streams come from: the one place of the network layer that opens sockets.
+
+A broker takes its listening sockets from here, and clients, followers and the controller their
+connections. A simulated network offers the same (`odradek.testing`), so that all that stands above
+it runs on either.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+from typing import Final, Protocol
+
+from odradek.network.congestion import is_local, send_unpaced
+from odradek.network.streams import ByteStream, Epoll, ListeningStream
+from odradek.network.transport import PlainTransport, Transport
+
+__all__ = ["SYSTEM_STREAMS", "ByteStreams", "SystemStreams"]
+
+
+class ByteStreams(Protocol):
+    """Opens byte streams, and watches them."""
+
+    def listen(
+        self, host: str, port: int, *, backlog: int, receive_buffer_bytes: int = -1
+    ) -> ListeningStream:
+        """Binds and listens; connections wait until they are accepted.
+
+        Args:
+            host: Empty for every address of this machine.
+            port: 0 for any free one.
+            receive_buffer_bytes: -1 leaves the choice to the system.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        ...
+
+    async def connect(
+        self, host: str, port: int, *, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1
+    ) -> ByteStream:
+        """Connects to the first address of a host that answers.
+
+        Raises:
+            OSError: none does.
+        """
+        ...
+
+    def plain_transport(self, stream: ByteStream) -> Transport:
+        """Moves bytes through a stream as they are."""
+        ...
+
+    def epoll(self) -> Epoll:
+        """Makes a watcher of streams; the loop can watch its descriptor."""
+        ...
+
+    def bind_local(self, path: str) -> socket.socket:
+        """Binds a socket to a path that processes of this machine can connect to.
+
+        Raises:
+            OSError: the file system cannot have one.
+        """
+        ...
+
+
+class SystemStreams:
+    """The kernel's sockets."""
+
+    __slots__ = ()
+
+    epoll = staticmethod(select.epoll)
+
+    def listen(
+        self, host: str, port: int, *, backlog: int, receive_buffer_bytes: int = -1
+    ) -> socket.socket:
+        if host:
+            family, kind, _, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+        elif socket.has_dualstack_ipv6():
+            family, kind, address = socket.AF_INET6, socket.SOCK_STREAM, ("::", port)
+        else:
+            family, kind, address = socket.AF_INET, socket.SOCK_STREAM, ("", port)
+        sock = socket.socket(family, kind)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, bool(host))
+            if receive_buffer_bytes > 0:
+                # Accepted sockets inherit it; set later it would come after the window was agreed.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            sock.bind(address)
+            sock.listen(backlog)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def connect(
+        self, host: str, port: int, *, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1
+    ) -> socket.socket:
+        loop = asyncio.get_running_loop()
+        failure: OSError | None = None
+        addresses = await loop.getaddrinfo(host, port, proto=socket.IPPROTO_TCP)
+        for family, kind, protocol, _, address in addresses:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if send_buffer_bytes > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+                if receive_buffer_bytes > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+                await loop.sock_connect(sock, address)
+                if is_local(sock.getsockname()[0], sock.getpeername()[0]):
+                    send_unpaced(sock)
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return sock
+        raise failure or OSError(f"{host} has no address")
+
+    def plain_transport(self, stream: ByteStream) -> Transport:
+        return PlainTransport(stream)
+
+    def bind_local(self, path: str) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # Before it has a name: no other user gets in, not even for a moment.
+            os.fchmod(listener.fileno(), 0o600)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # Of a process that was killed: the directory is ours now.
+            listener.bind(path)
+            os.chmod(path, 0o600)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+
+SYSTEM_STREAMS: Final[ByteStreams] = SystemStreams()
