@@ -28,10 +28,10 @@ from odradek.protocol.messages.produce import (
     TopicProduceData,
 )
 from odradek.records.builder import build_batch
-from odradek.storage.cleaner_config import CleanerConfig
-from odradek.storage.cleaning import LogCleaner
-from odradek.storage.config import LogConfig
-from odradek.storage.log import Log
+from odradek.storage.cleaning.cleaner import LogCleaner
+from odradek.storage.cleaning.config import CleanerConfig
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.log import Log
 from tests.conformance.clients.raw import RawConnection
 
 _CONFIG = LogConfig(segment_bytes=64 << 20, cleanup_compact=True, cleanup_delete=False)

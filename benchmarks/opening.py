@@ -17,8 +17,8 @@ from benchmarks.logs import (
 )
 from benchmarks.table import Row, at_most, benchmark
 from odradek.model import TopicPartition
-from odradek.storage.config import LogConfig
-from odradek.storage.log_manager import LogManager
+from odradek.storage.directories.log_manager import LogManager
+from odradek.storage.log.config import LogConfig
 
 _COUNT = 1_000
 _REPEATS = 5

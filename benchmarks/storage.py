@@ -20,10 +20,10 @@ from odradek.files import Disk
 from odradek.records.batch import HEADER_SIZE, parse_header
 from odradek.records.builder import build_batch
 from odradek.records.walk import IS_COMPILED, walk_records, walk_records_pure
-from odradek.storage.config import INT64_MAX, LogConfig
-from odradek.storage.log import Log
-from odradek.storage.offset_index import OffsetIndex
-from odradek.storage.time_index import TimeIndex
+from odradek.storage.indexes.offset_index import OffsetIndex
+from odradek.storage.indexes.time_index import TimeIndex
+from odradek.storage.log.config import INT64_MAX, LogConfig
+from odradek.storage.log.log import Log
 
 _CRC_PLACE, _CRC = 17, struct.Struct(">I")
 _CRC_START = 21  # The checksum of a batch covers it from here on.

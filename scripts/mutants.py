@@ -64,12 +64,16 @@ JUDGED: Final = (
     Judged("odradek.controller.election", ("tests/unit/controller/test_election.py",), ()),
     Judged("odradek.replication.roles", ("tests/unit/replication/test_roles.py",), _REPLICATION),
     Judged("odradek.replication.partition", ("tests/unit/replication",), _REPLICATION),
-    Judged("odradek.storage.watermarks", ("tests/unit/storage/test_log_watermarks.py",), _STORAGE),
     Judged(
-        "odradek.storage.producer_state",
+        "odradek.storage.log.watermarks",
+        ("tests/unit/storage/log/test_log_watermarks.py",),
+        _STORAGE,
+    ),
+    Judged(
+        "odradek.storage.producers.state",
         (
-            "tests/unit/storage/test_producer_state.py",
-            "tests/unit/storage/test_producer_state_reload.py",
+            "tests/unit/storage/producers/test_producer_state.py",
+            "tests/unit/storage/producers/test_producer_state_reload.py",
         ),
         _STORAGE,
     ),

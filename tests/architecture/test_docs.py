@@ -69,7 +69,7 @@ def test_every_path_in_the_architecture_exists() -> None:
 def test_every_storage_and_records_module_is_in_the_architecture() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     packages = [ROOT / "src" / "odradek" / name for name in ("records", "storage")]
-    modules = [path.name for package in packages for path in package.glob("*.py")]
+    modules = [path.name for package in packages for path in package.rglob("*.py")]
 
     assert [name for name in sorted(modules) if name not in text and name != "__init__.py"] == []
 

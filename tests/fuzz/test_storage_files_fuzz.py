@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from odradek.errors import CorruptCheckpointError, CorruptSnapshotError
 from odradek.model import TopicPartition
-from odradek.storage.checkpoints import (
+from odradek.storage.directories.checkpoints import (
     encode_epoch_checkpoint,
     encode_offset_checkpoint,
     parse_epoch_checkpoint,
     parse_offset_checkpoint,
 )
-from odradek.storage.producer_entry import ProducerEntry
-from odradek.storage.producer_snapshot import encode_snapshot, parse_snapshot
+from odradek.storage.producers.entry import ProducerEntry
+from odradek.storage.producers.snapshot import encode_snapshot, parse_snapshot
 
 fuzzed = settings(max_examples=200, deadline=None)
 

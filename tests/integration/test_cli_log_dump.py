@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.records.builder import build_batch
-from odradek.storage.config import LogConfig
+from odradek.storage.log.config import LogConfig
 from tests.support.logs import T0, LogFixture, batch, flip_bit
 
 pytestmark = pytest.mark.slow

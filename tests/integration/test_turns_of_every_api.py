@@ -50,7 +50,7 @@ from odradek.protocol.messages.produce import (
 from odradek.protocol.registry import request_type
 from odradek.protocol.schema import Message, replace
 from odradek.records import Codec, build_batch
-from odradek.storage.timestamp_search import MAX_TIMESTAMP
+from odradek.storage.segments.timestamp_search import MAX_TIMESTAMP
 from odradek.testing.broker import AsyncEmbeddedBroker
 from tests.conformance.clients.raw import RawConnection
 from tests.support.hostile_requests import Shape, World, hostile_request

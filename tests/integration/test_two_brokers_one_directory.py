@@ -17,10 +17,10 @@ from odradek.clock import SystemClock
 from odradek.errors import LogDirLockedError
 from odradek.files import Disk
 from odradek.model import TopicPartition
-from odradek.storage.background import InlineTasks
-from odradek.storage.log import LogServices
-from odradek.storage.log_directory import LOCK_FILE
-from odradek.storage.log_manager import LogManager
+from odradek.storage.directories.background import InlineTasks
+from odradek.storage.directories.log_directory import LOCK_FILE
+from odradek.storage.directories.log_manager import LogManager
+from odradek.storage.log.log import LogServices
 from tests.support.logs import batch
 
 TP = TopicPartition("t", 0)
@@ -48,9 +48,9 @@ from odradek.errors import LogDirLockedError
 from odradek.files import Disk
 from odradek.model import TopicPartition
 from odradek.records.builder import build_batch
-from odradek.storage.background import InlineTasks
-from odradek.storage.log import LogServices
-from odradek.storage.log_manager import LogManager
+from odradek.storage.directories.background import InlineTasks
+from odradek.storage.log.log import LogServices
+from odradek.storage.directories.log_manager import LogManager
 clock = SystemClock()
 services = LogServices(disk=Disk(), clock=clock, random=Random(), tasks=InlineTasks(clock))
 manager = LogManager([sys.argv[1]], services=services)

@@ -20,10 +20,10 @@ from odradek.model import AppendOrigin
 from odradek.records.batch import HEADER, MAX_SEQUENCE, BatchHeader, compute_crc
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.storage.appender import Appender
-from odradek.storage.appends import LogAppendInfo
-from odradek.storage.config import LogConfig
-from odradek.storage.log import Log
+from odradek.storage.log.append_analysis import LogAppendInfo
+from odradek.storage.log.appender import Appender
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.log import Log
 from tests.support.logs import T0, LogFixture, batch
 
 # Segments and indexes that fill up, and limits that a batch may exceed.

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 
 from odradek.records.compression import Codec
 from odradek.records.record import Record
-from odradek.storage.cleaner_config import CleanerConfig
+from odradek.storage.cleaning.config import CleanerConfig
 from odradek.testing import SimDisk, SimulatedCrash
 from tests.support.cleaning import COMPACTED, CleaningFixture
 from tests.support.log_scenarios import (

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.files import Disk
-from odradek.storage.index import (
+from odradek.storage.indexes.index import (
     Column,
     find_floor_slot,
     find_slot_range,
     find_slot_range_plain,
 )
-from odradek.storage.offset_index import OffsetIndex
-from odradek.storage.time_index import TimeIndex
-from odradek.storage.transaction_index import (
+from odradek.storage.indexes.offset_index import OffsetIndex
+from odradek.storage.indexes.time_index import TimeIndex
+from odradek.storage.indexes.transaction_index import (
     AbortedTransaction,
     TransactionIndex,
     encode_aborted_transaction,

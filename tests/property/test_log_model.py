@@ -34,12 +34,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from odradek.model import AppendOrigin
 from odradek.records.batch import iter_headers
 from odradek.records.compression import Codec
-from odradek.storage.config import LogConfig
-from odradek.storage.loader import load_log
-from odradek.storage.log import FetchIsolation, Log, LogServices
-from odradek.storage.log_directory import LogDirectory
-from odradek.storage.retention import delete_old_segments
-from odradek.storage.transaction_index import AbortedTransaction
+from odradek.storage.directories.log_directory import LogDirectory
+from odradek.storage.indexes.transaction_index import AbortedTransaction
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.log import FetchIsolation, Log, LogServices
+from odradek.storage.log.retention import delete_old_segments
+from odradek.storage.recovery.loader import load_log
 from odradek.testing import ManualClock, SimDisk, SimulatedCrash
 from tests.support.log_scenarios import DeferredTasks
 from tests.support.logs import PARTITION, T0, LogFixture, batch, marker, offsets, read_all

@@ -16,7 +16,7 @@ from odradek.errors import ApiError
 from odradek.files import Disk
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import BatchHeader
-from odradek.storage.producer_state import (
+from odradek.storage.producers.state import (
     CachedBatch,
     CompletedTransaction,
     ProducerStateManager,

@@ -19,12 +19,12 @@ from odradek.records.scan import (
     step_over_run,
     step_over_run_pure,
 )
-from odradek.storage import recovery
-from odradek.storage.config import LogConfig
-from odradek.storage.leader_epochs import LeaderEpochCache
-from odradek.storage.producer_state import ProducerStateManager
-from odradek.storage.recovery import NEVER_CUT, SegmentOverflow, recover_segment
-from odradek.storage.segment import LogSegment
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.leader_epochs import LeaderEpochCache
+from odradek.storage.producers.state import ProducerStateManager
+from odradek.storage.recovery import segment_recovery
+from odradek.storage.recovery.segment_recovery import NEVER_CUT, SegmentOverflow, recover_segment
+from odradek.storage.segments.segment import LogSegment
 from tests.support.logs import PARTITION, T0, UnsyncedDisk, batch, marker
 from tests.support.mutation import mutated
 
@@ -133,7 +133,7 @@ def test_runs_change_nothing_that_recovery_finds(data: bytes, cut_from: int) -> 
     with pytest.MonkeyPatch.context() as patch:
         results = []
         for step_over in (no_run, step_over_run_pure, step_over_run):
-            patch.setattr(recovery, "step_over_run", step_over)
+            patch.setattr(segment_recovery, "step_over_run", step_over)
             results.append(recovered(data, cut_from))
     assert results[1] == results[0]
     assert results[2] == results[0]

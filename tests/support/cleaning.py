@@ -14,11 +14,11 @@ from typing import Any
 
 from odradek.files import Disk
 from odradek.records.builder import build_batch
-from odradek.storage.background import InlineTasks
-from odradek.storage.cleaner_config import CleanerConfig
-from odradek.storage.cleaning import LogCleaner
-from odradek.storage.config import LogConfig
-from odradek.storage.log import Log
+from odradek.storage.cleaning.cleaner import LogCleaner
+from odradek.storage.cleaning.config import CleanerConfig
+from odradek.storage.directories.background import InlineTasks
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.log import Log
 from odradek.testing import ManualClock
 from tests.support.log_scenarios import append_leader, records_of
 from tests.support.logs import LogFixture, read_all

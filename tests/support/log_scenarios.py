@@ -16,9 +16,9 @@ from odradek.records.batch import (
     peek_header,
 )
 from odradek.records.record import Record, read_records
-from odradek.storage.appends import LogAppendInfo
-from odradek.storage.background import InlineTasks
-from odradek.storage.log import FetchDataInfo, FetchIsolation, Log
+from odradek.storage.directories.background import InlineTasks
+from odradek.storage.log.append_analysis import LogAppendInfo
+from odradek.storage.log.log import FetchDataInfo, FetchIsolation, Log
 from odradek.testing import ManualClock
 from tests.support.logs import LogFixture, batch, headers, marker
 

@@ -3,7 +3,7 @@
 from odradek.model import AppendOrigin
 from odradek.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, BatchHeader
 from odradek.records.control import ControlType, EndTransactionMarker
-from odradek.storage.producer_state import (
+from odradek.storage.producers.state import (
     CachedBatch,
     CompletedTransaction,
     ProducerStateManager,

@@ -37,9 +37,9 @@ from odradek.replication import (
     ReplicationStats,
 )
 from odradek.replication.isr import IsrChange
-from odradek.storage.config import LogConfig
-from odradek.storage.log import Log
-from odradek.storage.log_manager import LogManager
+from odradek.storage.directories.log_manager import LogManager
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.log import Log
 from odradek.testing import ManualClock
 from tests.support.logs import UnsyncedDisk, make_services
 

@@ -3,7 +3,7 @@
 import os
 
 from odradek.model import AppendOrigin, TopicPartition
-from odradek.storage.log_manager import LogManager
+from odradek.storage.directories.log_manager import LogManager
 from tests.support.logs import make_services
 
 __all__ = ["append_while_stopped"]

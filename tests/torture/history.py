@@ -18,12 +18,12 @@ from crc32c import crc32c
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.storage.cleaner_config import CleanerConfig
-from odradek.storage.cleaning import LogCleaner
-from odradek.storage.config import LogConfig
-from odradek.storage.log import Log
-from odradek.storage.log_manager import LogManager
-from odradek.storage.services import LogServices
+from odradek.storage.cleaning.cleaner import LogCleaner
+from odradek.storage.cleaning.config import CleanerConfig
+from odradek.storage.directories.log_manager import LogManager
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.log import Log
+from odradek.storage.log.services import LogServices
 from odradek.testing import ManualClock
 from tests.support.log_scenarios import records_of
 from tests.support.logs import make_services, marker

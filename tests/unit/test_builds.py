@@ -25,13 +25,13 @@ from odradek.records import walk
 def _package(path: Path, source: bytes = b"x = 1\n") -> Path:
     package = path / "odradek"
     (package / "storage").mkdir(parents=True)
-    (package / "storage" / "log.py").write_bytes(source)
+    (package / "storage" / "paths.py").write_bytes(source)
     return package
 
 
 def _compile(package: Path) -> None:
-    source = package / "storage" / "log.py"
-    manifest = {"odradek.storage.log": zlib.crc32(source.read_bytes())}
+    source = package / "storage" / "paths.py"
+    manifest = {"odradek.storage.paths": zlib.crc32(source.read_bytes())}
     (package / MANIFEST).write_text(json.dumps(manifest))
 
 
@@ -69,22 +69,22 @@ def test_a_source_that_did_not_change_is_accepted_whatever_its_age(tmp_path: Pat
     package = _package(tmp_path)
     _compile(package)
     # An installer writes files in any order: the source may well be the younger one.
-    (package / "storage" / "log.py").touch()
+    (package / "storage" / "paths.py").touch()
     check_sources(str(package))
 
 
 def test_a_module_without_its_source_is_accepted(tmp_path: Path) -> None:
     package = _package(tmp_path)
     _compile(package)
-    (package / "storage" / "log.py").unlink()
+    (package / "storage" / "paths.py").unlink()
     check_sources(str(package))
 
 
 def test_a_source_that_changed_is_refused(tmp_path: Path) -> None:
     package = _package(tmp_path)
     _compile(package)
-    (package / "storage" / "log.py").write_bytes(b"x = 2\n")
-    with pytest.raises(StaleBuildError, match=r"log\.py has changed .* build again"):
+    (package / "storage" / "paths.py").write_bytes(b"x = 2\n")
+    with pytest.raises(StaleBuildError, match=r"paths\.py has changed .* build again"):
         check_sources(str(package))
 
 
@@ -93,10 +93,12 @@ def test_the_command_refuses_to_start_with_a_source_that_changed(
 ) -> None:
     package = _package(tmp_path)
     _compile(package)
-    (package / "storage" / "log.py").write_bytes(b"x = 2\n")
+    (package / "storage" / "paths.py").write_bytes(b"x = 2\n")
     monkeypatch.setattr("odradek.cli.main.check_sources", lambda: check_sources(str(package)))
     assert main(["topics", "list"]) == 1
-    assert "has changed since the compiled odradek.storage.log was built" in capsys.readouterr().err
+    assert (
+        "has changed since the compiled odradek.storage.paths was built" in capsys.readouterr().err
+    )
 
 
 def test_the_version_names_the_build(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ from odradek.broker.settings_changes import SettingsChanges
 from odradek.broker.surroundings import Surroundings
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint
-from odradek.storage.open_files import raise_open_file_limit
+from odradek.storage.directories.open_files import raise_open_file_limit
 from odradek.tasks import OwnedTasks
 
 __all__ = ["Broker"]

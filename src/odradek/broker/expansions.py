@@ -2,10 +2,10 @@
 
 Those that are produced are checked there, then appended; those that are searched by time are read.
 One batch is expanded at a time, whoever asked for it: what all clients' batches may take together
-is what one may take (`odradek.storage.validation`), and a producer of such batches waits for others
-of its kind. Requests wait with their connections, which are not read meanwhile, so the order of one
-producer's batches stays. A client that hangs up while its batches wait is forgotten. A batch whose
-expansion fails, for want of memory, is refused like one that is wrong.
+is what one may take (`odradek.storage.log.validation`), and a producer of such batches waits for
+others of its kind. Requests wait with their connections, which are not read meanwhile, so the order
+of one producer's batches stays. A client that hangs up while its batches wait is forgotten. A batch
+whose expansion fails, for want of memory, is refused like one that is wrong.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import TypeAlias
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.network.request import Request
-from odradek.storage.expansion import ExpandedRecords
+from odradek.storage.log.expansion import ExpandedRecords
 from odradek.tasks import Tasks
 
 __all__ = ["Expansions"]

@@ -7,7 +7,7 @@ from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.delta import LocalDelta
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.replication import ProduceResult, ReplicaManager
-from odradek.storage.log import FetchIsolation, Log
+from odradek.storage.log.log import FetchIsolation, Log
 
 __all__ = ["InternalPartitions", "LeadingAndResigning", "follow_leadership", "led_high_watermark"]
 

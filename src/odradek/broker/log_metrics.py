@@ -9,9 +9,9 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from odradek.metrics import Meter, MetricName, MetricRegistry, Timer
-from odradek.storage.log import Log
-from odradek.storage.log_directory import LogDirectory
-from odradek.storage.log_manager import LogManager
+from odradek.storage.directories.log_directory import LogDirectory
+from odradek.storage.directories.log_manager import LogManager
+from odradek.storage.log.log import Log
 
 __all__ = ["damage_meter", "flush_timer", "register_log_gauges"]
 

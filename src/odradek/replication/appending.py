@@ -26,8 +26,8 @@ from odradek.replication.delayed_produce import DelayedProduce, ProduceResult
 from odradek.replication.hosted import HostedPartitions
 from odradek.replication.partition import Partition
 from odradek.replication.stats import ReplicationStats
-from odradek.storage.appends import LogAppendInfo
-from odradek.storage.expansion import ExpansionDeferredError, InlineBudget
+from odradek.storage.log.append_analysis import LogAppendInfo
+from odradek.storage.log.expansion import ExpansionDeferredError, InlineBudget
 
 __all__ = ["Appends", "Purgatories"]
 

@@ -19,8 +19,8 @@ from odradek.errors import ApiError, StorageError
 from odradek.purgatory import DelayedOperation
 from odradek.replication.fetching import FetchParams, FetchPartition
 from odradek.replication.partition import Partition
-from odradek.storage.log import FetchIsolation, Log
-from odradek.storage.offsets import LogOffsetMetadata
+from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.offsets import LogOffsetMetadata
 
 __all__ = ["DelayedFetch"]
 

@@ -11,7 +11,7 @@ from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperation
 from odradek.replication.partition import Partition
-from odradek.storage.expansion import ExpandedRecords
+from odradek.storage.log.expansion import ExpandedRecords
 
 __all__ = ["DelayedProduce", "ProduceResult"]
 

@@ -5,9 +5,9 @@ from typing import NamedTuple, final
 
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.storage.log import FetchIsolation
-from odradek.storage.offsets import LogOffsetMetadata
-from odradek.storage.segment import FileSlice
+from odradek.storage.log.log import FetchIsolation
+from odradek.storage.log.offsets import LogOffsetMetadata
+from odradek.storage.segments.segment import FileSlice
 
 __all__ = [
     "CONSUMER_ID",

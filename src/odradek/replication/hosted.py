@@ -13,7 +13,7 @@ from collections.abc import Callable
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directories.log_directory import LogDirectory
 
 __all__ = ["HostedPartitions"]
 

@@ -38,9 +38,9 @@ from odradek.replication.isr import (
     out_of_sync_replicas,
 )
 from odradek.replication.stats import TopicStats
-from odradek.storage.appends import LogAppendInfo
-from odradek.storage.log import FetchDataInfo, FetchIsolation, Log
-from odradek.storage.offsets import LogOffsetMetadata, LogOffsetSnapshot
+from odradek.storage.log.append_analysis import LogAppendInfo
+from odradek.storage.log.log import FetchDataInfo, FetchIsolation, Log
+from odradek.storage.log.offsets import LogOffsetMetadata, LogOffsetSnapshot
 
 __all__ = ["Partition", "ReadOutcome"]
 

@@ -30,11 +30,11 @@ from odradek.replication.local_reads import MAX_PIECES, find_wanted, read_partit
 from odradek.replication.partition import Partition
 from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
-from odradek.storage.background import BackgroundTasks, Steps, run_beside
-from odradek.storage.log import Log
-from odradek.storage.log_directory import LogDirectory
-from odradek.storage.log_manager import LogManager
-from odradek.storage.timestamp_search import (
+from odradek.storage.directories.background import BackgroundTasks, Steps, run_beside
+from odradek.storage.directories.log_directory import LogDirectory
+from odradek.storage.directories.log_manager import LogManager
+from odradek.storage.log.log import Log
+from odradek.storage.segments.timestamp_search import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     OpenedBatches,

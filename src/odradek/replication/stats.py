@@ -11,7 +11,7 @@ from odradek.metrics import Meter, MetricRegistry
 from odradek.metrics.names import MetricName
 from odradek.model import TopicPartition
 from odradek.records.batch import CURRENT_MAGIC, MAGIC_POSITION, Buffer
-from odradek.storage.expansion import ExpansionDeferredError
+from odradek.storage.log.expansion import ExpansionDeferredError
 
 __all__ = ["ReplicationStats", "TopicStats"]
 

@@ -33,15 +33,15 @@ from odradek.records.compression import Codec
 from odradek.records.control import parse_control_type, parse_end_transaction_marker
 from odradek.records.record import Record, read_records
 from odradek.storage import paths
-from odradek.storage.checkpoints import parse_epoch_checkpoint, parse_offset_checkpoint
-from odradek.storage.config import INT32_MAX
-from odradek.storage.index import Column, Index
-from odradek.storage.offset_index import OffsetIndex
-from odradek.storage.producer_snapshot import parse_snapshot
-from odradek.storage.recent_batches import parse_recent
-from odradek.storage.scan import Scan
-from odradek.storage.time_index import TimeIndex
-from odradek.storage.transaction_index import TransactionIndex
+from odradek.storage.directories.checkpoints import parse_epoch_checkpoint, parse_offset_checkpoint
+from odradek.storage.indexes.index import Column, Index
+from odradek.storage.indexes.offset_index import OffsetIndex
+from odradek.storage.indexes.time_index import TimeIndex
+from odradek.storage.indexes.transaction_index import TransactionIndex
+from odradek.storage.log.config import INT32_MAX
+from odradek.storage.producers.recent_batches import parse_recent
+from odradek.storage.producers.snapshot import parse_snapshot
+from odradek.storage.segments.scan import Scan
 
 __all__ = ["DumpLine", "dump_file"]
 

@@ -24,13 +24,13 @@ from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import iter_headers
 from odradek.records.compression import Codec
 from odradek.records.record import Record, read_records
-from odradek.storage.checkpoints import OffsetCheckpointFile
-from odradek.storage.config import LogConfig
-from odradek.storage.loader import load_log
-from odradek.storage.log import Log
-from odradek.storage.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
+from odradek.storage.directories.checkpoints import OffsetCheckpointFile
+from odradek.storage.directories.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.log import Log
+from odradek.storage.log.roll_witnesses import RollWitnesses
 from odradek.storage.paths import ROLLED_SUFFIX
-from odradek.storage.roll_witnesses import RollWitnesses
+from odradek.storage.recovery.loader import load_log
 from tests.conformance.kafka.kafka_clients import (
     Payload,
     ReliableProducer,

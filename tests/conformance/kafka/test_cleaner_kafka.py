@@ -16,9 +16,9 @@ from odradek.files import Disk
 from odradek.model import TopicPartition
 from odradek.records.compression import Codec
 from odradek.records.record import Record
-from odradek.storage.cleaner_config import CleanerConfig
-from odradek.storage.cleaning import LogCleaner
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.cleaning.cleaner import LogCleaner
+from odradek.storage.cleaning.config import CleanerConfig
+from odradek.storage.directories.log_directory import LogDirectory
 from tests.conformance.kafka.broker_scenario import open_log
 from tests.conformance.kafka.kafka_clients import (
     Payload,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.files import Disk
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directories.log_directory import LogDirectory
 from tests.conformance.kafka.broker_scenario import Scenario
 from tests.support.apache_kafka import BrokerStartError, KafkaInstall, running_broker
 

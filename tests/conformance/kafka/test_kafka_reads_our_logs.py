@@ -20,8 +20,8 @@ from odradek.files import Disk
 from odradek.model import AppendOrigin
 from odradek.records.batch import iter_headers, patch_offset_and_epoch
 from odradek.records.compression import Codec
-from odradek.storage.config import LogConfig
 from odradek.storage.dump import dump_file
+from odradek.storage.log.config import LogConfig
 from odradek.storage.paths import RECENT_SUFFIX, ROLLED_SUFFIX
 from tests.conformance.kafka.broker_scenario import KAFKAS, ODRADEKS, Scenario
 from tests.conformance.kafka.once_per_run import once_per_run
@@ -157,7 +157,7 @@ import os, signal, sys
 from pathlib import Path
 from tests.conformance.kafka.test_kafka_reads_our_logs import _fill
 from tests.support.logs import LogFixture, batch
-from odradek.storage.config import LogConfig
+from odradek.storage.log.config import LogConfig
 fixture = LogFixture(Path(sys.argv[1]), config=LogConfig(segment_bytes=50_000))
 log = fixture.open()
 _fill(fixture)

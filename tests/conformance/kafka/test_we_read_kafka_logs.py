@@ -13,11 +13,11 @@ from odradek.records.batch import iter_headers
 from odradek.records.compression import Codec
 from odradek.records.control import parse_end_transaction_marker
 from odradek.records.record import Record, read_records
+from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.dump import dump_file
-from odradek.storage.log import FetchIsolation, Log
-from odradek.storage.log_directory import LogDirectory
-from odradek.storage.producer_entry import ProducerEntry
-from odradek.storage.producer_snapshot import list_snapshots, load_snapshot
+from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.producers.entry import ProducerEntry
+from odradek.storage.producers.snapshot import list_snapshots, load_snapshot
 from tests.conformance.kafka.broker_scenario import KAFKAS, ODRADEKS, Scenario, open_log
 from tests.support.logs import headers, read_all
 

@@ -12,7 +12,7 @@ from odradek.broker.config import (
 )
 from odradek.config import Source
 from odradek.errors import ConfigError
-from odradek.storage.config import LogManagerConfig
+from odradek.storage.log.config import LogManagerConfig
 
 OURS = {"odradek.metrics.host", "odradek.metrics.port", "produce.validate.compressed"}
 

@@ -17,15 +17,15 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.headers import RequestHeader
 from odradek.records import Codec, build_batch, parse_header
 from odradek.records.batch import CODEC_MASK
-from odradek.storage.config import LogConfig
-from odradek.storage.expansion import (
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.expansion import (
     INLINE_EXPANSION_BYTES,
     INLINE_REBUILD_BYTES,
     ExpandedRecords,
     ExpansionDeferredError,
     InlineBudget,
 )
-from odradek.storage.validation import BatchValidator
+from odradek.storage.log.validation import BatchValidator
 from tests.unit.broker.handlers.handler_fakes import FakeConnection
 
 TP = TopicPartition("t", 0)

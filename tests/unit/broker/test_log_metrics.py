@@ -10,8 +10,8 @@ import pytest
 from odradek.broker.log_metrics import flush_timer, register_log_gauges
 from odradek.metrics import MetricRegistry, render_prometheus
 from odradek.model import TopicPartition
-from odradek.storage.config import LogConfig
-from odradek.storage.log_manager import LogManager
+from odradek.storage.directories.log_manager import LogManager
+from odradek.storage.log.config import LogConfig
 from odradek.testing import ManualClock, SimDisk
 from tests.support.logs import batch, make_services
 

@@ -13,7 +13,7 @@ from odradek.broker.config import (
 )
 from odradek.config import Kind, Source
 from odradek.errors import ApiError, ErrorCode
-from odradek.storage.config import LogConfig
+from odradek.storage.log.config import LogConfig
 
 # The topic keys Apache Kafka 3.9 and 4.3 have in common, with the defaults of 3.9.
 KAFKA_DEFAULTS = {

@@ -82,5 +82,5 @@ def test_one_statement_logs_so_many_lines_a_second() -> None:
 
 def test_lines_about_data_are_never_left_out() -> None:
     limit = RateLimit()
-    lines = [record_of("cut %d", row, name="odradek.storage.loader") for row in range(700)]
+    lines = [record_of("cut %d", row, name="odradek.storage.recovery.loader") for row in range(700)]
     assert all(limit.filter(line) for line in lines)

@@ -21,7 +21,7 @@ from odradek.records.scan import (
     step_over_run,
     step_over_run_pure,
 )
-from odradek.storage.producer_entry import CACHED_BATCH_COUNT
+from odradek.storage.producers.entry import CACHED_BATCH_COUNT
 from tests.support.logs import T0, batch, marker
 
 INT64_MAX = 2**63 - 1

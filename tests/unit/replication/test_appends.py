@@ -8,7 +8,7 @@ import pytest
 from odradek.errors import ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.replication import FetchParams, FetchPartition, FetchResults, ProduceResult
-from odradek.storage.config import LogConfig
+from odradek.storage.log.config import LogConfig
 from odradek.testing import SimDisk
 from tests.support.log_scenarios import idempotent
 from tests.support.logs import batch

@@ -9,7 +9,7 @@ from odradek.errors import ErrorCode
 from odradek.model import AppendOrigin
 from odradek.records.batch import iter_headers
 from odradek.replication import FetchPartition, FetchResult
-from odradek.storage.file_slice import FileSlice
+from odradek.storage.segments.file_slice import FileSlice
 from tests.support.log_scenarios import transactional
 from tests.support.logs import batch, marker
 from tests.support.replicas import MAX_LAG_MS, ReplicaFixture, tp

@@ -7,8 +7,8 @@ import pytest
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.replication import DeleteRecordsResult
-from odradek.storage.config import LogConfig
-from odradek.storage.timestamp_search import (
+from odradek.storage.log.config import LogConfig
+from odradek.storage.segments.timestamp_search import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,

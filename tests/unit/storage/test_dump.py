@@ -20,8 +20,8 @@ from odradek.records.batch import (
 )
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.storage.config import LogConfig
 from odradek.storage.dump import dump_file
+from odradek.storage.log.config import LogConfig
 from tests.support.logs import T0, LogFixture, batch, flip_bit, marker
 from tests.unit.records.vectors import VECTORS
 

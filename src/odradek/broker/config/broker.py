@@ -31,7 +31,7 @@ from odradek.controller.config import LeaderBalanceConfig
 from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.errors import ConfigError
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
-from odradek.storage.cleaner_config import CleanerConfig
+from odradek.storage.cleaning.config import CleanerConfig
 from odradek.values import dataclass
 
 __all__ = ["BROKER_COUNT", "BROKER_DEFINITION", "BrokerSettings", "load_broker_settings"]

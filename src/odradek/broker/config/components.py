@@ -10,8 +10,8 @@ from typing import Final
 
 from odradek.config import Kind, Rule, Value, key, synonym
 from odradek.errors import ConfigError
-from odradek.storage.cleaner_config import CleanerConfig
-from odradek.storage.config import INT64_MAX, LogManagerConfig
+from odradek.storage.cleaning.config import CleanerConfig
+from odradek.storage.log.config import INT64_MAX, LogManagerConfig
 from odradek.values import dataclass
 
 __all__ = [

@@ -19,7 +19,7 @@ from odradek.config import (
     key,
     synonym,
 )
-from odradek.storage.config import LogConfig
+from odradek.storage.log.config import LogConfig
 from odradek.values import dataclass
 
 __all__ = ["TOPIC_DEFINITION", "TopicConfig"]

@@ -20,7 +20,7 @@ from odradek.broker.config.topic_defaults import TopicDefaults
 from odradek.config import Kind, Settings, Source
 from odradek.config.declaration import keys_of
 from odradek.errors import ApiError, ConfigError, ErrorCode
-from odradek.storage.config import LogConfig
+from odradek.storage.log.config import LogConfig
 from odradek.values import dataclass
 
 __all__ = ["EffectiveTopicConfig", "TopicConfigs"]

@@ -8,7 +8,7 @@ from typing import Final
 
 from odradek.config import EachOneOf, Kind, NonEmpty, Rule, Value, key, synonym
 from odradek.errors import ConfigError
-from odradek.storage.config import INT64_MAX
+from odradek.storage.log.config import INT64_MAX
 from odradek.values import dataclass
 
 __all__ = ["COMPRESSION_TYPES", "TopicDefaults"]

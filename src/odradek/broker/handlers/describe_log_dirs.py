@@ -18,9 +18,9 @@ from odradek.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from odradek.security.operations import Operation
-from odradek.storage.log import Log
-from odradek.storage.log_directory import LogDirectory
-from odradek.storage.log_manager import LogManager
+from odradek.storage.directories.log_directory import LogDirectory
+from odradek.storage.directories.log_manager import LogManager
+from odradek.storage.log.log import Log
 
 __all__ = ["handle_describe_log_dirs"]
 

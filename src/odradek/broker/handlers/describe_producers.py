@@ -16,7 +16,7 @@ from odradek.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from odradek.security.operations import Operation, ResourceType
-from odradek.storage.producer_entry import NO_SEQUENCE, ProducerEntry
+from odradek.storage.producers.entry import NO_SEQUENCE, ProducerEntry
 
 __all__ = ["handle_describe_producers"]
 

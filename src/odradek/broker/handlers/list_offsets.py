@@ -19,7 +19,7 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from odradek.security.operations import Operation, ResourceType
-from odradek.storage.timestamp_search import OpenedBatches, SearchDeferredError
+from odradek.storage.segments.timestamp_search import OpenedBatches, SearchDeferredError
 
 __all__ = ["handle_list_offsets"]
 

@@ -45,7 +45,7 @@ from odradek.records.batch import (
 )
 from odradek.replication import Partition, ProduceResult
 from odradek.security.operations import Operation, ResourceType
-from odradek.storage.expansion import ExpandedRecords
+from odradek.storage.log.expansion import ExpandedRecords
 
 __all__ = ["handle_produce"]
 

@@ -16,7 +16,7 @@ from odradek.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinato
 from odradek.errors import StorageError
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata_store.broker_port import StoreControllerPort
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directories.log_directory import LogDirectory
 from odradek.tasks import Tasks
 from odradek.values import dataclass
 

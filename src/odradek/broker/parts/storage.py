@@ -13,9 +13,9 @@ from odradek.broker.identity import check_directories
 from odradek.broker.log_metrics import damage_meter, flush_timer, register_log_gauges
 from odradek.broker.parts.base import Base
 from odradek.storage.cleaning.stats import register_cleaner_gauges
-from odradek.storage.log import LogServices
-from odradek.storage.log_directory import LogDirectory
-from odradek.storage.log_manager import LogManager
+from odradek.storage.directories.log_directory import LogDirectory
+from odradek.storage.directories.log_manager import LogManager
+from odradek.storage.log.log import LogServices
 from odradek.values import dataclass
 
 __all__ = ["STORAGE_THREADS", "Storage", "build_storage", "loaded"]

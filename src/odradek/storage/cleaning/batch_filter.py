@@ -47,7 +47,7 @@ from odradek.records.key_table import KeyTable, shift_timestamps
 from odradek.records.record import read_region
 from odradek.records.varint import wrap_int64
 from odradek.storage.cleaning.transactions import CleanedTransactions
-from odradek.storage.config import INT64_MAX, LogConfig
+from odradek.storage.log.config import INT64_MAX, LogConfig
 
 __all__ = ["BatchFilter", "LastRecord", "Retained"]
 

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable
 from odradek.errors import CorruptCheckpointError
 from odradek.files import Disk
 from odradek.model import TopicPartition
-from odradek.storage.checkpoints import OffsetCheckpointFile
-from odradek.storage.log import Log
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directories.checkpoints import OffsetCheckpointFile
+from odradek.storage.directories.log_directory import LogDirectory
+from odradek.storage.log.log import Log
 
 __all__ = ["CLEANER_OFFSET_FILE", "FirstDirtyOffsets"]
 

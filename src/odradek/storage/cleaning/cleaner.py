@@ -34,10 +34,9 @@ from dataclasses import dataclass
 from odradek.errors import OdradekError, StorageError
 from odradek.model import TopicPartition
 from odradek.records.key_table import SECRET_SIZE
-from odradek.storage.background import BackgroundTasks
-from odradek.storage.cleaner_config import CleanerConfig
 from odradek.storage.cleaning.batch_filter import LastRecord
 from odradek.storage.cleaning.checkpoint import FirstDirtyOffsets
+from odradek.storage.cleaning.config import CleanerConfig
 from odradek.storage.cleaning.plan import Cleanable, Source, choose, find_cleanable, list_sources
 from odradek.storage.cleaning.stats import CleanerStats
 from odradek.storage.cleaning.throttle import Throttle
@@ -48,10 +47,11 @@ from odradek.storage.cleaning.work import (
     PassPlan,
     TableTooSmallError,
 )
-from odradek.storage.log import Log, LogServices
-from odradek.storage.log_directory import LogDirectory, is_out_of_descriptors
-from odradek.storage.replacement import SegmentSwap
-from odradek.storage.segment import LogSegment
+from odradek.storage.directories.background import BackgroundTasks
+from odradek.storage.directories.log_directory import LogDirectory, is_out_of_descriptors
+from odradek.storage.log.log import Log, LogServices
+from odradek.storage.segments.replacement import SegmentSwap
+from odradek.storage.segments.segment import LogSegment
 
 __all__ = ["LogCleaner"]
 

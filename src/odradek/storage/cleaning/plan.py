@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.errors import CorruptRecordError
-from odradek.storage.config import INT32_MAX, INT64_MAX
-from odradek.storage.log import Log
-from odradek.storage.segment import LogSegment
+from odradek.storage.log.config import INT32_MAX, INT64_MAX
+from odradek.storage.log.log import Log
+from odradek.storage.segments.segment import LogSegment
 
 __all__ = [
     "Cleanable",

@@ -8,7 +8,7 @@ from odradek.metrics import MetricRegistry
 from odradek.model import TopicPartition
 from odradek.storage.cleaning.plan import Cleanable
 from odradek.storage.cleaning.work import PassStats
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directories.log_directory import LogDirectory
 
 if TYPE_CHECKING:
     from odradek.storage.cleaning.cleaner import LogCleaner

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 from odradek.records.batch import BatchHeader, Buffer
 from odradek.records.control import ControlType, parse_end_transaction_marker
-from odradek.storage.transaction_index import AbortedTransaction
+from odradek.storage.indexes.transaction_index import AbortedTransaction
 
 __all__ = ["CleanedTransactions"]
 

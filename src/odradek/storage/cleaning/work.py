@@ -30,16 +30,16 @@ from odradek.records.batch import (
 )
 from odradek.records.key_table import MAX_SLOTS, SLOT_SIZE, KeyTable
 from odradek.records.record import read_region
-from odradek.storage.cleaner_config import CleanerConfig
 from odradek.storage.cleaning.batch_filter import BatchFilter, LastRecord
+from odradek.storage.cleaning.config import CleanerConfig
 from odradek.storage.cleaning.plan import Source, group_sources
 from odradek.storage.cleaning.throttle import Throttle
 from odradek.storage.cleaning.transactions import CleanedTransactions
-from odradek.storage.config import LogConfig
+from odradek.storage.indexes.transaction_index import AbortedTransaction
+from odradek.storage.log.config import LogConfig
 from odradek.storage.paths import CLEANED_SUFFIX, INDEX_SUFFIXES, LOG_SUFFIX, segment_path
-from odradek.storage.scan import Scan, Skim
-from odradek.storage.segment import LogSegment
-from odradek.storage.transaction_index import AbortedTransaction
+from odradek.storage.segments.scan import Scan, Skim
+from odradek.storage.segments.segment import LogSegment
 
 __all__ = [
     "CleaningCancelledError",

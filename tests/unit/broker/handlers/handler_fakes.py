@@ -54,7 +54,7 @@ from odradek.replication.fetch_session import FetchSessionCache
 from odradek.replication.replica_manager import Purgatories, ReplicaManagerConfig
 from odradek.replication.stats import ReplicationStats
 from odradek.security.authorizer import AllowEverything, Authorizer
-from odradek.storage.log_manager import LogManager
+from odradek.storage.directories.log_manager import LogManager
 from odradek.testing import ManualClock
 from tests.support.logs import make_services
 from tests.unit.coordinator.coordinator_fakes import Coordination

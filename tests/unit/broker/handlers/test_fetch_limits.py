@@ -15,7 +15,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.envelope import parse_response
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from odradek.replication.local_reads import MAX_PIECES
-from odradek.storage.file_slice import FileSlice
+from odradek.storage.segments.file_slice import FileSlice
 from tests.support.logs import batch
 from tests.support.replicas import apply_local
 from tests.unit.broker.handlers.handler_fakes import BROKER_ID, BrokerFixture

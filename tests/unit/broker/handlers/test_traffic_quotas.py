@@ -18,7 +18,7 @@ from odradek.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from odradek.storage.file_slice import FileSlice
+from odradek.storage.segments.file_slice import FileSlice
 from tests.support.logs import batch
 from tests.support.replicas import apply_local
 from tests.unit.broker.handlers.handler_fakes import BROKER_ID, BrokerFixture, parsed

@@ -1,0 +1,569 @@
+"""All logs of a broker, spread over its data directories.
+
+A partition has one log, in one directory. The manager opens what it finds at start, places new
+partitions where the fewest are, and runs what a log cannot do for itself: retention, checkpoints,
+flushing by age, expiry of producers, removal of deleted partitions.
+
+It belongs to the thread that owns the logs. Nothing here awaits: `start` puts the periodic work on
+`BackgroundTasks`, and the same methods can be called one by one. Creating and deleting partitions
+blocks for as long as the disk wants, so both are `Steps` (`background`): their names end so.
+
+When a directory fails, its logs leave the manager before anything else runs; asking for one of
+them raises `StorageError` from then on, and the other directories go on. A directory never comes
+back: after a repair the broker is started again.
+
+Duties of the caller, in order: `startup` or its two halves, `start`, work, wait for submitted
+background work, `shutdown`. The last one also follows a `startup` that raised.
+"""
+
+import logging
+import os
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final
+
+from odradek.errors import ApiError, ErrorCode, StorageError
+from odradek.model import TopicPartition
+from odradek.storage.cleaning.cleaner import LogCleaner
+from odradek.storage.directories.background import BackgroundTasks, Steps, run_here
+from odradek.storage.directories.lifecycle import (
+    close_directory,
+    find_partitions,
+    load_logs,
+    take_directories,
+)
+from odradek.storage.directories.log_directory import LogDirectory, is_out_of_descriptors
+from odradek.storage.directories.partition_directories import PartitionDirectory, PartitionKind
+from odradek.storage.directories.partition_metadata import write_topic_id
+from odradek.storage.directories.partition_removal import PartitionRemoval
+from odradek.storage.log.config import INT64_MAX, LogConfig, LogManagerConfig
+from odradek.storage.log.expansion import InlineBudget
+from odradek.storage.log.log import Log, LogServices
+from odradek.storage.log.retention import delete_old_segments
+from odradek.storage.recovery.loader import load_log
+
+__all__ = ["LogManager"]
+
+logger = logging.getLogger(__name__)
+
+# Logs that periodic work looks at before others on the loop get their turn; each takes some 10 us.
+_LOGS_PER_TURN: Final = 50
+# Steps of a swap of segments take a sync each; retention is not urgent.
+_UNTIL_SWAPPED_MS: Final = 1_000
+
+
+class LogManager:
+    """The logs of a broker.
+
+    Args:
+        data_directories: Paths, as in `log.dirs`; created where missing.
+        config: Intervals and threads.
+        default_log_config: For topics without settings of their own.
+        topic_config: Settings of a topic; None for the default. Called on loading threads, too.
+        services: What the logs share.
+        cleaner_tasks: Where compaction runs; without it, where all background work does.
+        on_directory_failed: Called once for each directory that fails after the start, when its
+            logs are gone from the manager.
+        on_all_directories_failed: Called after it when that was the last one: nothing can be
+            served any more, and the broker has to end.
+    """
+
+    def __init__(
+        self,
+        data_directories: Sequence[str],
+        *,
+        services: LogServices,
+        config: LogManagerConfig | None = None,
+        default_log_config: LogConfig | None = None,
+        topic_config: Callable[[str], LogConfig | None] | None = None,
+        cleaner_tasks: BackgroundTasks | None = None,
+        on_directory_failed: Callable[[LogDirectory], None] | None = None,
+        on_all_directories_failed: Callable[[], None] | None = None,
+    ) -> None:
+        self.default_log_config = default_log_config or LogConfig()
+        # In the order of `log.dirs`, offline ones included; empty before `startup`.
+        self.directories: list[LogDirectory] = []
+        self._paths = list(data_directories)
+        self._contents: dict[LogDirectory, list[PartitionDirectory]] = {}  # As `load` found it.
+        self._services = services
+        self._config = config or LogManagerConfig()
+        self._topic_config = topic_config
+        self._on_directory_failed = on_directory_failed
+        self._on_all_directories_failed = on_all_directories_failed
+        self._logs: dict[TopicPartition, Log] = {}
+        self._future_logs: dict[TopicPartition, Log] = {}
+        # Partitions whose directory failed since the start, with that directory.
+        self._lost: dict[TopicPartition, LogDirectory] = {}
+        # Where logs are being created, so that others are placed with them in mind.
+        self._being_created: dict[TopicPartition, LogDirectory] = {}
+        self._removal = PartitionRemoval(services)
+        self.cleaner = LogCleaner(
+            services=services,
+            config=self._config.cleaner,
+            logs=self._logs.values,
+            tasks=cleaner_tasks,
+        )
+        self._is_stopped = False
+
+    @property
+    def tasks(self) -> BackgroundTasks:
+        """Where work runs that blocks."""
+        return self._services.tasks
+
+    @property
+    def inline_budget(self) -> InlineBudget:
+        """What the appends of one request may expand on the loop."""
+        return self._services.inline_budget
+
+    # Start and stop
+
+    def startup(self) -> None:
+        """Takes the directories, opens their logs and serves them: `load`, `take_into_service`.
+
+        Raises:
+            OdradekError: As `load` says.
+        """
+        self.load()
+        self.take_into_service()
+
+    def load(self) -> None:
+        """Takes the directories and opens their logs; any thread may do it while the owner waits.
+
+        Raises:
+            ConfigError: A directory is named twice, or a partition is in two of them.
+            LogDirLockedError: Another broker has one of them.
+            StorageError: Not one can be used, or descriptors ran out.
+        """
+        self.directories = take_directories(self._paths, disk=self._services.disk)
+        self._contents = find_partitions(self.directories)
+        load_logs(
+            self._contents,
+            config_for=self._config_for,
+            services=self._services,
+            threads_per_directory=self._config.recovery_threads_per_data_dir,
+        )
+
+    def take_into_service(self) -> None:
+        """Shows what `load` has opened."""
+        for directory, partitions in self._contents.items():
+            if not directory.is_online:
+                continue
+            try:
+                self.cleaner.first_dirty.load(directory, directory.live_logs())
+            except StorageError as error:
+                logger.debug("%s", error)
+                continue
+            directory.on_failure = self._handle_failure
+            for name, topic_partition, kind in partitions:
+                path = os.path.join(directory.path, name)
+                if kind is PartitionKind.LIVE:
+                    self._add(directory.logs[name])
+                elif kind is PartitionKind.FUTURE:
+                    self._future_logs[topic_partition] = directory.logs[name]
+                elif kind is PartitionKind.DELETED:
+                    delay_ms = self._config_for(topic_partition.topic).file_delete_delay_ms
+                    self._removal.remove_later(directory, path, delay_ms)
+                else:
+                    logger.warning("%s is a stray partition and is not served", path)
+
+    def start(self) -> None:
+        """Begins the periodic work."""
+        config = self._config
+        self._repeat(lambda: self._spread(self._retain), config.retention_check_interval_ms)
+        self._repeat(lambda: self._spread(self._flush_dirty), config.flush_scheduler_interval_ms)
+        self._repeat(self.checkpoint_recovery_points, config.flush_offset_checkpoint_interval_ms)
+        self._repeat(self.checkpoint_log_starts, config.flush_start_offset_checkpoint_interval_ms)
+        self._repeat(self.remove_expired_producers, config.producer_id_expiration_check_interval_ms)
+        self.cleaner.start()
+
+    def _repeat(self, action: Callable[[], object], interval_ms: int) -> None:
+        tasks = self._services.tasks
+
+        def run() -> None:
+            if self._is_stopped:
+                return
+            try:
+                action()
+            finally:
+                tasks.call_later(interval_ms, run)
+
+        if interval_ms < INT64_MAX:
+            tasks.call_later(self._config.initial_task_delay_ms, run)
+
+    def stop_cleaning(self) -> None:
+        """Cancels compaction, so that the caller need not wait long for background work."""
+        self.cleaner.stop()
+
+    def use_recovery_threads(self, count: int) -> None:
+        """How many logs of a directory are opened, or closed, at once from now on."""
+        self._config = replace(self._config, recovery_threads_per_data_dir=count)
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Closes the logs in order and lets the directories go; also after a failed `startup`.
+
+        Args:
+            broker_epoch: Goes into the clean-shutdown marker.
+        """
+        self._is_stopped = True
+        self.cleaner.stop()
+        threads = self._config.recovery_threads_per_data_dir
+
+        def closers() -> Executor:
+            return self._services.threads(threads, "log-closer")
+
+        with ExitStack() as stack:  # What goes wrong in one does not keep the others open.
+            for directory in reversed(self.directories):
+                directory.on_failure = None
+                stack.callback(
+                    close_directory,
+                    directory,
+                    closers=closers,
+                    broker_epoch=broker_epoch,
+                )
+        self._logs.clear()
+        self._future_logs.clear()
+
+    # Failing
+
+    @property
+    def online_directories(self) -> list[LogDirectory]:
+        """The directories that serve, in the order of `log.dirs`."""
+        return [directory for directory in self.directories if directory.is_online]
+
+    def _handle_failure(self, directory: LogDirectory) -> None:
+        for logs in (self._logs, self._future_logs):
+            gone = [tp for tp, log in logs.items() if log.log_directory is directory]
+            for topic_partition in gone:
+                del logs[topic_partition]
+                if logs is self._logs:
+                    self._lost[topic_partition] = directory
+        directory.logs.clear()
+        self.cleaner.handle_directory_failure(directory)
+        if self._on_directory_failed is not None:
+            self._on_directory_failed(directory)
+        if not self.online_directories and self._on_all_directories_failed is not None:
+            self._on_all_directories_failed()
+
+    # Finding and placing
+
+    def _add(self, log: Log) -> None:
+        """Takes a live log into service."""
+        log.before_truncation = self.cleaner.before_truncation
+        log.before_removal = self.cleaner.before_removal
+        self._logs[log.topic_partition] = log
+
+    def get_log(self, topic_partition: TopicPartition) -> Log | None:
+        """The log of a partition; None if there is none here.
+
+        Raises:
+            StorageError: Its directory failed.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None and (directory := self._lost.get(topic_partition)) is not None:
+            raise StorageError(
+                directory.path, f"{topic_partition}: offline because {directory.offline_reason}"
+            )
+        return log
+
+    def get_future_log(self, topic_partition: TopicPartition) -> Log | None:
+        """The copy of a partition that is to replace its log in another directory."""
+        return self._future_logs.get(topic_partition)
+
+    def all_logs(self) -> list[Log]:
+        """The live logs and the copies under way, as of now."""
+        return [*self._logs.values(), *self._future_logs.values()]
+
+    def get_or_create_log(
+        self,
+        topic_partition: TopicPartition,
+        config: LogConfig | None = None,
+        *,
+        is_new: bool = False,
+    ) -> Log:
+        """Takes the steps of `create_steps` on the calling thread, if there is no log yet."""
+        log = self._logs.get(topic_partition)
+        return log or run_here(self.create_steps(topic_partition, config, is_new=is_new))
+
+    def create_steps(
+        self,
+        topic_partition: TopicPartition,
+        config: LogConfig | None = None,
+        *,
+        is_new: bool = False,
+        topic_id: uuid.UUID | None = None,
+    ) -> Steps[Log]:
+        """Creates the log of a partition in the live directory with the fewest partitions.
+
+        Args:
+            topic_partition: Whose log.
+            config: Settings of its topic, if the caller has them at hand.
+            is_new: The partition was never on this broker. Otherwise it is not created while a
+                directory is offline, for it may be in there, and an empty log in its place would
+                pass for the whole of it.
+            topic_id: Of its topic, written into the partition directory.
+
+        Raises:
+            StorageError: It is, or may be, in a directory that is offline; or creating it failed.
+            ApiError: Descriptors ran out.
+        """
+        assert topic_partition not in self._logs
+        assert topic_partition not in self._being_created
+        if not is_new:
+            self.get_log(topic_partition)
+            self._check_all_online(topic_partition)
+        directory = self._emptiest_directory(topic_partition)
+        name = str(topic_partition)
+        path = os.path.join(directory.path, name)
+        log_config = config or self._config_for(topic_partition.topic)
+        made: list[Log] = []
+
+        def create() -> None:
+            log = load_log(
+                path,
+                topic_partition,
+                config=log_config,
+                log_directory=directory,
+                services=self._services,
+            )
+            made.append(log)
+            if topic_id is not None:
+                write_topic_id(self._services.disk, path, topic_id)
+
+        self._being_created[topic_partition] = directory
+        try:
+            yield create
+        except OSError as error:
+            for log in made:
+                log.mark_offline("it was not created in full")
+            if is_out_of_descriptors(error):
+                raise ApiError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"{topic_partition}: create: {error}; raise the limit on open files",
+                ) from error
+            raise directory.fail(f"create ({topic_partition})", error) from error
+        finally:
+            del self._being_created[topic_partition]
+        [log] = made
+        if (reason := directory.offline_reason) is not None:  # It failed meanwhile.
+            log.mark_offline(reason)
+            raise StorageError(directory.path, f"{topic_partition}: offline because {reason}")
+        directory.logs[name] = log
+        self._add(log)
+        self._lost.pop(topic_partition, None)
+        logger.info("%s: created in %s", topic_partition, directory.path)
+        return log
+
+    def _check_all_online(self, topic_partition: TopicPartition) -> None:
+        for directory in self.directories:
+            if not directory.is_online:
+                raise StorageError(
+                    directory.path,
+                    f"{topic_partition} is not created: it may be in {directory.path}, which is"
+                    f" offline because {directory.offline_reason}",
+                )
+
+    def _emptiest_directory(self, topic_partition: TopicPartition) -> LogDirectory:
+        online = self.online_directories
+        if not online:
+            raise StorageError(
+                self._paths[0], f"{topic_partition} is not created: no data directory is online"
+            )
+        if len(online) == 1:
+            return online[0]
+        counts = dict.fromkeys(online, 0)
+        for log in self.all_logs():
+            counts[log.log_directory] += 1
+        for directory in self._being_created.values():
+            if directory in counts:
+                counts[directory] += 1
+        return min(online, key=counts.__getitem__)
+
+    # Settings
+
+    def _config_for(self, topic: str) -> LogConfig:
+        config = self._topic_config(topic) if self._topic_config is not None else None
+        return config or self.default_log_config
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """Replaces the settings of a topic's logs; sizes of files count from the next one on."""
+        for log in self.all_logs():
+            if log.topic_partition.topic == topic:
+                log.config = config
+
+    def renew_configs(self, is_changed: Callable[[str], bool]) -> Iterator[None]:
+        """Gives the logs of changed topics the settings they have now, one log at a time."""
+        for log in self.all_logs():
+            topic = log.topic_partition.topic
+            if is_changed(topic):
+                log.config = self._config_for(topic)
+            yield
+
+    # Deleting
+
+    def delete_log(self, topic_partition: TopicPartition) -> bool:
+        """Deletes one partition; see `delete_logs`."""
+        return self.delete_logs([topic_partition]) == 1
+
+    def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> int:
+        """Takes the steps of `put_aside_steps` here; returns how many partitions there were.
+
+        Raises:
+            StorageError: A directory failed. Those of its partitions that were not deleted yet
+                are there again when it is.
+        """
+        return self._put_aside(topic_partitions, PartitionKind.DELETED)
+
+    def mark_stray(self, topic_partition: TopicPartition) -> bool:
+        """Takes a partition out of service that nobody placed here; its files are kept.
+
+        Raises:
+            StorageError: The directory failed.
+        """
+        return self._put_aside([topic_partition], PartitionKind.STRAY) == 1
+
+    def _put_aside(self, topic_partitions: Iterable[TopicPartition], kind: PartitionKind) -> int:
+        logs = self.by_directory(topic_partitions)
+        for here in logs.values():
+            run_here(self.put_aside_steps(here, kind))
+        return sum(map(len, logs.values()))
+
+    def by_directory(
+        self, topic_partitions: Iterable[TopicPartition]
+    ) -> dict[LogDirectory, list[Log]]:
+        """The logs of partitions, as far as they are here, by the directories they are in.
+
+        Raises:
+            StorageError: One of them is in a directory that failed.
+        """
+        found: dict[LogDirectory, list[Log]] = {}
+        for topic_partition in topic_partitions:
+            log = self.get_log(topic_partition)
+            if log is not None:
+                found.setdefault(log.log_directory, []).append(log)
+        return found
+
+    def put_aside_steps(self, logs: Sequence[Log], kind: PartitionKind) -> Steps[None]:
+        """Takes partitions of one directory out of service; deleted files vanish after the delay.
+
+        They are out of service when the first step begins. After the last one partitions of the
+        same names can be created, and not even a crash brings the old ones back.
+
+        Raises:
+            StorageError: The directory failed. Those partitions that were not put aside yet are
+                there again when it is.
+        """
+        [directory] = {log.log_directory for log in logs}
+        for log in logs:
+            log.check_usable()
+        for log in logs:
+            self.cleaner.forget(log)
+            del self._logs[log.topic_partition]
+        # A later partition of the same name must not inherit offsets: one write for all of them.
+        checkpoints: list[Callable[[], None]] = []
+
+        def write() -> None:
+            for checkpoint in checkpoints:
+                checkpoint()
+
+        try:
+            yield from self._removal.put_aside_steps(logs, kind)
+            checkpoints = [
+                directory.prepare_recovery_points(),
+                directory.prepare_log_starts(),
+                *self.cleaner.first_dirty.forget(logs),
+            ]
+            yield write
+        except OSError as error:
+            raise directory.fail(f"put {len(logs)} partitions aside", error) from error
+        finally:
+            if not directory.is_online:
+                self._lost.update((log.topic_partition, directory) for log in logs if log.is_live)
+
+    # Periodic work
+
+    def _each_log(self, action: Callable[[Log], object], logs: Iterable[Log] | None = None) -> None:
+        """Runs `action` on every log; the failure of one ends nothing but its own directory."""
+        for log in self.all_logs() if logs is None else logs:
+            try:
+                action(log)
+            except (StorageError, ApiError) as error:
+                logger.warning("%s: %s", log.topic_partition, error)
+
+    def _spread(self, action: Callable[[Log], object]) -> None:
+        """Runs `action` on every log as `_each_log` does, some at a time: others have their turn.
+
+        Logs that leave meanwhile are passed over.
+        """
+        waiting = deque(self.all_logs())
+
+        def run() -> None:
+            if self._is_stopped:
+                return
+            portion = [waiting.popleft() for _ in range(min(len(waiting), _LOGS_PER_TURN))]
+            self._each_log(action, [log for log in portion if log.is_usable])
+            if waiting:
+                self._services.tasks.call_later(0, run)
+
+        run()
+
+    def delete_expired_segments(self) -> int:
+        """Applies retention to every log; returns the number of segments that went."""
+        deleted = 0
+
+        def delete(log: Log) -> None:
+            nonlocal deleted
+            deleted += delete_old_segments(log)
+
+        self._each_log(delete)
+        return deleted
+
+    def _retain(self, log: Log) -> None:
+        """Applies retention to one log, a little later if compaction is putting segments in place.
+
+        To end that here would sync the directory on this thread.
+        """
+        if log.pending_swap is None:
+            delete_old_segments(log)
+        else:
+            self._services.tasks.call_later(_UNTIL_SWAPPED_MS, lambda: self._retain_again(log))
+
+    def _retain_again(self, log: Log) -> None:
+        if log.is_usable and not self._is_stopped:
+            self._each_log(self._retain, [log])
+
+    def flush_dirty_logs(self) -> None:
+        """Begins to flush every log whose oldest unflushed data may be older than `flush.ms`."""
+        self._each_log(self._flush_dirty)
+
+    def _flush_dirty(self, log: Log) -> None:
+        now_ms = self._services.clock.now_ms()
+        if log.unflushed_messages and now_ms - log.last_flush_ms >= log.config.flush_ms:
+            try:
+                log.schedule_flush(log.log_end_offset)
+            except OSError as error:
+                raise log.fail("flush", error) from error
+
+    def remove_expired_producers(self) -> None:
+        """Forgets producers that have been silent for too long."""
+        now_ms = self._services.clock.now_ms()
+        for log in self.all_logs():
+            log.producer_state.remove_expired(now_ms)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Begins to write the recovery points of every directory."""
+        self._each_directory(lambda d: d.checkpoint_recovery_points(self._services.tasks))
+
+    def checkpoint_log_starts(self) -> None:
+        """Begins to write the log starts of every directory."""
+        self._each_directory(lambda d: d.checkpoint_log_starts(self._services.tasks))
+
+    def _each_directory(self, action: Callable[[LogDirectory], None]) -> None:
+        for directory in self.online_directories:
+            try:
+                action(directory)
+            except StorageError as error:
+                logger.debug("%s", error)

@@ -1,0 +1,1 @@
+"""Indexes of a segment: by offset, by time, of aborted transactions."""

@@ -1,0 +1,1 @@
+"""The log of one partition: appending, reading, watermarks, rolling, truncating, forgetting."""

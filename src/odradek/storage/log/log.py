@@ -1,0 +1,621 @@
+"""The log of one partition: append, read, watermarks, roll.
+
+Offsets of a log, in order::
+
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
+          |                    |                   |                  |
+      first visible      read_committed        committed        next to be written
+
+    recovery_point <= log_end_offset: what lies below is on disk, not only in the page cache
+
+A log belongs to one thread. Nothing here awaits; what may block (syncing) is handed to
+`BackgroundTasks` with descriptors of its own, and its outcome comes back as a call. Readers on
+other threads get a `FileSlice`, which stays valid while the log rolls, cleans and truncates.
+
+An I/O error takes the whole data directory offline before the method returns (`LogDirectory`);
+after it, every method that touches the log raises `StorageError`. In-memory state is then as it
+was before the failed write, and the torn batch is left for recovery.
+
+`Log` is the whole that others hold: it guards its parts against use when it is closed, turns their
+`OSError` into the failure of the directory, and ends its segments' lives. The parts:
+
+| module       | idea                              | module       | idea                      |
+|--------------|-----------------------------------|--------------|---------------------------|
+| `appender`   | from a set of batches to the file | `watermarks` | the offsets above         |
+| `reader`     | from an offset to bytes           | `flushing`   | from page cache to disk   |
+| `rolling`    | the next segment                  | `truncation` | off with the end          |
+| `loader`     | from a directory to a log         | `retention`  | off with what is old      |
+"""
+
+import os
+from collections.abc import Callable, Sequence
+
+from odradek.errors import (
+    ApiError,
+    ErrorCode,
+    LogDataError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    StorageError,
+)
+from odradek.files import remove_files
+from odradek.model import AppendOrigin, TopicPartition
+from odradek.records.batch import Buffer
+from odradek.storage import paths
+from odradek.storage.directories.log_directory import LogDirectory, is_out_of_descriptors
+from odradek.storage.indexes.transaction_index import AbortedTransaction
+from odradek.storage.log import rolling, truncation
+from odradek.storage.log.append_analysis import LogAppendInfo
+from odradek.storage.log.appender import Appender
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.flushing import Flusher
+from odradek.storage.log.leader_epochs import LeaderEpochCache
+from odradek.storage.log.offsets import LogOffsetMetadata, LogOffsetSnapshot
+from odradek.storage.log.reader import FetchDataInfo, FetchIsolation, LogReader
+from odradek.storage.log.roll_witnesses import RollWitnesses
+from odradek.storage.log.services import LogServices
+from odradek.storage.log.watermarks import Watermarks
+from odradek.storage.producers.replay import replay, replay_start
+from odradek.storage.producers.state import ProducerStateManager
+from odradek.storage.segments.replacement import SegmentSwap
+from odradek.storage.segments.segment import LogSegment
+from odradek.storage.segments.segments import LogSegments
+
+__all__ = ["FetchDataInfo", "FetchIsolation", "Log", "LogServices"]
+
+# A swap takes three syncs of a directory; files that wait for its end are not urgent.
+_UNTIL_SETTLED_MS = 1_000
+
+
+class Log:
+    """An open log. Made by `loader.load_log`."""
+
+    __slots__ = (
+        "_appender",
+        "_config",
+        "_directory",
+        "_offline_reason",
+        "_reader",
+        "before_removal",
+        "before_truncation",
+        "flusher",
+        "leader_epochs",
+        "log_directory",
+        "on_append_rejected",
+        "pending_swap",
+        "producer_state",
+        "segments",
+        "services",
+        "topic_partition",
+        "watermarks",
+        "witnesses",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: str,
+        *,
+        config: LogConfig,
+        log_directory: LogDirectory,
+        services: LogServices,
+        segments: LogSegments,
+        leader_epochs: LeaderEpochCache,
+        producer_state: ProducerStateManager,
+        witnesses: RollWitnesses,
+        recovery_point: int,
+        log_start_offset: int,
+        log_end_offset: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.log_directory = log_directory
+        self.services = services
+        self.segments = segments
+        self.leader_epochs = leader_epochs
+        self.producer_state = producer_state
+        self.witnesses = witnesses
+        self._config = config
+        self._directory = directory
+        self._offline_reason: str | None = None
+        # Called with the size of a set that was refused as too large, for the rejected-bytes meter.
+        self.on_append_rejected: Callable[[int], None] | None = None
+        # Called with the offset before a truncation touches a file; it may refuse by raising.
+        self.before_truncation: Callable[[Log, int], None] | None = None
+        # Called with segments whose files are about to be renamed, before they leave the log.
+        self.before_removal: Callable[[Log, Sequence[LogSegment]], None] | None = None
+        # Segments that are being put in the place of others, while the loop runs.
+        self.pending_swap: SegmentSwap | None = None
+        self.watermarks = Watermarks(
+            topic_partition,
+            segments,
+            producer_state,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            recovery_point=recovery_point,
+        )
+        self.flusher = Flusher(self)
+        self._reader = LogReader(segments, self.watermarks)
+        self._appender = Appender(self, config)
+
+    def __repr__(self) -> str:
+        return f"Log({self._directory}, {self.offsets()})"
+
+    # Identity
+
+    @property
+    def directory(self) -> str:
+        """The partition directory."""
+        return self._directory
+
+    @property
+    def name(self) -> str:
+        """Name of the partition directory."""
+        return os.path.basename(self._directory)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the directory bears the plain name of its partition."""
+        return self.name == str(self.topic_partition)
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings; a change holds from the next append on."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._appender.configure(config)
+
+    @property
+    def active(self) -> LogSegment:
+        """The segment that is appended to."""
+        active = self.segments.active
+        assert active is not None
+        return active
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.segments.size_in_bytes()
+
+    # Being usable
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open and its directory online."""
+        return self._offline_reason is None
+
+    def check_usable(self) -> None:
+        """Raises:
+        StorageError: The log is closed or its directory offline.
+        """
+        if self._offline_reason is not None:
+            raise StorageError(
+                self.log_directory.path, f"{self.topic_partition}: {self._offline_reason}"
+            )
+
+    def mark_offline(self, reason: str) -> None:
+        """Refuses everything from now on; the files are given up as they are."""
+        self.retire(reason)
+        for segment in self.segments:
+            segment.close_handles()
+
+    def retire(self, reason: str) -> None:
+        """Refuses everything from now on; who holds a slice may still read it."""
+        if self._offline_reason is None:
+            self._offline_reason = reason
+
+    def fail(self, what: str, error: OSError) -> Exception:
+        """Takes the directory offline, unless only descriptors ran out; returns what to raise."""
+        if is_out_of_descriptors(error):
+            return ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{self.topic_partition}: {what}: {error}; raise the limit on open files",
+            )
+        return self.fail_halfway(what, error)
+
+    def fail_halfway(self, what: str, error: OSError) -> StorageError:
+        """Takes the directory offline, whatever ran out; returns what to raise.
+
+        For work that cannot be left undone: the files have changed, and memory could not follow.
+        """
+        failure = self.log_directory.fail(f"{what} ({self.topic_partition})", error)
+        self.mark_offline(str(failure))
+        return failure
+
+    # Offsets
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that clients may read."""
+        return self.watermarks.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset of the next record."""
+        return self.watermarks.end.message_offset
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        return self.watermarks.end
+
+    @property
+    def high_watermark(self) -> int:
+        """End of what is committed."""
+        return self.watermarks.high_watermark.message_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided."""
+        return self.watermarks.last_stable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """First offset that is not known to be on disk."""
+        return self.watermarks.recovery_point
+
+    @property
+    def uncommitted_count(self) -> int:
+        """Offsets between high watermark and log end; gaps of compaction count too."""
+        return max(0, self.log_end_offset - self.high_watermark)
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def has_log_start_above_first_segment(self) -> bool:
+        first = self.segments.first
+        return first is not None and self.log_start_offset > first.base_offset
+
+    def offsets(self) -> LogOffsetSnapshot:
+        """The four offsets at this moment."""
+        return self.watermarks.snapshot()
+
+    def set_high_watermark(self, metadata: LogOffsetMetadata) -> None:
+        """Stores the high watermark as given.
+
+        Raises:
+            ValueError: It is negative.
+        """
+        self.watermarks.set_high_watermark(metadata)
+
+    def update_high_watermark(self, offset: int) -> int:
+        """A follower's way: takes what the leader says, within this log; returns what was set."""
+        return self.watermarks.update_high_watermark(offset)
+
+    def maybe_increment_high_watermark(
+        self, metadata: LogOffsetMetadata
+    ) -> LogOffsetMetadata | None:
+        """A leader's way: only upwards; returns the old one if it changed.
+
+        Raises:
+            ValueError: It lies beyond the log end.
+        """
+        self.check_usable()
+        try:
+            return self.watermarks.maybe_increment_high_watermark(metadata)
+        except OSError as error:
+            raise self.fail("read", error) from error
+
+    def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
+        """The high watermark with its place, which is looked up once if it is not known."""
+        self.check_usable()
+        try:
+            return self.watermarks.resolve_high_watermark()
+        except OSError as error:
+            raise self.fail("read", error) from error
+
+    def fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
+        """The last stable offset with its place."""
+        self.check_usable()
+        try:
+            return self.watermarks.resolve_last_stable()
+        except OSError as error:
+            raise self.fail("read", error) from error
+
+    def update_log_end_offset(self, offset: int) -> None:
+        """Moves the log end; high watermark and recovery point never exceed it."""
+        self.watermarks.update_end(offset)
+
+    def update_log_start_offset(self, offset: int) -> None:
+        """Sets the log start, and takes the high watermark along."""
+        self.watermarks.update_log_start_offset(offset)
+
+    def maybe_increment_log_start_offset(self, offset: int) -> bool:
+        """Hides the records below `offset`; returns whether anything changed.
+
+        Raises:
+            OffsetOutOfRangeError: It lies above the high watermark.
+        """
+        self.check_usable()
+        if offset > self.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition}: log start {offset} is above the high watermark"
+                f" {self.high_watermark}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.watermarks.update_log_start_offset(offset)
+        self.leader_epochs.truncate_from_start(offset)
+        self.producer_state.on_log_start_offset_incremented(offset)
+        return True
+
+    # Appending and rolling
+
+    def append_as_leader(
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> LogAppendInfo:
+        """Assigns offsets and appends.
+
+        Args:
+            records: Batches; a writable buffer is patched where it is, another one copied.
+            leader_epoch: Epoch of this leader.
+            origin: Who writes.
+
+        Raises:
+            ApiError: The batches are refused, by its code; nothing is written.
+            StorageError: The disk failed.
+        """
+        if self._offline_reason is not None:
+            self.check_usable()
+        try:
+            if origin is AppendOrigin.CLIENT or origin is AppendOrigin.COORDINATOR:
+                info = self._appender.append_plain_batch(records, leader_epoch, origin)
+                if info is not None:
+                    return info
+            return self._appender.append_as_leader(records, leader_epoch, origin)
+        except RecordTooLargeError:
+            if self.on_append_rejected is not None:
+                self.on_append_rejected(len(records))
+            raise
+        except OSError as error:
+            raise self.fail("append", error) from error
+
+    def append_alone(
+        self, records: Buffer, leader_epoch: int, origin: AppendOrigin
+    ) -> LogAppendInfo:
+        """`append_as_leader` where there is no follower: what is written is committed at once."""
+        info = self.append_as_leader(records, leader_epoch=leader_epoch, origin=origin)
+        try:
+            self.watermarks.commit_end()
+        except OSError as error:
+            raise self.fail("read", error) from error
+        return info
+
+    def append_as_follower(
+        self, records: Buffer, *, fetch_leader_epoch: int | None = None
+    ) -> LogAppendInfo:
+        """Appends what a leader sent, offsets and all.
+
+        Args:
+            records: Whole batches; a torn one at the end is left out.
+            fetch_leader_epoch: The epoch the follower fetched under.
+
+        Raises:
+            CorruptRecordError: A checksum is wrong; nothing is written.
+            OffsetsOutOfOrderError: The offsets do not increase.
+            UnexpectedAppendOffsetError: The set starts below the log end.
+            StorageError: The disk failed.
+        """
+        self.check_usable()
+        try:
+            return self._appender.append_as_follower(records, fetch_leader_epoch)
+        except OSError as error:
+            raise self.fail("append", error) from error
+
+    def roll(self, expected_offset: int = 0) -> LogSegment:
+        """Starts a new active segment at the log end, or at `expected_offset` if that is higher.
+
+        Raises:
+            InvariantViolation: There is a segment with data at or above it.
+            OSError: The disk refused.
+        """
+        return rolling.roll(self, expected_offset)
+
+    def new_segment(self, base_offset: int, *, stage: str = "") -> LogSegment:
+        """Creates the files of a segment; the caller puts it in its place."""
+        return rolling.new_segment(self, base_offset, stage)
+
+    # Reading
+
+    def read(
+        self,
+        start_offset: int,
+        max_length: int,
+        isolation: FetchIsolation,
+        *,
+        min_one_message: bool = True,
+    ) -> FetchDataInfo:
+        """Finds the bytes from the batch that contains `start_offset` on.
+
+        Raises:
+            OffsetOutOfRangeError: It lies outside [log start, log end].
+            StorageError: The log is closed or its disk failed.
+        """
+        self.check_usable()
+        try:
+            return self._reader.read(start_offset, max_length, isolation, min_one_message)
+        except OSError as error:
+            raise self.fail("read", error) from error
+
+    def collect_aborted_transactions(
+        self, start_offset: int, upper_offset: int
+    ) -> list[AbortedTransaction]:
+        """Aborted transactions that touch [start_offset, upper_offset)."""
+        return self._reader.collect_aborted_transactions(start_offset, upper_offset)
+
+    # Flushing
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the last flush ended."""
+        return self.flusher.last_flush_ms
+
+    def flush(self, offset: int | None = None) -> None:
+        """Makes everything below `offset` (the log end) durable before it returns.
+
+        Raises:
+            StorageError: The disk failed; the recovery point did not move.
+        """
+        self.check_usable()
+        try:
+            self.flusher.flush(self.log_end_offset if offset is None else offset)
+        except OSError as error:
+            raise self.fail("flush", error) from error
+
+    def schedule_flush(self, offset: int) -> None:
+        """Makes everything below `offset` durable in the background."""
+        self.flusher.schedule(offset)
+
+    # Truncating and removing
+
+    def truncate_to(self, offset: int) -> bool:
+        """Removes the records at and above `offset`; returns whether there were any.
+
+        The batch that contains it goes as a whole.
+
+        Raises:
+            ValueError: It is negative.
+            StorageError: The disk failed.
+        """
+        return truncation.truncate_to(self, offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Empties the log; the next record gets `offset`.
+
+        Raises:
+            StorageError: The disk failed.
+        """
+        truncation.truncate_fully_and_start_at(self, offset)
+
+    def rebuild_producer_state(self) -> None:
+        """Brings the producer state to the log end: newest snapshot, then batch headers."""
+        state, end = self.producer_state, self.log_end_offset
+        state.truncate_and_reload(self.log_start_offset, end, self.services.clock.now_ms())
+        if state.map_end_offset < end:
+            start = replay_start(state, self.segments, self.log_start_offset)
+            replay(state, self.segments.from_offset(start), start, end)
+        state.on_high_watermark_updated(self.high_watermark)
+
+    def settle(self) -> None:
+        """Ends a swap of segments that is under way, before their files change by other ways.
+
+        Raises:
+            StorageError: The disk failed.
+        """
+        swap = self.pending_swap
+        if swap is not None and self.is_usable:
+            try:
+                swap.finish()
+            except OSError as error:
+                raise self.fail_halfway("clean", error) from error
+
+    def remove_segments(self, segments: list[LogSegment]) -> None:
+        """Takes segments out of the log, which is settled; their files vanish after the delay."""
+        assert self.pending_swap is None
+        if segments and self.before_removal is not None:
+            self.before_removal(self, segments)
+        for segment in segments:
+            self.segments.remove(segment)
+            self.delete_segment_later(segment)
+            self.witnesses.remove(segment.base_offset)
+
+    def delete_segment_later(self, segment: LogSegment) -> None:
+        """Renames a segment's files and removes them once no reader can hold them any more."""
+        segment.change_stage(paths.DELETED_SUFFIX)
+        self.producer_state.rename_snapshot_deleted(segment.base_offset)
+        self.delete_files_later([segment], [segment.base_offset])
+
+    def delete_files_later(
+        self, segments: Sequence[LogSegment], snapshot_offsets: Sequence[int]
+    ) -> None:
+        """Removes files that bear the suffix already, once no reader can hold them any more.
+
+        To remove a large file takes long, so that is done in the background.
+        """
+        disk, tasks = self.services.disk, self.services.tasks
+
+        def done(error: BaseException | None) -> None:
+            if isinstance(error, OSError):
+                self.fail("delete segment", error)
+
+        def delete() -> None:
+            if self.pending_swap is not None:  # Its old segments may bear the same names.
+                tasks.call_later(_UNTIL_SETTLED_MS, delete)
+                return
+            names = [name for segment in segments for name in self.release_files(segment)]
+            suffix = paths.SNAPSHOT_SUFFIX
+            names.extend(
+                paths.segment_path(self._directory, offset, suffix, paths.DELETED_SUFFIX)
+                for offset in snapshot_offsets
+            )
+            tasks.submit(lambda: remove_files(disk, names), done)
+
+        tasks.call_later(self.config.file_delete_delay_ms, delete)
+
+    def release_files(self, segment: LogSegment) -> list[str]:
+        """Closes a segment that is not part of the log any more; returns what is to be removed."""
+        # They moved with the directory, and another topic's may bear their old names by now.
+        segment.update_directory(self._directory)
+        segment.close_handles()
+        return segment.files()
+
+    def delete_files(self, segment: LogSegment) -> None:
+        """Removes the files of a segment that is not, or not any more, part of the log.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        # They moved with the directory, and another topic's may bear their old names by now.
+        segment.update_directory(self._directory)
+        segment.delete_if_exists()
+
+    # Life
+
+    def follow_directory(self, target: str) -> None:
+        """The partition directory was renamed, e.g. because its topic is deleted."""
+        self._directory = target
+        for segment in self.segments:
+            segment.update_directory(target)
+        self.producer_state.directory = target
+        self.witnesses.directory = target
+        self.leader_epochs.path = os.path.join(target, paths.LEADER_EPOCH_CHECKPOINT)
+
+    def close(self) -> None:
+        """Flushes, takes a snapshot of the producers and closes all files.
+
+        Raises:
+            StorageError: The disk failed; the log was not closed in order.
+        """
+        try:
+            self.close_files()
+        except OSError as error:
+            raise self.fail("close", error) from error
+
+    def close_files(self) -> None:
+        """Does what `close` does, and leaves the data directory alone if the disk fails.
+
+        Logs of one directory may so be closed on several threads; who waits for them judges.
+
+        Raises:
+            OSError: The disk failed; the log was not closed in order.
+        """
+        if self._offline_reason is not None:
+            return
+        try:
+            if self.pending_swap is not None:
+                self.pending_swap.finish()
+            self.producer_state.take_snapshot()
+            self.leader_epochs.flush()
+            self.active.on_become_inactive()
+            self.flusher.flush(self.log_end_offset)
+            for segment in self.segments:
+                segment.close()
+        except LogDataError as error:
+            raise OSError(str(error)) from error
+        self._offline_reason = "the log is closed"

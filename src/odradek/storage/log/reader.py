@@ -1,0 +1,130 @@
+"""Reading a log: which segment, how far, and which transactions of it were aborted.
+
+A read finds bytes, it does not copy them: its answer is a slice of a segment file. How far it may
+reach is up to the reader's isolation; a reader at the limit gets nothing, one beyond the log end or
+before its start an error.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from odradek.storage.indexes.transaction_index import AbortedTransaction
+from odradek.storage.log.offsets import LogOffsetMetadata
+from odradek.storage.log.watermarks import Watermarks
+from odradek.storage.segments.file_slice import FileSlice
+from odradek.storage.segments.segment import LogSegment
+from odradek.storage.segments.segments import LogSegments
+
+__all__ = ["FetchDataInfo", "FetchIsolation", "LogReader"]
+
+
+class FetchIsolation(Enum):
+    """How far a reader may see; limits are exclusive."""
+
+    LOG_END = "log-end"  # Followers.
+    HIGH_WATERMARK = "high-watermark"  # Ordinary consumers.
+    TXN_COMMITTED = "txn-committed"  # read_committed consumers; aborted transactions are listed.
+
+
+class FetchDataInfo(NamedTuple):
+    """What a read found."""
+
+    offset_metadata: LogOffsetMetadata
+    records: FileSlice | None  # None: nothing to read there now.
+    first_entry_incomplete: bool = False
+    aborted_transactions: list[AbortedTransaction] | None = None  # None unless TXN_COMMITTED.
+
+    def read(self) -> bytes:
+        """The bytes of the batches."""
+        return b"" if self.records is None else self.records.read()
+
+
+class LogReader:
+    """Finds records in the segments of one log, within its watermarks."""
+
+    __slots__ = ("_segments", "_watermarks")
+
+    def __init__(self, segments: LogSegments, watermarks: Watermarks) -> None:
+        self._segments = segments
+        self._watermarks = watermarks
+
+    def read(
+        self, start_offset: int, max_length: int, isolation: FetchIsolation, min_one_message: bool
+    ) -> FetchDataInfo:
+        """Finds the bytes from the batch that contains `start_offset` on.
+
+        Raises:
+            OffsetOutOfRangeError: It lies outside [log start, log end].
+            OSError: The disk refused.
+        """
+        watermarks = self._watermarks
+        end = watermarks.end
+        is_committed_only = isolation is FetchIsolation.TXN_COMMITTED
+        if start_offset == end.message_offset:
+            return _nothing(end, is_committed_only)
+        if not watermarks.log_start_offset <= start_offset < end.message_offset:
+            raise watermarks.out_of_range(start_offset)
+        if isolation is FetchIsolation.LOG_END:
+            limit = end
+        elif is_committed_only:
+            limit = watermarks.resolve_last_stable()
+        else:
+            limit = watermarks.resolve_high_watermark()
+        if start_offset >= limit.message_offset:
+            is_limit = start_offset == limit.message_offset
+            place = limit if is_limit else watermarks.resolve(start_offset)
+            return _nothing(place, is_committed_only)
+        segment = self._segments.floor(start_offset) or self._segments.first
+        while segment is not None:
+            if limit.segment_base_offset == segment.base_offset:
+                # A cleaner pass may have made the file shorter than it was when this was noted.
+                max_position = min(limit.relative_position, segment.size)
+            elif limit.segment_base_offset > segment.base_offset:
+                max_position = segment.size
+            else:
+                break
+            found = segment.read(
+                start_offset,
+                max_length,
+                max_position=max_position,
+                min_one_message=min_one_message,
+            )
+            if found is not None:
+                place, records, first_entry_incomplete = found
+                if records.length == 0 and place.relative_position >= max_position:
+                    break  # The next batch lies at or beyond the limit.
+                aborted = None
+                if is_committed_only:
+                    aborted = self._aborted_in(start_offset, segment, records)
+                return FetchDataInfo(place, records, first_entry_incomplete, aborted)
+            segment = self._segments.higher(segment.base_offset)
+        return _nothing(end if segment is None else limit, is_committed_only)
+
+    def _aborted_in(
+        self, start_offset: int, segment: LogSegment, records: FileSlice
+    ) -> list[AbortedTransaction]:
+        """Aborted transactions that overlap the fetched range."""
+        behind = self._segments.from_offset(start_offset)
+        if not any(one.transaction_index.has_entries for one in behind):
+            return []  # Nearly always: then how far the range reaches need not be looked up.
+        upper = segment.offset_behind(records.position + records.length)
+        if upper is None:
+            following = self._segments.higher(segment.base_offset)
+            upper = following.base_offset if following else self._watermarks.end.message_offset
+        return self.collect_aborted_transactions(start_offset, upper)
+
+    def collect_aborted_transactions(
+        self, start_offset: int, upper_offset: int
+    ) -> list[AbortedTransaction]:
+        """Aborted transactions that touch [start_offset, upper_offset)."""
+        aborted: list[AbortedTransaction] = []
+        for segment in self._segments.from_offset(start_offset):
+            found, complete = segment.transaction_index.collect_aborted(start_offset, upper_offset)
+            aborted.extend(found)
+            if complete:
+                break
+        return aborted
+
+
+def _nothing(place: LogOffsetMetadata, is_committed_only: bool) -> FetchDataInfo:
+    return FetchDataInfo(place, None, aborted_transactions=[] if is_committed_only else None)

@@ -1,0 +1,1 @@
+"""Producers of a partition: their state, its snapshots and its replay."""

@@ -1,0 +1,462 @@
+"""Producers of one partition: duplicates, gaps and zombies found out; open transactions known.
+
+**Deciding** (`check_append`), in this order; a producer's entry holds its epoch and its newest five
+batches:
+
+| # | batch of a producer that has an entry                     | answer                         |
+|---|-----------------------------------------------------------|--------------------------------|
+| 1 | same epoch, same first and last sequence as a cached one  | that batch: it is a duplicate  |
+| 2 | lower epoch                                               | 47 INVALID_PRODUCER_EPOCH      |
+| 3 | entry without an epoch                                    | any sequence will do           |
+|   | higher epoch, first sequence not 0                        | 45 OUT_OF_ORDER_SEQUENCE_NUMBER|
+|   | same epoch, first sequence does not follow the last one   | 45                             |
+| 4 | a transaction is open, the batch is not transactional     | 48 INVALID_TXN_STATE           |
+
+A producer without an entry may continue with any sequence: its state may have expired or been lost
+with deleted records, and it is not its fault (KIP-360). Sequences are checked of clients only, the
+epoch also of coordinators; what a leader has accepted a follower takes, whatever it says.
+
+**Applying** (`apply_append`) follows the batch that is in the segment, checked or not, so that
+replaying the log gives the state that appending to it gave. `map_end_offset` says up to where.
+
+**Snapshots** shorten the replay. Log start moves past a producer's last batch without an effect on
+its entry: the producer is alive, and forgetting it would let its duplicates in (KAFKA-7190).
+
+Left to others: whether a client's batch is well-formed and may be transactional; whether a
+transaction was verified with its coordinator before its first batch here; reading markers; the
+transaction index; replaying batches after `truncate_and_reload`. Nothing here is locked: the owner
+of the log calls, `sync_snapshot` and the deletion of renamed snapshots excepted.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from odradek.errors import ApiError, CorruptSnapshotError, ErrorCode
+from odradek.files import Disk
+from odradek.model import AppendOrigin, TopicPartition
+from odradek.records.batch import CONTROL_MASK, MAX_SEQUENCE, TRANSACTIONAL_MASK, BatchHeader
+from odradek.records.control import EndTransactionMarker
+from odradek.storage.producers import snapshot as producer_snapshot
+from odradek.storage.producers.entry import (
+    NO_EPOCH,
+    NO_SEQUENCE,
+    CachedBatch,
+    ProducerEntry,
+)
+from odradek.storage.producers.recent_batches import delete_recent, list_recent
+from odradek.storage.producers.unstable_transactions import (
+    CompletedTransaction,
+    UnstableTransactions,
+)
+
+__all__ = ["CachedBatch", "CompletedTransaction", "ProducerEntry", "ProducerStateManager"]
+
+_logger = logging.getLogger(__name__)
+
+
+class ProducerStateManager:
+    """The producers of one partition, up to `map_end_offset`.
+
+    Args:
+        topic_partition: For messages.
+        directory: The partition directory, where snapshots are; it need not exist yet.
+        disk: The seam to write through.
+        expiration_ms: How long a producer is remembered after its newest batch or marker.
+
+    Attributes:
+        producers: Producer id -> entry. Read by others, changed here.
+        map_end_offset: The log is reflected up to here, exclusive.
+        last_snapshot_offset: No snapshot is worth taking up to here.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_transactions",
+        "directory",
+        "expiration_ms",
+        "last_snapshot_offset",
+        "map_end_offset",
+        "producers",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, directory: str, *, disk: Disk, expiration_ms: int
+    ) -> None:
+        self.topic_partition = topic_partition
+        # Replaced when the directory of the log is renamed.
+        self.directory = directory
+        self.expiration_ms = expiration_ms
+        self.producers: dict[int, ProducerEntry] = {}
+        self.map_end_offset = 0
+        self.last_snapshot_offset = 0
+        self._disk = disk
+        self._transactions = UnstableTransactions()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.producers and not self._transactions
+
+    # Appending.
+
+    def check_append(self, header: BatchHeader, origin: AppendOrigin) -> CachedBatch | None:
+        """Decides on a batch of data with a producer id; changes nothing.
+
+        Returns:
+            None if it is to be written; else the batch it repeats, whose offsets are the answer.
+
+        Raises:
+            ApiError: 45, 47 or 48, by the table above.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return None
+        if origin is AppendOrigin.CLIENT:
+            if header.producer_epoch == entry.producer_epoch:
+                batches = entry.batches
+                last_sequence = batches[-1].last_sequence if batches else NO_SEQUENCE
+                # The mask lets 0 follow the largest sequence. What follows the newest batch is no
+                # duplicate: five batches never go all the way round.
+                if header.base_sequence != (last_sequence + 1) & MAX_SEQUENCE:
+                    duplicate = entry.find_batch(header.base_sequence, header.last_sequence)
+                    if duplicate is not None:
+                        return duplicate
+                    self._check_sequence(header, entry, (last_sequence + 1) & MAX_SEQUENCE)
+            else:
+                self._check_epoch(header, entry, origin)
+                if header.base_sequence != 0:
+                    self._check_sequence(header, entry, 0)
+        else:
+            self._check_epoch(header, entry, origin)
+            if origin is AppendOrigin.REPLICATION:
+                return None
+        if entry.current_transaction_first_offset is not None and not header.is_transactional:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"{self.topic_partition}: expected a transactional batch from producer "
+                f"{header.producer_id}, whose transaction is open since offset "
+                f"{entry.current_transaction_first_offset}; found one that is not",
+            )
+        return None
+
+    def check_marker(
+        self,
+        header: BatchHeader,
+        marker: EndTransactionMarker,
+        origin: AppendOrigin = AppendOrigin.COORDINATOR,
+    ) -> None:
+        """Decides on the batch of a transaction marker; changes nothing.
+
+        Raises:
+            ApiError: 47 of a producer, 52 of a coordinator that has a successor.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return
+        self._check_epoch(header, entry, origin)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            self._refuse(
+                origin,
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"expected a marker of coordinator epoch {entry.coordinator_epoch} or later for "
+                f"producer {header.producer_id}, found {marker.coordinator_epoch}",
+            )
+
+    def _check_epoch(self, header: BatchHeader, entry: ProducerEntry, origin: AppendOrigin) -> None:
+        if header.producer_epoch < entry.producer_epoch:
+            self._refuse(
+                origin,
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"expected epoch {entry.producer_epoch} or later of producer "
+                f"{header.producer_id}, found {header.producer_epoch}",
+            )
+
+    def _check_sequence(self, header: BatchHeader, entry: ProducerEntry, expected: int) -> None:
+        if entry.producer_epoch == NO_EPOCH:
+            return
+        self._refuse(
+            AppendOrigin.CLIENT,
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"expected sequence {expected} of producer {header.producer_id} epoch "
+            f"{header.producer_epoch}, found {header.base_sequence}; its entry is {entry}",
+        )
+
+    def _refuse(self, origin: AppendOrigin, code: ErrorCode, why: str) -> None:
+        """Raises; or only says so if the leader has accepted it already."""
+        if origin is not AppendOrigin.REPLICATION:
+            raise ApiError(code, f"{self.topic_partition}: {why}")
+        _logger.info("%s: replicated all the same: %s", self.topic_partition, why)
+
+    def apply_append(
+        self,
+        header: BatchHeader,
+        *,
+        first_offset: int,
+        last_offset: int,
+        marker: EndTransactionMarker | None = None,
+    ) -> CompletedTransaction | None:
+        """Folds in a batch that is in the segment, appended now or replayed.
+
+        Args:
+            header: As it was written, with its final timestamps.
+            first_offset: As it was written; a client's header has none of its own.
+            last_offset: Likewise.
+            marker: What a control batch says. None for one that the cleaner has emptied, which
+                has nothing to say any more.
+
+        Returns:
+            The transaction a marker has ended, if there was one. It stays unstable until
+            `complete_transaction`, which follows once an aborted one is in the index.
+        """
+        self.map_end_offset = last_offset + 1
+        attributes = header.attributes  # Bits instead of properties: this runs for each batch.
+        if attributes & CONTROL_MASK:
+            return None if marker is None else self._apply_marker(header, last_offset, marker)
+        producer_epoch = header.producer_epoch
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            entry = ProducerEntry(header.producer_id, producer_epoch)
+            self.producers[header.producer_id] = entry
+        elif entry.producer_epoch != producer_epoch:
+            entry.producer_epoch = producer_epoch
+            entry.batches.clear()
+        timestamp = header.max_timestamp
+        entry.last_timestamp = timestamp
+        entry.batches.append(
+            CachedBatch(header.last_sequence, last_offset, last_offset - first_offset, timestamp)
+        )
+        if attributes & TRANSACTIONAL_MASK and entry.current_transaction_first_offset is None:
+            entry.current_transaction_first_offset = first_offset
+            self._transactions.begin(header.producer_id, first_offset)
+        return None
+
+    def _apply_marker(
+        self, header: BatchHeader, offset: int, marker: EndTransactionMarker
+    ) -> CompletedTransaction | None:
+        producer_id = header.producer_id
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
+        elif entry.producer_epoch != header.producer_epoch:
+            entry.producer_epoch = header.producer_epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = marker.coordinator_epoch
+        # A marker keeps the entry alive: forgotten, an older coordinator's marker would pass for
+        # a good one (KAFKA-9144).
+        entry.last_timestamp = header.max_timestamp
+        first_offset = entry.current_transaction_first_offset
+        if first_offset is None:
+            return None
+        entry.current_transaction_first_offset = None
+        return CompletedTransaction(producer_id, first_offset, offset, not marker.is_commit)
+
+    def update_map_end_offset(self, offset: int) -> None:
+        """Batches without a producer are in the log up to `offset`, exclusive."""
+        self.map_end_offset = offset
+
+    # Transactions.
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether no transaction is open or waits for its marker to be replicated."""
+        return self._transactions.first_offset is None
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the earliest transaction that is open or whose marker is not replicated.
+
+        May lie below the log start, if records of an open transaction were deleted.
+        """
+        return self._transactions.first_offset
+
+    def last_stable_offset_for(self, completed: CompletedTransaction) -> int:
+        """The last stable offset that goes into the index entry of a transaction just ended."""
+        return self._transactions.last_stable_offset_for(completed)
+
+    def complete_transaction(self, completed: CompletedTransaction) -> None:
+        """An ended transaction stays unstable only until its marker is replicated."""
+        self._transactions.complete(completed)
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Markers below `high_watermark` are replicated."""
+        self._transactions.forget_replicated(high_watermark)
+
+    # Expiry and truncation.
+
+    def remove_expired(self, now_ms: int) -> int:
+        """Forgets idle producers without an open transaction; returns how many.
+
+        Idle is counted from timestamps in the log: old data, replayed, is forgotten at once.
+        """
+        expired = [entry for entry in self.producers.values() if self._is_expired(entry, now_ms)]
+        for entry in expired:
+            del self.producers[entry.producer_id]
+        return len(expired)
+
+    def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
+        return (
+            entry.current_transaction_first_offset is None
+            and now_ms - entry.last_timestamp >= self.expiration_ms
+        )
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Brings the state to an offset within the log, after it was loaded or truncated.
+
+        Snapshots outside of it are deleted. Unless the state is at `log_end_offset` already, it is
+        taken from the newest good snapshot, or is empty at the log start; `map_end_offset` then
+        says from where on the caller has to replay batches.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        for offset in self.snapshot_offsets():
+            if not log_start_offset < offset <= log_end_offset:
+                self.delete_snapshot(offset)
+        if self.map_end_offset == log_end_offset:
+            self.on_log_start_offset_incremented(log_start_offset)
+            return
+        for offset in self.reload(log_start_offset, log_end_offset, now_ms):
+            self.delete_snapshot(offset)
+
+    def reload(self, log_start_offset: int, end_offset: int, now_ms: int) -> list[int]:
+        """Takes the state from the newest good snapshot in (log start, end]; removes no file.
+
+        Returns the offsets of newer ones that are damaged; `map_end_offset` is as of
+        `truncate_and_reload`.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        self._clear(log_start_offset)
+        damaged: list[int] = []
+        for offset in reversed(self.snapshot_offsets()):
+            if not log_start_offset < offset <= end_offset:
+                continue
+            try:
+                entries = producer_snapshot.load_snapshot(self._disk, self.directory, offset)
+            except CorruptSnapshotError as error:
+                _logger.warning("%s: passed over a snapshot: %s", self.topic_partition, error)
+                damaged.append(offset)
+                continue
+            self._adopt(entries, offset, now_ms)
+            break
+        return damaged
+
+    def _adopt(self, entries: Iterable[ProducerEntry], offset: int, now_ms: int) -> None:
+        alive = [entry for entry in entries if not self._is_expired(entry, now_ms)]
+        self.producers = {entry.producer_id: entry for entry in alive}
+        for first_offset, producer_id in sorted(
+            (entry.current_transaction_first_offset, entry.producer_id)
+            for entry in alive
+            if entry.current_transaction_first_offset is not None
+        ):
+            self._transactions.begin(producer_id, first_offset)
+        self.map_end_offset = self.last_snapshot_offset = offset
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forgets everything, snapshots included; the log is empty and starts at `offset`.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        self._clear(offset)
+        for snapshot_offset in self.snapshot_offsets():
+            self.delete_snapshot(snapshot_offset)
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """Records below `log_start_offset` are gone; producers stay, see the module's text."""
+        self._transactions.forget_replicated(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        # A snapshot at the log start would never be loaded.
+        self.last_snapshot_offset = max(self.last_snapshot_offset, log_start_offset)
+
+    def _clear(self, offset: int) -> None:
+        self.producers = {}
+        self._transactions.clear()
+        self.map_end_offset = self.last_snapshot_offset = offset
+
+    # Snapshots.
+
+    def snapshot_offsets(self) -> list[int]:
+        """Offsets of the snapshots on disk, ascending."""
+        return producer_snapshot.list_snapshots(self.directory)
+
+    @property
+    def latest_snapshot_offset(self) -> int | None:
+        return max(self.snapshot_offsets(), default=None)
+
+    def take_snapshot(self, *, sync: bool = True) -> str | None:
+        """Writes the state to disk if it has moved since the last time; returns the path.
+
+        Args:
+            sync: Whether it is durable on return; else `sync_snapshot` has to follow before the
+                recovery point passes `map_end_offset`.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        offset = self.map_end_offset
+        if offset <= self.last_snapshot_offset:
+            return None
+        path = producer_snapshot.write_snapshot(
+            self._disk, self.directory, offset, list(self.producers.values()), sync=sync
+        )
+        self.last_snapshot_offset = offset
+        return path
+
+    def sync_snapshot(self, offset: int) -> bool:
+        """Makes the snapshot of `offset` durable; false if there is none (any more).
+
+        Raises:
+            OSError: The disk refused.
+        """
+        return producer_snapshot.sync_snapshot(self._disk, self.directory, offset)
+
+    def delete_snapshot(self, offset: int, *, renamed: bool = False) -> bool:
+        """Removes the snapshot of `offset`; returns whether there was one.
+
+        Args:
+            renamed: Remove what `rename_snapshot_deleted` left, and leave alone a snapshot of the
+                same offset taken since.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        return producer_snapshot.delete_snapshot(
+            self._disk, self.directory, offset, renamed=renamed
+        )
+
+    def rename_snapshot_deleted(self, offset: int) -> str | None:
+        """Puts the snapshot of `offset` out of use along with its segment; returns its new path.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        return producer_snapshot.rename_snapshot_deleted(self._disk, self.directory, offset)
+
+    def delete_snapshots_above(self, offset: int) -> None:
+        """Removes the snapshots of later offsets.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        for later in self.snapshot_offsets():
+            if later > offset:
+                self.delete_snapshot(later)
+
+    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
+        """Removes snapshots that belong to no segment.
+
+        The newest one stays if it lies above all segments: an orderly stop left it there.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        bases = set(segment_base_offsets)
+        strays = [offset for offset in self.snapshot_offsets() if offset not in bases]
+        if strays and strays[-1] > max(bases, default=-1):
+            strays.pop()
+        for offset in strays:
+            self.delete_snapshot(offset)
+        for offset in set(list_recent(self.directory)) - set(self.snapshot_offsets()):
+            delete_recent(self._disk, self.directory, offset)

@@ -1,0 +1,193 @@
+"""What a crash left of a replacement of segments, undone or finished before a log is loaded.
+
+`replacement` has the order of the renames; this reads it backwards:
+
+* `.deleted` and `.cleaned` files go. As long as one `.cleaned` is there, every `.swap` at or above
+  it belongs to an interrupted replacement, and goes too: the old segments are all there.
+* The other `.swap` logs are complete, and take the place of what they replace.
+
+**What they replace** is told by a file that was made in front of the `.swap` (`.replaced`): its
+name has the base of the new segment and that of the segment behind the last one it replaces. What
+the batches of the new segment say would not do: no checksum covers their offsets, and one flipped
+bit would cost every live segment behind. Without that file (Kafka makes none, nor does the split of
+a segment) the offsets have to tell; then nothing is removed on their word, but set aside
+(`set_aside`), except for the segment whose very name the new one takes.
+"""
+
+import itertools
+import logging
+import os
+from collections.abc import Callable
+
+from odradek.files import Disk
+from odradek.model import TopicPartition
+from odradek.storage import paths
+from odradek.storage.log.roll_witnesses import RollWitnesses
+from odradek.storage.recovery.set_aside import unused_suffix
+from odradek.storage.segments.damage import NEVER_CUT
+
+__all__ = ["InterruptedSwaps"]
+
+logger = logging.getLogger(__name__)
+
+
+class InterruptedSwaps:
+    """The replacements in one partition directory that a crash interrupted.
+
+    Args:
+        topic_partition: For messages.
+        directory: The partition directory; no file of it is open.
+        disk: Where the files live.
+        witnesses: Those of the log; some say of old segments what need not hold of the new.
+        next_offset_of: Where the segment of a base and a suffix ends, by its batches.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: str,
+        *,
+        disk: Disk,
+        witnesses: RollWitnesses,
+        next_offset_of: Callable[[int, str], int],
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._directory = directory
+        self._disk = disk
+        self._witnesses = witnesses
+        self._next_offset_of = next_offset_of
+
+    def settle(self) -> None:
+        """Leaves nothing but live segments.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        swaps = self._remove_temporary_files()
+        replaced = self._read_replaced()
+        live = {
+            base
+            for name in self._names()
+            if name.endswith(paths.LOG_SUFFIX)
+            and (base := paths.offset_from_name(name)) is not None
+        }
+        for base in swaps:
+            live = self._complete(base, live, replaced.get(base))
+        for base, end in replaced.items():
+            self._disk.unlink(paths.replaced_path(self._directory, base, end))
+
+    def _names(self) -> list[str]:
+        with os.scandir(self._directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file())
+
+    def _path(self, base: int, kind: str, stage: str = "") -> str:
+        return paths.segment_path(self._directory, base, kind, stage)
+
+    def _unlink_if_exists(self, path: str) -> None:
+        if os.path.exists(path):
+            self._disk.unlink(path)
+
+    def _unlink_indexes(self, base: int, stage: str = "") -> None:
+        for suffix in paths.INDEX_SUFFIXES:
+            self._unlink_if_exists(self._path(base, suffix, stage))
+
+    def _remove_temporary_files(self) -> list[int]:
+        """Undoes what is incomplete; returns the bases of complete swaps, ascending."""
+        swaps: set[int] = set()
+        swapped_indexes: list[tuple[int, str]] = []
+        cleaned: list[str] = []
+        lowest_cleaned = NEVER_CUT
+        for name in self._names():
+            base = paths.offset_from_name(name)
+            if base is None:
+                continue
+            path = os.path.join(self._directory, name)
+            if name.endswith(paths.DELETED_SUFFIX):
+                self._disk.unlink(path)
+            elif name.endswith(paths.CLEANED_SUFFIX):
+                cleaned.append(path)
+                lowest_cleaned = min(lowest_cleaned, base)
+            elif name.endswith(paths.SWAP_SUFFIX):
+                if name.removesuffix(paths.SWAP_SUFFIX).endswith(paths.LOG_SUFFIX):
+                    swaps.add(base)
+                else:
+                    swapped_indexes.append((base, path))
+        for base in [base for base in swaps if base >= lowest_cleaned]:
+            logger.info("%s: undoing the replacement at %d", self._topic_partition, base)
+            self._unlink_indexes(base, paths.SWAP_SUFFIX)
+            self._disk.unlink(self._path(base, paths.LOG_SUFFIX, paths.SWAP_SUFFIX))
+            swaps.discard(base)
+        for path in cleaned:
+            self._disk.unlink(path)
+        for base, path in swapped_indexes:
+            if base not in swaps:
+                self._unlink_if_exists(path)
+                if base < lowest_cleaned:  # Its log has taken its place, with whose indexes?
+                    self._unlink_indexes(base)
+        return sorted(swaps)
+
+    def _read_replaced(self) -> dict[int, int]:
+        """By the base of a new segment: where the segments that it replaces end.
+
+        There is one of a base at most: an earlier one is removed before the next is made, and
+        names of a directory become durable in order.
+        """
+        found: dict[int, int] = {}
+        for name in self._names():
+            if (pair := paths.parse_replaced(name)) is not None:
+                found[pair[0]] = pair[1]
+        return found
+
+    def _complete(self, base: int, live: set[int], end: int | None) -> set[int]:
+        """Puts a complete swap in its place; returns the live segments after it."""
+        if end is not None:
+            old = [other for other in sorted(live) if base <= other < end]
+        else:
+            old = self._overlapping(base, live)
+        logger.info(
+            "%s: completing the replacement of the segments %s by %d",
+            self._topic_partition, old, base,
+        )  # fmt: skip
+        unproven = [] if end is not None else [other for other in old if other != base]
+        if unproven:
+            self._set_aside(unproven)
+        for other in old:
+            self._unlink_indexes(other)
+            self._unlink_if_exists(self._path(other, paths.LOG_SUFFIX))
+        self._unlink_indexes(base)
+        live = live.difference(old) | {base}
+        # What takes their place is synced, and may rightly end before they did.
+        following = sorted(other for other in live if other > base)[:1]
+        for other in sorted({*old, *following} - {base}):
+            self._witnesses.remove(other)
+        self._disk.fsync_dir(self._directory)
+        for kind in (*paths.INDEX_SUFFIXES, paths.LOG_SUFFIX):
+            source = self._path(base, kind, paths.SWAP_SUFFIX)
+            if os.path.exists(source):
+                self._disk.rename(source, self._path(base, kind))
+        self._disk.fsync_dir(self._directory)
+        return live
+
+    def _overlapping(self, base: int, live: set[int]) -> list[int]:
+        """The live segments that a new one stands for, by the offsets of its batches."""
+        next_offset = self._next_offset_of(base, paths.SWAP_SUFFIX)
+        old = [other for other in sorted(live) if base <= other < next_offset]
+        below = max((other for other in live if other < base), default=None)
+        if below is not None and self._next_offset_of(below, "") > base:
+            old.insert(0, below)  # A segment that was split: its first part starts later.
+        return old
+
+    def _set_aside(self, bases: list[int]) -> None:
+        suffix = unused_suffix(self._directory)
+        logger.warning(
+            "%s: the segments %s in %s are set aside: a `.swap` segment takes their place, by"
+            " offsets that no checksum covers; if records are missing, stop the broker, take the"
+            " suffix %s off their names, and start it again",
+            self._topic_partition, bases, self._directory, suffix,
+        )  # fmt: skip
+        for base, kind in itertools.product(
+            sorted(bases, reverse=True), (*paths.INDEX_SUFFIXES, paths.LOG_SUFFIX)
+        ):
+            path = self._path(base, kind)
+            if os.path.exists(path):
+                self._disk.rename(path, path + suffix)

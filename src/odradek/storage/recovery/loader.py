@@ -1,0 +1,630 @@
+"""Opening a log: settle what a crash interrupted, load the segments, recover the unsynced end.
+
+Passes over a partition directory:
+
+1. Undo or finish the replacements of segments that a crash interrupted (`interrupted_swaps`).
+2. Open every `.log` in order. A missing or bad index is rebuilt by a scan that never cuts.
+3. After an unclean stop, scan from the segment that holds the recovery point on, and cut the torn
+   tail; a segment that ends before its roll did (`roll_witnesses`) is torn as well. After a clean
+   stop only the last index interval is read.
+
+Data below the recovery point is never cut, whatever it looks like. Where a clean stop's log does
+not end in readable batches, its bytes stay and the log goes on in a new segment at the offset the
+stop recorded, so that no offset is ever handed out twice. Where it ends above that offset, see
+`excess_tail`; where it ends below its log start, its segments are set aside.
+
+The recovery point itself does not rise here: recovery reads, it does not sync, and a second crash
+must scan the same data again. The one exception is a log that goes on behind damage: there is
+nothing to cut any more, what is kept is synced.
+"""
+
+import itertools
+import logging
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from odradek.errors import CorruptCheckpointError, CorruptIndexError
+from odradek.model import TopicPartition
+from odradek.records.batch import CURRENT_MAGIC
+from odradek.storage import paths
+from odradek.storage.directories.log_directory import LogDirectory
+from odradek.storage.log.config import INT32_MAX, LogConfig
+from odradek.storage.log.leader_epochs import LeaderEpochCache
+from odradek.storage.log.log import Log, LogServices
+from odradek.storage.log.roll_witnesses import RollWitnesses
+from odradek.storage.producers.recent_batches import list_recent
+from odradek.storage.producers.replay import replay, replay_start
+from odradek.storage.producers.snapshot import list_snapshots
+from odradek.storage.producers.state import ProducerStateManager
+from odradek.storage.recovery.excess_tail import settle_excess
+from odradek.storage.recovery.interrupted_swaps import InterruptedSwaps
+from odradek.storage.recovery.segment_recovery import (
+    NEVER_CUT,
+    RecoveredSegment,
+    SegmentOverflow,
+    recover_segment,
+)
+from odradek.storage.recovery.set_aside import find_original, set_segments_aside
+from odradek.storage.segments.replacement import split_segment, swap_segments
+from odradek.storage.segments.segment import LogSegment
+from odradek.storage.segments.segments import LogSegments
+
+__all__ = ["load_log"]
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+def load_log(
+    directory: str,
+    topic_partition: TopicPartition,
+    *,
+    config: LogConfig,
+    log_directory: LogDirectory,
+    services: LogServices,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    had_clean_shutdown: bool = False,
+) -> Log:
+    """Opens, and where needed creates or recovers, the log in `directory`.
+
+    Args:
+        directory: The partition directory.
+        topic_partition: Whose log it is.
+        config: The topic's settings.
+        log_directory: The data directory above it, which fails with it.
+        services: Disk, clock and the like.
+        recovery_point: First offset not known to be on disk, from the checkpoint.
+        log_start_offset: First visible offset, from the checkpoint.
+        had_clean_shutdown: Whether the last process closed this log in order.
+
+    Raises:
+        OSError: The disk refused.
+    """
+    loader = _Loader(
+        directory, topic_partition, config, services, recovery_point, log_start_offset,
+        had_clean_shutdown,
+    )  # fmt: skip
+    return loader.load(log_directory)
+
+
+class _Loader:
+    """The state of one load."""
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        services: LogServices,
+        recovery_point: int,
+        log_start_offset: int,
+        had_clean_shutdown: bool,
+    ) -> None:
+        self._directory = directory
+        self._topic_partition = topic_partition
+        self._config = config
+        self._services = services
+        self._disk = services.disk
+        self._recovery_point = recovery_point
+        self._log_start_offset = log_start_offset
+        self._is_clean = had_clean_shutdown
+        self._segments = LogSegments(services.on_damage)
+        self._epochs = LeaderEpochCache(
+            os.path.join(directory, paths.LEADER_EPOCH_CHECKPOINT), disk=services.disk
+        )
+        self._witnesses = RollWitnesses(directory, disk=services.disk)
+        # Whether there was a snapshot before anything was changed here; the file beside one that
+        # is lost tells of it, too.
+        self._had_snapshots = False
+        # The producers as recovery has found them, up to the log end.
+        self._recovered_state: ProducerStateManager | None = None
+
+    def load(self, log_directory: LogDirectory) -> Log:
+        started_ms = self._services.clock.monotonic_ms()
+        if not os.path.isdir(self._directory):
+            self._disk.mkdir(self._directory)
+            self._disk.fsync_dir(os.path.dirname(self._directory))
+        try:
+            log = self._open(log_directory)
+        except BaseException:
+            for segment in self._segments:
+                segment.close_handles()
+            raise
+        logger.info(
+            "%s: loaded %d segments, offsets %d to %d, in %d ms",
+            self._topic_partition, len(self._segments), log.log_start_offset, log.log_end_offset,
+            self._services.clock.monotonic_ms() - started_ms,
+        )  # fmt: skip
+        return log
+
+    def _open(self, log_directory: LogDirectory) -> Log:
+        self._had_snapshots = bool(list_snapshots(self._directory) or list_recent(self._directory))
+        epochs_lost = not self._load_epochs()
+        next_offset = self._load_segments()
+        if epochs_lost:
+            self._rebuild_epochs()
+        self._epochs.truncate_from_end(next_offset)
+        first = self._segments.first
+        assert first is not None
+        log_start_offset = max(self._log_start_offset, first.base_offset)
+        self._epochs.truncate_from_start(log_start_offset)
+        self._epochs.flush()
+        if not self._is_clean:
+            self._recovery_point = min(self._recovery_point, next_offset)
+        log = Log(
+            self._topic_partition,
+            self._directory,
+            config=self._config,
+            log_directory=log_directory,
+            services=self._services,
+            segments=self._segments,
+            leader_epochs=self._epochs,
+            producer_state=self._recovered_state or self._new_producer_state(),
+            witnesses=self._witnesses,
+            recovery_point=next_offset if self._is_clean else self._recovery_point,
+            log_start_offset=log_start_offset,
+            log_end_offset=next_offset,
+        )
+        self._load_producer_state(log)
+        return log
+
+    # Leader epochs
+
+    def _load_epochs(self) -> bool:
+        """Reads the checkpoint; whether it was there and whole."""
+        if not os.path.exists(self._epochs.path):
+            return False
+        try:
+            self._epochs.load()
+        except CorruptCheckpointError as error:
+            logger.warning("%s; rebuilding it from the batches", error)
+            return False
+        return True
+
+    def _rebuild_epochs(self) -> None:
+        self._epochs.truncate_from_end(0)  # What recovery found is but the end of it.
+        for segment in self._segments:
+            for _, header, _, _ in segment.walk():
+                latest = self._epochs.latest_epoch
+                if (
+                    header.magic >= CURRENT_MAGIC
+                    and header.leader_epoch >= 0
+                    and (latest is None or header.leader_epoch > latest)
+                ):
+                    self._epochs.assign(header.leader_epoch, header.base_offset, durable=False)
+
+    # Producers
+
+    def _new_producer_state(self) -> ProducerStateManager:
+        return ProducerStateManager(
+            self._topic_partition,
+            self._directory,
+            disk=self._disk,
+            expiration_ms=self._services.producer_id_expiration_ms,
+        )
+
+    def _load_producer_state(self, log: Log) -> None:
+        state = log.producer_state
+        if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
+            return
+        state.remove_stray_snapshots(segment.base_offset for segment in log.segments)
+        if self._is_clean and not self._had_snapshots:
+            # Written before producer state existed, or by no producer: nothing to read it from.
+            state.truncate_fully_and_start_at(log.log_end_offset)
+            return
+        log.rebuild_producer_state()
+
+    def _producer_state_at(self, offset: int) -> ProducerStateManager:
+        """A state of its own, as of the start of a segment; snapshots stay as they are."""
+        state = self._new_producer_state()
+        state.reload(self._log_start_offset, offset, self._services.clock.now_ms())
+        if state.map_end_offset < offset:
+            start = replay_start(state, self._segments, self._log_start_offset)
+            earlier = [s for s in self._segments.from_offset(start) if s.base_offset < offset]
+            replay(state, earlier, start, offset)
+        return state
+
+    # Segments
+
+    def _load_segments(self) -> int:
+        self._witnesses.load(self._names())
+        InterruptedSwaps(
+            self._topic_partition,
+            self._directory,
+            disk=self._disk,
+            witnesses=self._witnesses,
+            next_offset_of=self._next_offset_of,
+        ).settle()
+        self._retry_on_overflow(self._load_segment_files)
+        if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
+            if not len(self._segments):
+                self._segments.add(self._create_segment(0))
+            return 0
+        # After a clean stop everything is synced. A roll that was cut short has no segment.
+        bases = [] if self._is_clean else [segment.base_offset for segment in self._segments]
+        self._witnesses.keep_only(bases)
+        return self._retry_on_overflow(self._recover_log)
+
+    def _names(self) -> list[str]:
+        with os.scandir(self._directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file())
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _load_segment_files(self) -> None:
+        """Pass 2."""
+        for segment in self._segments:
+            segment.close_handles()
+        self._segments.clear()
+        names = self._names()
+        present = set(names)
+        bases: list[int] = []
+        for name in names:
+            base = paths.offset_from_name(name)
+            if base is None:
+                continue
+            if name.endswith(paths.INDEX_SUFFIXES):
+                if f"{base:020d}{paths.LOG_SUFFIX}" not in present:
+                    logger.warning("removing the index %s: it has no log", self._path(name))
+                    self._disk.unlink(self._path(name))
+            elif name.endswith(paths.LOG_SUFFIX):
+                bases.append(base)
+        for base, following in itertools.pairwise([*bases, NEVER_CUT]):
+            segment = self._open_segment(base)
+            self._segments.add(segment)
+            if self._is_clean or following <= self._recovery_point:
+                self._check_indexes(segment, present)
+
+    def _check_indexes(self, segment: LogSegment, present: set[str]) -> None:
+        """Indexes are there, or are made again; none is mapped."""
+        problem = None
+        if os.path.basename(segment.offset_index.path) not in present:
+            problem = "the offset index is missing"
+        else:
+            if os.path.basename(segment.time_index.path) not in present:
+                self._disk.close(self._disk.open(segment.time_index.path, os.O_WRONLY | os.O_CREAT))
+            try:
+                self._check_transaction_index(segment)
+            except CorruptIndexError as error:
+                problem = str(error)
+        if problem is not None:
+            logger.warning("rebuilding the indexes of %s: %s", segment.path, problem)
+            self._rebuild_indexes(segment)
+
+    def _check_transaction_index(self, segment: LogSegment) -> None:
+        """Holds the file to its proof; without one to the markers that its entries name."""
+        index = segment.transaction_index
+        if index.sanity_check() or not index.has_entries:
+            return
+        for transaction in index.all_entries():
+            place = segment.translate_offset(transaction.last_offset)
+            if (
+                place is None
+                or place.header.base_offset != transaction.last_offset
+                or place.header.producer_id != transaction.producer_id
+                or not place.header.is_control
+            ):
+                raise CorruptIndexError(
+                    f"transaction index {index.path}: no marker bears out {transaction}"
+                )
+        index.seal()
+
+    def _open_segment(self, base: int, stage: str = "") -> LogSegment:
+        return LogSegment(
+            self._directory,
+            base,
+            config=self._config,
+            disk=self._disk,
+            now_ms=self._services.clock.now_ms(),
+            roll_jitter_ms=self._roll_jitter_ms(),
+            stage=stage,
+        )
+
+    def _roll_jitter_ms(self) -> int:
+        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        return self._services.random.randrange(jitter) if jitter > 0 else 0
+
+    def _create_segment(self, base: int) -> LogSegment:
+        return LogSegment(
+            self._directory,
+            base,
+            config=self._config,
+            disk=self._disk,
+            now_ms=self._services.clock.now_ms(),
+            roll_jitter_ms=self._roll_jitter_ms(),
+            create=True,
+        )
+
+    def _rebuild_indexes(self, segment: LogSegment) -> RecoveredSegment:
+        """An index-only scan: its data was synced, so it is not cut, and no snapshot is touched."""
+        return recover_segment(
+            segment,
+            self._producer_state_at(segment.base_offset),
+            self._epochs,
+            cut_from=NEVER_CUT,
+            index_interval_bytes=self._config.index_interval_bytes,
+        )
+
+    # Overflow
+
+    def _next_offset_of(self, base: int, stage: str) -> int:
+        """Behind the last batch of a segment that is not opened yet."""
+        segment = self._open_segment(base, stage)
+        try:
+            walk = segment.walk()
+            for _ in walk:
+                pass
+            return walk.next_offset
+        finally:
+            segment.close_handles()
+
+    def _retry_on_overflow(self, step: Callable[[], _T]) -> _T:
+        """Runs a pass again after splitting each segment whose offsets overflow."""
+        while True:
+            try:
+                return step()
+            except SegmentOverflow as error:
+                segment = error.segment
+                parts = split_segment(
+                    segment,
+                    directory=self._directory,
+                    config=self._config,
+                    disk=self._disk,
+                    now_ms=self._services.clock.now_ms(),
+                )
+                for replaced in swap_segments(
+                    self._segments,
+                    parts,
+                    [segment],
+                    witnesses=self._witnesses,
+                    disk=self._disk,
+                    directory=self._directory,
+                ):
+                    replaced.delete_if_exists()
+
+    # Recovery
+
+    def _recover_log(self) -> int:
+        """Pass 3; returns the log end offset."""
+        if self._segments.active is None:
+            return self._begin_without_segments()
+        next_offset, is_tail_damaged = (
+            self._check_tail() if self._is_clean else self._recover_unsynced()
+        )
+        if is_tail_damaged:
+            return self._continue_behind_damage(next_offset)
+        if next_offset < self._log_start_offset:
+            return self._settle_log_start(next_offset)
+        return next_offset
+
+    def _begin_without_segments(self) -> int:
+        """A new log, or one whose files are gone: what a clean stop had given out stays taken."""
+        start = self._log_start_offset
+        if self._is_clean:
+            start = max(start, self._recovery_point, *list_snapshots(self._directory))
+        if start > self._log_start_offset:
+            logger.error(
+                "%s: not one segment is left in %s, although offsets %d to %d were written: the log"
+                " goes on at %d; if the files are elsewhere, stop the broker, put them back, remove"
+                " the segment %020d, and start it again",
+                self._topic_partition, self._directory, self._log_start_offset, start - 1, start,
+                start,
+            )  # fmt: skip
+        self._segments.add(self._create_segment(start))
+        return start
+
+    def _check_tail(self) -> tuple[int, bool]:
+        """After a clean stop: where the log ends, by its last index interval."""
+        if self._active().is_misnamed():
+            self._set_copies_aside([self._active()])
+        active = self._active()
+        recorded = self._recovery_point
+        if recorded == 0:  # Lost. The stop has also left a snapshot at the end.
+            snapshots = list_snapshots(self._directory)
+            self._recovery_point = max((s for s in snapshots if s >= active.base_offset), default=0)
+        tail = active.read_next_offset()
+        if tail.damage is not None:
+            logger.error(
+                "%s: %s at position %d, although the last stop was clean",
+                active.path, tail.damage.reason, tail.damage.position,
+            )  # fmt: skip
+            result = self._rebuild_indexes(active)
+            return result.next_offset, result.is_tail_damaged
+        if tail.next_offset < self._recovery_point:
+            logger.error(
+                "%s: ends at offset %d, although a clean stop left it at %d; recovering it",
+                active.path, tail.next_offset, self._recovery_point,
+            )  # fmt: skip
+            if tail.next_offset >= self._log_start_offset:
+                # The last segments are gone if the stop's snapshot bears out its recovery point.
+                # Alone it proves nothing: a crash may bring back what a truncation has removed.
+                is_end_lost = recorded > 0 and recorded in list_snapshots(self._directory)
+                self._is_clean = False
+                end, is_tail_damaged = self._recover_unsynced()
+                return end, is_tail_damaged or (is_end_lost and end < self._recovery_point)
+        return self._settle_excess(tail.next_offset)
+
+    def _settle_excess(self, end: int) -> tuple[int, bool]:
+        """Handles a log that ends above what its clean stop recorded; returns end and damage."""
+        active, recorded = self._active(), self._recovery_point
+        if (
+            recorded == 0
+            or not active.base_offset <= recorded < end
+            or end in list_snapshots(self._directory)
+        ):
+            return end, False
+        settled = settle_excess(active, self._directory, self._disk, recorded)
+        if settled != end:
+            settled = max(settled, self._rebuild_indexes(active).next_offset)
+        return settled, settled < recorded
+
+    def _recover_unsynced(self) -> tuple[int, bool]:
+        """After an unclean stop: scans from the recovery point on and cuts the torn tail."""
+        result: RecoveredSegment | None = None
+        self._set_copies_aside(self._segments.from_offset(self._recovery_point))
+        segments = self._segments.from_offset(self._recovery_point)
+        state = self._recovered_state = self._producer_state_at(segments[0].base_offset)
+        # Later ones may tell of records that a truncation took, or that are about to be cut.
+        state.delete_snapshots_above(segments[0].base_offset)
+        for number, segment in enumerate(segments):
+            later = segments[number + 1 :]
+            state.update_map_end_offset(segment.base_offset)
+            state.take_snapshot()
+            result = recover_segment(
+                segment,
+                state,
+                self._epochs,
+                cut_from=self._recovery_point,
+                index_interval_bytes=self._config.index_interval_bytes,
+                before_cut=lambda later=later: self._drop(later),  # type: ignore[misc]
+            )
+            if result.damage is not None:
+                logger.warning(
+                    "%s: %s at position %d: cut %d bytes and dropped %d later segments; the last"
+                    " valid offset is %d",
+                    segment.path, result.damage.reason, result.damage.position,
+                    result.truncated_bytes, len(later), result.next_offset - 1,
+                    extra=self._fields(
+                        reason=result.damage.reason, cut_bytes=result.truncated_bytes,
+                        dropped_segments=len(later), last_offset=result.next_offset - 1,
+                    ),
+                )  # fmt: skip
+                break
+            if later and self._reaches_unsynced(result, later[0]):
+                logger.warning(
+                    "%s: damage behind offset %d reaches over the recovery point %d: dropped %d"
+                    " later segments, the log would have a hole",
+                    segment.path, result.next_offset - 1, self._recovery_point, len(later),
+                    extra=self._fields(
+                        reason="hole", dropped_segments=len(later),
+                        last_offset=result.next_offset - 1,
+                    ),
+                )  # fmt: skip
+                self._drop(later)
+                break
+            if later and self._has_lost_its_end(result, later[0]):
+                logger.warning(
+                    "%s: ends at offset %d, but the roll to %d left it at %d: dropped %d later"
+                    " segments, the log would have a hole",
+                    segment.path, result.next_offset, later[0].base_offset,
+                    self._witnesses.end_before(later[0].base_offset), len(later),
+                    extra=self._fields(
+                        reason="hole", dropped_segments=len(later),
+                        last_offset=result.next_offset - 1,
+                    ),
+                )  # fmt: skip
+                self._drop(later)
+                break
+        assert result is not None
+        state.take_snapshot()
+        return result.next_offset, result.is_tail_damaged
+
+    def _set_copies_aside(self, segments: list[LogSegment]) -> None:
+        """Takes those of these segments out of the log that hold what another one has, too.
+
+        Appended to, such a file would give offsets a second time; cut, it would cost what follows.
+        """
+        for segment in segments:
+            original = find_original(segment, self._segments)
+            if original is not None:
+                suffix = set_segments_aside(self._disk, self._directory, [segment])
+                self._segments.remove(segment)
+                self._witnesses.remove(segment.base_offset)
+                logger.error(
+                    "%s: its first batch stands in %s, too, where it belongs: it is a copy, and is"
+                    " set aside with the suffix %s",
+                    segment.path.removesuffix(suffix), original.path, suffix,
+                )  # fmt: skip
+
+    def _fields(self, **others: object) -> dict[str, object]:
+        """What a line of the log is about, for programs that read it."""
+        topic, partition = self._topic_partition
+        return {"topic": topic, "partition": partition, **others}
+
+    def _reaches_unsynced(self, recovered: RecoveredSegment, following: LogSegment) -> bool:
+        """Whether damage at a segment's end took offsets from below and above the recovery point.
+
+        Those below must stay, with the bytes that held them; above it a log has no holes.
+        """
+        point = self._recovery_point
+        return recovered.is_tail_damaged and recovered.next_offset < point < following.base_offset
+
+    def _has_lost_its_end(self, recovered: RecoveredSegment, following: LogSegment) -> bool:
+        """Whether a crash cut a segment between two batches: it must reach what the roll saw.
+
+        Nobody misses what lies below the log start, and what lies below the recovery point was
+        synced: if that is gone, it is damage which must not cost what follows.
+        """
+        end = self._witnesses.end_before(following.base_offset)
+        settled = max(self._recovery_point, self._log_start_offset)
+        return end is not None and end > settled and recovered.next_offset < end
+
+    def _drop(self, segments: list[LogSegment]) -> None:
+        """Removes segments, durably, and from the end: a crash on the way must leave no hole."""
+        for segment in reversed(segments):
+            self._segments.remove(segment)
+            segment.delete_if_exists()
+            self._witnesses.remove(segment.base_offset)
+        if segments:
+            self._disk.fsync_dir(self._directory)
+
+    def _settle_log_start(self, next_offset: int) -> int:
+        """The log ends below its start: files were removed by hand, or the start is wrong."""
+        if self._is_clean and next_offset == self._recovery_point:
+            first = self._segments.first
+            assert first is not None
+            logger.warning(
+                "%s: the checkpointed log start %d lies beyond the log end %d that a clean stop"
+                " recorded: the log starts at its first segment, %d",
+                self._topic_partition, self._log_start_offset, next_offset, first.base_offset,
+            )  # fmt: skip
+            self._log_start_offset = first.base_offset
+            return next_offset
+        segments = list(self._segments)
+        suffix = set_segments_aside(self._disk, self._directory, segments)
+        logger.error(
+            "%s: the log ends at %d, below its start %d: it begins anew there, and its %d segments"
+            " are set aside in %s; if the start is wrong, stop the broker, take the suffix %s off"
+            " their names, and start it again",
+            self._topic_partition, next_offset, self._log_start_offset, len(segments),
+            self._directory, suffix,
+        )  # fmt: skip
+        for segment in segments:
+            self._segments.remove(segment)
+            self._witnesses.remove(segment.base_offset)
+        self._recovered_state = None
+        self._segments.add(self._create_segment(self._log_start_offset))
+        return self._log_start_offset
+
+    def _continue_behind_damage(self, next_offset: int) -> int:
+        """Unreadable bytes that must be kept stand at the end: go on in a new segment."""
+        active = self._active()
+        end = max(next_offset, self._log_start_offset)
+        if active.base_offset < self._recovery_point <= active.base_offset + INT32_MAX:
+            end = max(end, self._recovery_point)
+        if end == active.base_offset:
+            end += 1  # Not one readable batch; its place stays taken.
+        logger.error(
+            "%s: offsets %d to %d cannot be read; the log goes on at %d",
+            self._topic_partition, next_offset, end - 1, end,
+        )  # fmt: skip
+        active.on_become_inactive()
+        if not self._is_clean:
+            # What stays is synced now: otherwise the next start would find the damage across the
+            # recovery point, and would drop what is about to be acknowledged behind it.
+            for segment in self._segments.from_offset(self._recovery_point):
+                segment.flush()
+            self._recovery_point = end
+        self._segments.add(self._create_segment(end))
+        if self._recovered_state is not None:
+            self._recovered_state.update_map_end_offset(end)
+        return end
+
+    def _active(self) -> LogSegment:
+        active = self._segments.active
+        assert active is not None
+        return active

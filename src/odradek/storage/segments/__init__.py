@@ -1,0 +1,1 @@
+"""Segments: files of record batches, walked, searched, replaced."""

@@ -1,0 +1,330 @@
+"""Walking over the batches of a segment file and the damage between them.
+
+A batch is *sound* if it is whole, matches its checksum and stands where its offsets may. Everything
+between two sound batches is one **extent** of damage, whatever it looks like:
+
+| what stands there                                    | how the next sound batch is found      |
+|------------------------------------------------------|----------------------------------------|
+| a batch with a bad checksum, a sound one behind it   | by its length, unless a sound one lies |
+|                                                      | within what that length spans          |
+| a batch whose offsets cannot be, checksum right      | by its length: a checksum that matches |
+|                                                      | proves it                              |
+| anything else: the chain of lengths is lost          | by `damage_search`, byte by byte       |
+
+An extent that consists of whole batches with bad checksums, whose offsets fit in between, is
+*served*: a reader gets the bytes as they are stored and its own checksum tells it what was lost.
+Any other extent would end its reader, which could not find the next batch in it, or would give
+records an offset that is not theirs: it is stepped over.
+
+What damage means depends on where it lies. `cut_from` is the recovery point: data below was synced
+and acknowledged and is never cut. The walk ends where the log has to end::
+
+    offsets   0  1  2 |- damage -| 6  7     cut_from up to 3: the log ends behind 2
+                                            4 or 5: it ends behind 2, but the bytes of the damage
+                                            stay. 6 and 7 go: of what stood in front of them some
+                                            was not synced, and the log would have a hole
+                                            6 or more: all of it stays
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from odradek.errors import CorruptRecordError
+from odradek.files import Disk
+from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, peek_header
+from odradek.storage.segments.damage_search import find_sound_batch
+from odradek.storage.segments.scan import CHUNK_BYTES, Scan, ScannedBatch, Skim
+
+__all__ = ["NEVER_CUT", "BatchWalk", "Cut", "Extent"]
+
+NEVER_CUT: Final = 2**63  # Above every offset.
+
+# Reads behind damage: where there is some, there may be more, and each place begins a read anew.
+_CHUNK_BEHIND_DAMAGE: Final = 64 << 10
+
+
+class Extent(NamedTuple):
+    """Damage between two sound batches, or at an end of the file."""
+
+    start: int  # Position behind the last sound batch.
+    end: int  # Position of the next one, or the end of the file.
+    next_offset: int  # What the first batch in it should have begun with, or lies above.
+    reason: str
+    is_served: bool  # Whether readers get the bytes as they are.
+
+
+class Cut(NamedTuple):
+    """Where a log has to end, and why."""
+
+    position: int
+    reason: str
+    is_behind_damage: bool  # Bytes that have to stay, but cannot be read, stand in front of it.
+
+
+class BatchWalk:
+    """Iterates the sound batches in [start, end) of a segment file.
+
+    Args:
+        disk: Where the file lives.
+        fd: Of the file.
+        start: Where a batch stands, or should.
+        end: Of the valid bytes.
+        next_offset: The first batch begins here, or later.
+        last_offset: What the search in a lost chain takes for possible at most.
+        offset_limit: Where the next segment begins, if there is one: all offsets lie below.
+        cut_from: Damage at or above this offset ends the walk.
+        on_damage: Told of each extent that stays, before the batch behind it is yielded.
+        skim: Takes whole runs of batches in front of the walk, see `Scan`. It keeps `next_offset`
+            and `good_end` up to date.
+
+    Attributes:
+        next_offset: Behind the last sound batch.
+        good_end: Position behind it.
+        is_resumed: Whether the batch at hand stands behind damage.
+        cut: Where `cut_from` ended the walk.
+        tail: Damage that stays, at the end of the file.
+    """
+
+    __slots__ = (
+        "_cut_from",
+        "_disk",
+        "_end",
+        "_fd",
+        "_is_served",
+        "_last_offset",
+        "_offset_limit",
+        "_on_damage",
+        "_problem",
+        "_scan",
+        "_skim",
+        "cut",
+        "good_end",
+        "is_resumed",
+        "next_offset",
+        "tail",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        fd: int,
+        *,
+        start: int,
+        end: int,
+        next_offset: int,
+        last_offset: int,
+        offset_limit: int | None = None,
+        cut_from: int = NEVER_CUT,
+        on_damage: Callable[[Extent], None] | None = None,
+        skim: Skim | None = None,
+    ) -> None:
+        self._disk = disk
+        self._fd = fd
+        self._end = end
+        self._last_offset = last_offset if offset_limit is None else offset_limit - 1
+        self._offset_limit = offset_limit
+        self._cut_from = cut_from
+        self._on_damage = on_damage
+        self._skim = skim
+        self._problem: str | None = None  # With what stands at `good_end`; None while all is well.
+        self._is_served = True
+        self._scan = self._scan_from(start, CHUNK_BYTES)
+        self.next_offset = next_offset
+        self.good_end = start
+        self.is_resumed = False
+        self.cut: Cut | None = None
+        self.tail: Extent | None = None
+
+    def __iter__(self) -> Iterator[ScannedBatch]:
+        while True:
+            scan = self._scan
+            for batch in scan:
+                position, header, _, is_crc_valid = batch
+                next_offset = self.next_offset
+                problem = None
+                if (
+                    not is_crc_valid
+                    or header.base_offset != next_offset
+                    or header.last_offset_delta < 0
+                ):
+                    problem = self._problem_with(batch)
+                if problem is None:
+                    if self._problem is not None and not self._leave_damage(batch):
+                        return
+                    self.next_offset = max(next_offset, header.next_offset)
+                    self.good_end = position + header.size
+                    yield batch
+                    self.is_resumed = False
+                elif not self._enter_damage(problem, position):
+                    return
+                elif is_crc_valid:
+                    self._is_served = False
+                elif (resumed := self._resume_behind(batch)) is None:
+                    self._end_in_damage()
+                    return
+                elif resumed != position + header.size:
+                    self._scan = self._scan_from(resumed, _CHUNK_BEHIND_DAMAGE)
+                    break
+            if self._scan is not scan:
+                continue
+            if scan.damage is not None:
+                position, reason = scan.damage
+                if not self._enter_damage(reason, position):
+                    return
+                self._is_served = False
+                resumed = self._search(position + 1, self._end, self._last_offset)
+                if resumed is not None:
+                    self._scan = self._scan_from(resumed, _CHUNK_BEHIND_DAMAGE)
+                    continue
+            if self._problem is not None:
+                self._end_in_damage()
+            return
+
+    # Damage begins and ends
+
+    def _enter_damage(self, problem: str, position: int) -> bool:
+        """Notes what is wrong; whether the walk goes on."""
+        if self._problem is not None:
+            return True
+        if self.next_offset >= self._cut_from:
+            self.cut = Cut(position, problem, is_behind_damage=False)
+            return False
+        self._problem, self._is_served = problem, True
+        return True
+
+    def _leave_damage(self, batch: ScannedBatch) -> bool:
+        """Tells of an extent that a sound batch ends; whether the walk goes on with that."""
+        self._report(batch.position)
+        if batch.header.magic >= CURRENT_MAGIC and batch.header.base_offset > self._cut_from:
+            self.cut = Cut(
+                batch.position,
+                f"damage from position {self.good_end} on reaches over the recovery point"
+                f" {self._cut_from}, batches go on at offset {batch.header.base_offset}",
+                is_behind_damage=True,
+            )
+            return False
+        self._problem = None
+        self.is_resumed = True
+        return True
+
+    def _end_in_damage(self) -> None:
+        self.tail = self._report(self._end)
+
+    def _report(self, end: int) -> Extent:
+        assert self._problem is not None
+        extent = Extent(self.good_end, end, self.next_offset, self._problem, self._is_served)
+        if self._on_damage is not None:
+            self._on_damage(extent)
+        return extent
+
+    # Judging
+
+    def _problem_with(self, batch: ScannedBatch) -> str | None:
+        """What is wrong with a batch that stands behind `next_offset`; None if nothing is.
+
+        Offsets only grow, and gaps are legal. The checksum does not cover the base offset, so a
+        batch that jumps ahead is compared with the one behind it: if that one continues where
+        this one should have, it is this one that lies.
+        """
+        position, header, _, is_crc_valid = batch
+        next_offset = self.next_offset
+        if not is_crc_valid:
+            return f"the batch does not match its checksum {header.crc:#010x}"
+        if header.last_offset_delta < 0:
+            return "the batch ends before its start"
+        if header.magic < CURRENT_MAGIC or header.base_offset == next_offset:
+            return None
+        if header.base_offset < next_offset:
+            return f"the batch starts at offset {header.base_offset}, expected {next_offset} up"
+        if self._offset_limit is not None and header.last_offset >= self._offset_limit:
+            return (
+                f"the batch ends at offset {header.last_offset},"
+                f" the next segment starts at {self._offset_limit}"
+            )
+        try:
+            following = peek_header(self._scan.read(position + header.size, HEADER_SIZE))
+        except CorruptRecordError:
+            return None
+        if (
+            following is not None
+            and following.magic == CURRENT_MAGIC
+            and next_offset <= following.base_offset < header.base_offset
+        ):
+            return (
+                f"the batch starts at offset {header.base_offset},"
+                f" the one behind it at {following.base_offset}"
+            )
+        return None
+
+    def _resume_behind(self, batch: ScannedBatch) -> int | None:
+        """Where sound batches go on behind one with a bad checksum, whose length may be wrong."""
+        start, behind = batch.position, batch.position + batch.header.size
+        end, last_offset = self._end, self._last_offset
+        if behind < end:
+            following = self._scan.peek_alone(behind)
+            if isinstance(following, ScannedBatch) and following.is_crc_valid:
+                header = following.header
+                if header.magic < CURRENT_MAGIC:
+                    return behind
+                if header.base_offset >= self.next_offset:
+                    # A batch within the value of the damaged one would have to fit in between.
+                    end, last_offset = behind, header.base_offset - 1
+        found = self._search(start + 1, end, last_offset)
+        resumed = behind if found is None and end == behind < self._end else found
+        if not self._leads_to(start, self._end if resumed is None else resumed):
+            self._is_served = False
+        return resumed
+
+    def _leads_to(self, position: int, target: int) -> bool:
+        """Whether lengths lead from one position to exactly the other, and offsets grow with them.
+
+        A reader is served by what headers say: one that lies about its offsets would stand for
+        those of batches behind it.
+        """
+        next_offset = self.next_offset
+        while True:
+            try:
+                header = peek_header(self._scan.read(position, HEADER_SIZE))
+            except CorruptRecordError:
+                return False
+            if position == target:
+                return (
+                    header is None
+                    or header.magic < CURRENT_MAGIC
+                    or header.base_offset >= next_offset
+                )
+            if (
+                header is None
+                or position > target
+                or header.magic < CURRENT_MAGIC
+                or header.base_offset < next_offset
+                or header.last_offset_delta < 0
+                or header.last_offset > self._last_offset
+            ):
+                return False
+            position += header.size
+            next_offset = header.next_offset
+
+    def _search(self, start: int, end: int, last_offset: int) -> int | None:
+        return find_sound_batch(
+            self._scan.read, start, end, first_offset=self.next_offset, last_offset=last_offset
+        )
+
+    # Reading
+
+    def _scan_from(self, start: int, chunk_bytes: int) -> Scan:
+        return Scan(
+            self._disk,
+            self._fd,
+            start,
+            self._end,
+            check_crc=True,
+            chunk_bytes=chunk_bytes,
+            skim=None if self._skim is None else self._skim_in_chain,
+        )
+
+    def _skim_in_chain(self, chunk: memoryview, position: int, chunk_start: int) -> int:
+        """Skims, but shows the batch behind damage, whatever it is."""
+        if self._skim is None or self._problem is not None:
+            return position
+        return self._skim(chunk, position, chunk_start)

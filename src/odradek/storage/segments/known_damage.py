@@ -1,0 +1,93 @@
+"""What is known of the damage in one segment file: logged once for each place, used by readers.
+
+Whatever walks over a segment (recovery, a rebuild of its indexes, a look-up) reports here, so that
+an operator sees each place once, however often it is met, and a reader finds its way around it.
+"""
+
+import logging
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+
+from odradek.storage.segments.damage import Extent
+
+__all__ = ["KnownDamage"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_LINES = 100  # Of one file: a disk that goes bad must not fill another one with log lines.
+
+
+class KnownDamage:
+    """The extents of damage that were found in one file since it was opened.
+
+    Attributes:
+        on_found: Called for each place that was not known; for a metric.
+    """
+
+    __slots__ = ("_served", "_unserved", "on_found")
+
+    def __init__(self) -> None:
+        # Each sorted by position. A reader gets the bytes of the one, and goes around the other.
+        self._served: list[Extent] = []
+        self._unserved: list[Extent] = []
+        self.on_found: Callable[[], None] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether a reader has to go around something."""
+        return bool(self._unserved)
+
+    def note(self, path: str, extent: Extent) -> None:
+        """Takes note of an extent; logs and counts it if it touches none that is known."""
+        is_known = self._drop_touched(self._served, extent)
+        is_known = self._drop_touched(self._unserved, extent) or is_known
+        insort(self._served if extent.is_served else self._unserved, extent)
+        if is_known:
+            return
+        if len(self) <= _MOST_LINES:
+            logger.error(
+                "%s: damaged data is kept as it is: %s; %d bytes at position %d, behind offset %d;"
+                " batches go on at position %d",
+                path, extent.reason, extent.end - extent.start, extent.start,
+                extent.next_offset - 1, extent.end,
+            )  # fmt: skip
+        if len(self) == _MOST_LINES:
+            logger.error("%s: further damage in this file is counted, not listed", path)
+        if self.on_found is not None:
+            self.on_found()
+
+    def _drop_touched(self, extents: list[Extent], extent: Extent) -> bool:
+        """Drops those that overlap with one that is about to take their place."""
+        first = bisect_right(extents, extent.start, key=_end)
+        last = bisect_left(extents, extent.end, key=_start)
+        del extents[first:last]
+        return first < last
+
+    def unserved_at(self, position: int) -> Extent | None:
+        """The extent around a position that a reader has to go around, if it lies in one."""
+        slot = bisect_right(self._unserved, position, key=_start) - 1
+        if slot >= 0 and position < self._unserved[slot].end:
+            return self._unserved[slot]
+        return None
+
+    def next_unserved(self, position: int) -> int | None:
+        """Where the first extent at or behind a position begins that a reader has to go around."""
+        slot = bisect_left(self._unserved, position, key=_start)
+        return self._unserved[slot].start if slot < len(self._unserved) else None
+
+    def forget_from(self, position: int) -> None:
+        """Forgets what lay behind a position at which the file was cut."""
+        for extents in (self._served, self._unserved):
+            extents[:] = [
+                one._replace(end=min(one.end, position)) for one in extents if one.start < position
+            ]
+
+    def __len__(self) -> int:
+        return len(self._served) + len(self._unserved)
+
+
+def _start(extent: Extent) -> int:
+    return extent.start
+
+
+def _end(extent: Extent) -> int:
+    return extent.end

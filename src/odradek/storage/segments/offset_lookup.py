@@ -1,0 +1,194 @@
+"""Finding the batch of an offset in a segment: from an index entry on, header by header.
+
+An index is a hint: it carries no checksum, so a look-up checks what stands at the position it got,
+and a lie costs a rebuild, never a record. Headers are taken as they are as well: where one cannot
+be, or jumps ahead of the one behind it, a walk with checksums (`damage`) finds where the damage
+ends, and the look-up goes on there.
+
+    look for 7          index: (5 -> 5000)          5 <= 7, so start at 5000
+    headers             5000: last offset 5         too early, step over it
+                        6000: last offset 8         the batch that contains 7
+"""
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.errors import CorruptIndexError, CorruptRecordError
+from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, peek_header
+from odradek.storage.segments.damage import Extent
+
+if TYPE_CHECKING:
+    from odradek.storage.segments.segment import LogSegment
+
+__all__ = ["BatchPlace", "find_batch", "floor_position"]
+
+logger = logging.getLogger(__name__)
+
+_STEP_BYTES = 16 << 10  # One read of a look-up: an index interval of small batches, with room.
+
+
+class BatchPlace(NamedTuple):
+    """A batch of a segment: where it starts and what its header says."""
+
+    position: int
+    header: BatchHeader
+
+
+def find_batch(segment: "LogSegment", offset: int, start_position: int = 0) -> BatchPlace | None:
+    """The first batch whose last offset is at or above `offset`, unless it is damaged."""
+    position, chunk = _read_floor(segment, offset, _STEP_BYTES)
+    if position < start_position:
+        position = start_position
+        chunk = segment.read_at(position, _STEP_BYTES) if position < segment.size else b""
+    floor = position
+    while chunk:
+        place = _step(chunk, position, offset)
+        if isinstance(place, BatchPlace):
+            doubtful = place.position
+            if place.header.base_offset <= offset and not segment.damage:
+                return place
+            if not _is_doubtful(segment, place) and not segment.damage.unserved_at(doubtful):
+                return place
+        elif place.is_broken:
+            doubtful = place.position
+        else:
+            doubtful = -1
+            position = place.position
+        if doubtful >= 0:
+            extent = _damage_at(segment, floor, doubtful)
+            if extent is None:
+                return place if isinstance(place, BatchPlace) else None
+            position = extent.end
+        chunk = segment.read_at(position, _STEP_BYTES) if position < segment.size else b""
+    return None
+
+
+class _Stop(NamedTuple):
+    """Where a step through a chunk ended without an answer."""
+
+    position: int
+    is_broken: bool  # No batch header stands there; otherwise the chunk ends.
+
+
+def _step(chunk: bytes, chunk_start: int, offset: int) -> BatchPlace | _Stop:
+    """The batch within the chunk, or where to read on from."""
+    position = 0
+    while True:
+        try:
+            header = peek_header(chunk, position)
+        except CorruptRecordError:
+            return _Stop(chunk_start + position, is_broken=True)
+        if header is None:  # In the middle of a chunk the rest of it comes with the next one.
+            return _Stop(chunk_start + position, is_broken=position == 0)
+        if header.last_offset >= offset:
+            return BatchPlace(chunk_start + position, header)
+        position += header.size
+        if position >= len(chunk):
+            return _Stop(chunk_start + position, is_broken=False)
+
+
+def _is_doubtful(segment: "LogSegment", place: BatchPlace) -> bool:
+    """Whether what lies behind a batch contradicts it, for it starts earlier."""
+    position, header = place
+    if segment.offset_limit is not None and header.last_offset >= segment.offset_limit:
+        return True
+    try:
+        following = segment.header_at(position + header.size)
+    except CorruptRecordError:
+        return False  # Then that one is damaged; this one has nothing to do with it.
+    return (
+        following is not None
+        and CURRENT_MAGIC == following.magic == header.magic
+        and (following.base_offset <= header.base_offset)
+    )
+
+
+def _damage_at(segment: "LogSegment", start: int, position: int) -> Extent | None:
+    """The damage around a position that a reader has to go around, if there is any.
+
+    Args:
+        segment: The segment.
+        start: A position in front of it, from which headers lead to it.
+        position: Where the damage seems to be.
+    """
+    extent = segment.damage.unserved_at(position)
+    if extent is None:
+        next_offset = None
+        with contextlib.suppress(CorruptRecordError):
+            header = segment.header_at(start)
+            if start and header is not None and header.magic == CURRENT_MAGIC:
+                next_offset = header.base_offset
+        for batch in segment.walk(start, next_offset=next_offset):
+            if batch.position > position:
+                break
+        extent = segment.damage.unserved_at(position)
+    return extent
+
+
+def floor_position(segment: "LogSegment", offset: int) -> int:
+    """Where to start looking for `offset`: an index entry that was checked, or the start."""
+    return _read_floor(segment, offset, HEADER_SIZE)[0]
+
+
+def _read_floor(segment: "LogSegment", offset: int, size: int) -> tuple[int, bytes]:
+    """`floor_position`, and up to `size` bytes from there on: one read to check and to use."""
+    try:
+        return _read_checked_floor(segment, offset, size)
+    except CorruptIndexError as error:
+        logger.warning("rebuilding the indexes of %s: %s", segment.path, error)
+        segment.rebuild_indexes()
+        return _read_checked_floor(segment, offset, size)
+
+
+def _read_checked_floor(segment: "LogSegment", offset: int, size: int) -> tuple[int, bytes]:
+    is_newly_mapped = not segment.offset_index.is_loaded
+    if is_newly_mapped and segment.size <= segment.indexes.interval_bytes:
+        return 0, segment.read_at(0, size)  # So small a file has no entries.
+    index = segment.offset_index.get()
+    if is_newly_mapped:
+        index.sanity_check()
+        if index.entries and index.entry(index.entries - 1).position == 0:
+            # No entry is ever made for the first batch: zeros that a crash left.
+            raise CorruptIndexError(f"index {index.path} ends in a slot that is not filled")
+    if index.entries:
+        indexed_offset, position = index.lookup(offset)
+        if position:
+            return position, _read_entry(segment, indexed_offset, position, size)
+    return 0, segment.read_at(0, size)
+
+
+def _read_entry(segment: "LogSegment", indexed_offset: int, position: int, size: int) -> bytes:
+    """What an entry leads to: a batch stands there and ends at or before the entry's offset.
+
+    Args:
+        segment: The segment of the index.
+        indexed_offset: What the entry says.
+        position: Where it says that is.
+        size: Bytes to read, at least those of a header.
+
+    Raises:
+        CorruptIndexError: The entry could skip records.
+    """
+    chunk = b""
+    problem = None
+    if not 0 <= position < segment.size:
+        problem = f"the file has {segment.size} bytes"
+    else:
+        chunk = segment.read_at(position, size)
+        try:
+            header = peek_header(chunk)
+        except CorruptRecordError as error:
+            problem = f"no batch stands there: {error}"
+        else:
+            if header is None:
+                problem = "no whole batch header stands there"
+            elif header.magic == CURRENT_MAGIC and header.base_offset < segment.base_offset:
+                problem = f"the batch there starts at {header.base_offset}, below the base"
+            elif header.last_offset > indexed_offset:
+                problem = f"the batch there ends at {header.last_offset}"
+    if problem is not None:
+        raise CorruptIndexError(
+            f"index entry {indexed_offset} -> {position} of {segment.path}: {problem}"
+        )
+    return chunk

@@ -1,0 +1,189 @@
+"""What a log knows of its producers after a restart: the last five batches, and open transactions.
+
+10 §8.4. A producer repeats up to five batches whose answers were lost; none may be written again.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.log import Log
+from odradek.testing import SimDisk
+from tests.support.log_scenarios import abort, append_leader, transactional
+from tests.support.logs import LogFixture, batch, flip_bit
+
+CONFIG = LogConfig(index_interval_bytes=100, segment_index_bytes=4_800)
+
+
+def produce(log: Log, count: int, *, producer_id: int = 7) -> None:
+    """Batches of two records that go on where the producer was."""
+    entry = log.producer_state.producers.get(producer_id)
+    sequence = 0 if entry is None else entry.batches[-1].last_sequence + 1
+    for first in range(sequence, sequence + 2 * count, 2):
+        built = batch(2, producer_id=producer_id, producer_epoch=0, base_sequence=first)
+        append_leader(log, built)
+
+
+def last_batches(log: Log) -> dict[int, list[tuple[int, ...]]]:
+    return {
+        producer_id: [tuple(cached) for cached in entry.batches]
+        for producer_id, entry in log.producer_state.producers.items()
+    }
+
+
+def assert_duplicates(log: Log, known: dict[int, list[tuple[int, ...]]]) -> None:
+    """Each of the five is answered with its offset, and nothing is written."""
+    end = log.log_end_offset
+    for producer_id, batches in known.items():
+        assert len(batches) == 5
+        for last_sequence, last_offset, _, _ in batches:
+            again = batch(
+                2, producer_id=producer_id, producer_epoch=0, base_sequence=last_sequence - 1
+            )
+            info = append_leader(log, again)
+            assert (info.first_offset, info.last_offset) == (last_offset - 1, last_offset)
+    assert log.log_end_offset == end
+
+
+def nothing(_log: Log) -> None:
+    pass
+
+
+def roll(log: Log) -> None:
+    log.roll()
+
+
+def roll_and_go_on(log: Log) -> None:
+    log.roll()
+    produce(log, 2)
+
+
+def flush_and_go_on(log: Log) -> None:
+    log.flush()
+    produce(log, 1, producer_id=8)
+
+
+def truncate(log: Log) -> None:
+    produce(log, 2)
+    log.roll()
+    produce(log, 2)
+    log.truncate_to(log.log_end_offset - 6)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+@pytest.mark.parametrize("act", [nothing, roll, roll_and_go_on, flush_and_go_on, truncate])
+def test_all_five_batches_in_flight_are_recognised(
+    act: Callable[[Log], None], clean: bool, tmp_path: Path
+) -> None:
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        produce(log, 7)
+        produce(log, 7, producer_id=8)
+        log.roll()
+        produce(log, 3)
+        act(log)
+        known = last_batches(log)
+        for _ in range(2):
+            log = fixture.reopen(clean=clean)
+            assert last_batches(log) == known
+        assert_duplicates(log, known)
+
+
+def test_a_machine_crash_keeps_what_was_flushed(tmp_path: Path) -> None:
+    disk = SimDisk(tmp_path)
+    with LogFixture(tmp_path, disk=disk, config=CONFIG) as fixture:
+        log = fixture.open()
+        produce(log, 7)
+        log.roll()
+        log.flush()
+        known = last_batches(log)
+        point = fixture.abandon()
+        disk.crash(mode="drop")
+        assert_duplicates(fixture.open(recovery_point=point), known)
+
+
+def damage_last_batch(fixture: LogFixture) -> None:
+    name = max(n for n in fixture.names() if n.endswith(".log") and fixture.path(n).stat().st_size)
+    flip_bit(fixture.path(name), -4)
+
+
+def lose_newest_index(fixture: LogFixture) -> None:
+    fixture.path(max(n for n in fixture.names() if n.endswith(".index"))).unlink()
+
+
+def lose_oldest_index(fixture: LogFixture) -> None:
+    fixture.path(min(n for n in fixture.names() if n.endswith(".index"))).unlink()
+
+
+def spoil_transaction_index(fixture: LogFixture) -> None:
+    fixture.path(
+        min(n for n in fixture.names() if n.endswith(".log")).replace("log", "txnindex")
+    ).write_bytes(b"x")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damage_last_batch, lose_newest_index, lose_oldest_index, spoil_transaction_index],
+)
+@pytest.mark.parametrize("segments", [1, 3])
+def test_damage_after_a_clean_stop_costs_no_producer_its_state(
+    damage: Callable[[LogFixture], None], segments: int, tmp_path: Path
+) -> None:
+    """The snapshot is good: a scan that rebuilds an index does not delete it."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        for number in range(segments):
+            if number:
+                log.roll()
+            produce(log, 7)
+            produce(log, 7, producer_id=8)
+        append_leader(log, transactional(0, 2))
+        produce(log, 1, producer_id=8)
+        log.update_high_watermark(log.log_end_offset)
+        end, stable, known = log.log_end_offset, log.last_stable_offset, last_batches(log)
+        assert stable < end
+        recovery_point = fixture.close()
+        damage(fixture)
+        for _ in range(2):
+            log = fixture.open(clean=True, recovery_point=recovery_point)
+            log.update_high_watermark(end)
+            assert log.log_end_offset == end
+            assert last_batches(log) == known
+            assert log.last_stable_offset == stable
+            fixture.close()
+        log = fixture.open(clean=True, recovery_point=recovery_point)
+        assert_duplicates(log, {pid: known[pid] for pid in (7, 8)})
+
+
+def test_the_end_that_a_snapshot_tells_of_holds_without_a_recovery_point(tmp_path: Path) -> None:
+    """The checkpoint is lost and the last batch damaged: no offset is handed out twice."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        produce(log, 7)
+        known, end = last_batches(log), log.log_end_offset
+        fixture.close()
+        damage_last_batch(fixture)
+        log = fixture.open(clean=True)
+        assert log.log_end_offset == end
+        assert_duplicates(log, known)
+
+
+def test_a_rebuilt_transaction_index_has_the_aborted_ones(tmp_path: Path) -> None:
+    """The index-only scan starts from the state as of the segment's base."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        append_leader(log, transactional(0, 3))
+        log.roll()
+        abort(log)
+        log.roll()
+        produce(log, 7)
+        aborted = log.collect_aborted_transactions(0, log.log_end_offset)
+        assert len(aborted) == 1
+        recovery_point = fixture.close()
+        snapshots = {name for name in fixture.names() if name.endswith(".snapshot")}
+        fixture.path(f"{3:020d}.txnindex").write_bytes(b"x")
+        log = fixture.open(clean=True, recovery_point=recovery_point)
+        assert log.collect_aborted_transactions(0, log.log_end_offset) == aborted
+        assert {name for name in fixture.names() if name.endswith(".snapshot")} == snapshots

@@ -1,0 +1,91 @@
+"""The end that a clean stop has recorded, against a last batch that tells of another (01:LOAD-14).
+
+No checksum covers the base offset of a batch; `odradek.storage.recovery.excess_tail` has the rules.
+"""
+
+import logging
+from pathlib import Path
+from struct import Struct
+
+import pytest
+
+from odradek.storage.log.config import LogConfig
+from tests.support.logs import LogFixture, batch, flip_bit, offsets, read_all
+
+CONFIG = LogConfig(index_interval_bytes=100, segment_index_bytes=4_800)
+SIZE = len(batch())
+FIRST = f"{0:020d}.log"
+
+
+def rebase(path: Path, number: int, base_offset: int) -> None:
+    """Gives the batch with that number, of batches of one size, another base offset."""
+    data = bytearray(path.read_bytes())
+    Struct(">q").pack_into(data, number * SIZE, base_offset)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("is_checkpoint_lost", [False, True])
+@pytest.mark.parametrize("bit", range(1, 64))
+def test_each_flipped_bit_of_the_last_base_offset(
+    bit: int, is_checkpoint_lost: bool, tmp_path: Path
+) -> None:
+    """5 became 2^61 + 5. Nothing is lost, and no offset is handed out twice or skipped."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        fixture.open()
+        fixture.append(5)
+        recovery_point = fixture.close()
+        whole = fixture.path(FIRST).read_bytes()
+        flip_bit(fixture.path(FIRST), 4 * SIZE * 8 + bit)
+        log = fixture.open(clean=True, recovery_point=0 if is_checkpoint_lost else recovery_point)
+        assert log.log_end_offset == 5
+        if 4 ^ (1 << (63 - bit)) > 4:
+            assert fixture.path(FIRST).read_bytes() == whole
+            assert offsets(read_all(log)) == [0, 1, 2, 3, 4]
+        fixture.append()
+        assert offsets(read_all(log))[-1] == 5
+        assert fixture.reopen(clean=True).log_end_offset == 6
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_an_offset_that_nobody_knows_is_set_aside(
+    batches: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        fixture.append(3)
+        for number in range(batches):
+            log.append_as_follower(batch(base_offset=10 + number, leader_epoch=0))
+        end = log.log_end_offset
+        recovery_point = fixture.close()
+        for number in range(batches):
+            rebase(fixture.path(FIRST), 3 + number, 1_000 + number)
+        damaged = fixture.path(FIRST).read_bytes()[3 * SIZE :]
+        log = fixture.open(clean=True, recovery_point=recovery_point)
+        assert log.log_end_offset == end
+        assert offsets(read_all(log)) == [0, 1, 2]
+        (aside,) = (name for name in fixture.names() if name.endswith(".aside"))
+        assert fixture.path(aside).read_bytes() == damaged
+        assert any(aside in r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
+        fixture.append()
+        assert offsets(read_all(fixture.reopen(clean=True))) == [0, 1, 2, end]
+
+
+@pytest.mark.parametrize("are_snapshots_lost", [False, True])
+def test_a_recovery_point_that_is_wrong_costs_no_record(
+    are_snapshots_lost: bool, tmp_path: Path
+) -> None:
+    """One digit of the checkpoint is enough: the batches tell, or the snapshot does."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        fixture.append(15)
+        if not are_snapshots_lost:
+            log.append_as_follower(batch(base_offset=20, leader_epoch=0))
+        found = offsets(read_all(log))
+        fixture.close()
+        if are_snapshots_lost:
+            for name in fixture.names():
+                if name.endswith(".snapshot"):
+                    fixture.path(name).unlink()
+        log = fixture.open(clean=True, recovery_point=5)
+        assert offsets(read_all(log)) == found
+        assert log.log_end_offset == found[-1] + 1
