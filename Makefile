@@ -98,8 +98,9 @@ bench-spark: $(COMPILED_READY) ## measure the pipeline beside Spark's own Kafka 
 	@scripts/spark-connector
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks --only spark-read-100B --only spark-read-1KB --only spark-stream --only spark-write --only pipeline-check
 
-docs: $(READY) ## write the reference pages; check the documents: paths, links and commands they name
+docs: $(READY) ## write the reference pages and the tree of ARCHITECTURE.md; check the documents: paths, links and commands they name
 	@$(BIN)/python scripts/generate_reference.py
+	@$(BIN)/python scripts/generate_tree.py
 	@$(BIN)/pytest -q tests/architecture/test_docs.py
 
 fuzz: $(READY) ## throw ever new examples at decoders and models for FUZZ_SECONDS (60)

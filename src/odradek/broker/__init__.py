@@ -1,0 +1,1 @@
+"""Puts the parts of a broker together, serves requests, and takes metadata in."""

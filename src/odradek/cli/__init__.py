@@ -1,0 +1,1 @@
+"""One module per command: parses arguments, calls a client, prints."""
