@@ -5,11 +5,10 @@ from odradek.metrics.instruments import (
     Buckets,
     Gauge,
     Histogram,
-    Meter,
-    Rates,
     Snapshot,
     Timer,
 )
+from odradek.metrics.meter import Meter, Rates
 from odradek.metrics.names import MetricName
 from odradek.metrics.prometheus import CONTENT_TYPE, iter_prometheus, render_prometheus
 from odradek.metrics.registry import OTHER, Instrument, MetricGroup, MetricRegistry

@@ -1,4 +1,4 @@
-"""What measures: meter, histogram, timer, buckets, gauge.
+"""What measures: histogram, timer, buckets, gauge; and `odradek.metrics.meter`.
 
 Measuring is on the path of every request, reading happens once in many seconds. So measuring only
 adds an integer or appends to a list; everything else is done when somebody reads.
@@ -10,16 +10,12 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from odradek.clock import Clock
-from odradek.values import dataclass
+from odradek.metrics.meter import Meter
 
-__all__ = ["QUANTILES", "Buckets", "Gauge", "Histogram", "Meter", "Rates", "Snapshot", "Timer"]
+__all__ = ["QUANTILES", "Buckets", "Gauge", "Histogram", "Snapshot", "Timer"]
 
 # Kafka's percentiles: 50, 75, 95, 98, 99, 99.9.
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-
-# Rates are averaged over steps no shorter than this, as in Kafka; else a scrape right after another
-# one would show noise.
-TICK_MS = 5_000
 
 # Values a histogram keeps. With 1028 of them a quantile is within 5% (of rank) at 99.9% confidence.
 RESERVOIR_SIZE = 1028
@@ -31,64 +27,6 @@ BATCH_SIZE = 1024
 # Bounds of buckets of durations: 2^16 ns (66 us), doubled 16 times, to 4.3 s.
 FIRST_BOUND_BITS = 16
 BOUND_COUNT = 17
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """Events per second."""
-
-    mean: float
-    one_minute: float
-    five_minutes: float
-    fifteen_minutes: float
-
-
-class Meter:
-    """Counts events; tells their rate over the last minute, five and fifteen.
-
-    The rates are exponentially weighted averages. With window w and the average rate x since the
-    last look, d ms ago::
-
-        rate = x + (rate - x) * exp(-d / w)
-
-    which is what ticking every five seconds gives if the events came evenly. A hot loop may add to
-    `count` itself; `mark` does nothing else.
-    """
-
-    __slots__ = ("_clock", "_counted", "_last_ms", "_rates", "_start_ms", "count")
-
-    _WINDOWS_MS = (60_000, 300_000, 900_000)
-
-    def __init__(self, clock: Clock) -> None:
-        self.count = 0  # Events since creation; never decreases.
-        self._clock = clock
-        self._start_ms = self._last_ms = clock.monotonic_ms()
-        self._counted = 0  # Value of `count` at _last_ms.
-        self._rates: list[float] | None = None  # Per second, by window; None before the first tick.
-
-    def mark(self, count: int = 1) -> None:
-        self.count += count
-
-    def rates(self) -> Rates:
-        now_ms = self._clock.monotonic_ms()
-        elapsed_ms = now_ms - self._last_ms
-        if elapsed_ms >= TICK_MS:
-            current = (self.count - self._counted) * 1000 / elapsed_ms
-            before = self._rates or [current] * len(self._WINDOWS_MS)
-            self._rates = [
-                current + (rate - current) * math.exp(-elapsed_ms / window_ms)
-                for rate, window_ms in zip(before, self._WINDOWS_MS, strict=True)
-            ]
-            self._counted = self.count
-            self._last_ms = now_ms
-        age_ms = now_ms - self._start_ms
-        one, five, fifteen = self._rates or (0.0, 0.0, 0.0)
-        return Rates(
-            mean=self.count * 1000 / age_ms if age_ms > 0 else 0.0,
-            one_minute=one,
-            five_minutes=five,
-            fifteen_minutes=fifteen,
-        )
 
 
 class Snapshot:

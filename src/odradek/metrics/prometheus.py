@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import assert_never
 
-from odradek.metrics.instruments import QUANTILES, Buckets, Gauge, Histogram, Meter, Timer
+from odradek.metrics.instruments import QUANTILES, Buckets, Gauge, Histogram, Timer
+from odradek.metrics.meter import Meter
 from odradek.metrics.names import Kind, MetricName
 from odradek.metrics.registry import Instrument, MetricRegistry
 

@@ -18,7 +18,8 @@ from random import Random
 from typing import TypeAlias, TypeVar
 
 from odradek.clock import Clock
-from odradek.metrics.instruments import Buckets, Gauge, Histogram, Meter, Timer
+from odradek.metrics.instruments import Buckets, Gauge, Histogram, Timer
+from odradek.metrics.meter import Meter
 from odradek.metrics.names import Kind, MetricName
 
 __all__ = ["OTHER", "Instrument", "MetricGroup", "MetricRegistry"]

@@ -80,7 +80,7 @@ _RECEIVES_PER_TURN: Final = 16
 _DEFERRED_BYTES: Final = 16 << 10
 
 # A connection that was active a moment ago need not move in the order of use again.
-_TOUCH_AFTER_NS: Final = 1_000_000
+_TOUCH_AFTER_NS: Final = 20_000_000
 
 _NOT_MUTED: Final = MuteState.NOT_MUTED
 
@@ -90,6 +90,7 @@ class Connection:
 
     __slots__ = (
         "_authenticator",
+        "_busy",
         "_deadline",
         "_fd",
         "_host",
@@ -101,8 +102,11 @@ class Connection:
         "_is_pool_bounded",
         "_is_read_watched",
         "_is_write_watched",
+        "_loop",
         "_max_frame_bytes",
+        "_metrics",
         "_mute_state",
+        "_now_ns",
         "_principal_of",
         "_reading",
         "_receive_buffer",
@@ -129,8 +133,13 @@ class Connection:
     ) -> None:
         self._socket = sock
         self._fd = sock.fileno()
+        # The host, and what every request uses of it.
         self._host = host
         self.channel = host.channel
+        self._metrics = host.channel.metrics
+        self._loop = host.loop
+        self._busy = host.busy
+        self._now_ns = host.now_ns
         self.context = context
         self._max_frame_bytes = max_frame_bytes
         self._transport: Transport
@@ -204,9 +213,9 @@ class Connection:
 
     def complete(self, response: Response) -> None:
         """Take the answer to the request in process, and go on with what waits behind it."""
-        now_ns = self._host.now_ns()
+        now_ns = self._now_ns()
         if self.is_closed or response.request is not self._request:
-            self.channel.metrics.request_done(response.request, now_ns)
+            self._metrics.request_done(response.request, now_ns)
             return
         response.request.response_dequeue_ns = now_ns
         self._request = None
@@ -244,7 +253,7 @@ class Connection:
     def _read(self) -> None:
         host = self._host
         handlers = self.channel.busy
-        now_ns = host.now_ns()
+        now_ns = self._now_ns()
         started_ns = now_ns - handlers.count
         if now_ns - self.last_active_ns > _TOUCH_AFTER_NS:
             host.touch(self, now_ns)
@@ -271,17 +280,17 @@ class Connection:
         else:
             if self._transport.has_pending:
                 # The kernel will not tell of bytes that are inside TLS already.
-                host.loop.call_soon(self.on_readable_again)
+                self._loop.call_soon(self.on_readable_again)
         queue = self._send_queue
         if (
-            host.loop.has_more
+            self._loop.has_more
             and 0 < queue.enqueued_bytes - queue.sent_bytes <= _DEFERRED_BYTES
             and not self._is_eof
         ):
             host.flush_later(self)
         else:
             self._flush()
-        host.busy.count += host.now_ns() - handlers.count - started_ns
+        self._busy.count += self._now_ns() - handlers.count - started_ns
 
     def flush(self) -> None:
         """Send what the wake-up has left unsent."""
@@ -327,7 +336,7 @@ class Connection:
             if self._mute_state is _NOT_MUTED and (
                 self._receive_buffer.buffered_bytes or self._is_pool_bounded
             ):
-                self._handle_frames(self._host.now_ns())
+                self._handle_frames(self._now_ns())
             if self._mute_state is _NOT_MUTED and not self._is_eof:
                 if not self._is_read_watched:
                     self._watch_reads()
@@ -359,7 +368,7 @@ class Connection:
                 self._flush()
                 return
         else:
-            self.channel.metrics.request_done(response.request, self._host.now_ns())
+            self._metrics.request_done(response.request, self._now_ns())
             if isinstance(response, CloseConnectionResponse):
                 self._flush()
                 self.close(CloseCause.REQUEST, response.reason, asked=response.request)
@@ -444,14 +453,14 @@ class Connection:
         self._reading = self._host.read_ahead.start(cold.fd, cold.position, count, go_on)
 
     def _sent(self, sent_bytes: int) -> None:
-        now_ns = self._host.now_ns()
+        now_ns = self._now_ns()
         if now_ns - self.last_active_ns > _TOUCH_AFTER_NS:
             self._host.touch(self, now_ns)
         unsent = self._unsent
-        request_done = self.channel.metrics.request_done
+        metrics = self._metrics
         while unsent and unsent[0].end_bytes <= sent_bytes:
             response = unsent.popleft()
-            request_done(response.request, now_ns)
+            metrics.request_done(response.request, now_ns)
             if response.on_complete is not None:
                 response.on_complete()
 
@@ -575,7 +584,7 @@ class Connection:
             return
         self.is_closed = True
         self._mute_state = MuteState.MUTED  # No frame is handed out any more.
-        now_ns = self._host.now_ns()
+        now_ns = self._now_ns()
         self._unwatch_reads()
         self._unwatch_hang_up()
         self._unwatch_writes()
@@ -590,7 +599,7 @@ class Connection:
         self._receive_buffer.close()
         self._send_queue.clear()
         for response in self._unsent:
-            self.channel.metrics.request_done(response.request, now_ns)
+            self._metrics.request_done(response.request, now_ns)
         self._unsent.clear()
         request, self._request = self._request, None
         self._host.forget(self)
@@ -616,33 +625,33 @@ class Connection:
     def _watch_reads(self) -> None:
         if not self._is_read_watched:
             self._unwatch_hang_up()
-            self._host.loop.add_reader(self._fd, self.on_readable)
+            self._loop.add_reader(self._fd, self.on_readable)
             self._is_read_watched = True
 
     def _unwatch_reads(self) -> None:
         if self._is_read_watched:
             self._is_read_watched = False
-            self._host.loop.remove_reader(self._fd)
+            self._loop.remove_reader(self._fd)
 
     def _watch_hang_up(self) -> None:
         if not self._is_hang_up_watched:
-            self._host.loop.add_hang_up(self._fd, self._on_hang_up)
+            self._loop.add_hang_up(self._fd, self._on_hang_up)
             self._is_hang_up_watched = True
 
     def _unwatch_hang_up(self) -> None:
         if self._is_hang_up_watched:
             self._is_hang_up_watched = False
-            self._host.loop.remove_hang_up(self._fd)
+            self._loop.remove_hang_up(self._fd)
 
     def _watch_writes(self) -> None:
         if not self._is_write_watched:
-            self._host.loop.add_writer(self._fd, self.on_writable)
+            self._loop.add_writer(self._fd, self.on_writable)
             self._is_write_watched = True
 
     def _unwatch_writes(self) -> None:
         if self._is_write_watched:
             self._is_write_watched = False
-            self._host.loop.remove_writer(self._fd)
+            self._loop.remove_writer(self._fd)
 
 
 # The kernel's number of the state, the first byte of TCP_INFO.

@@ -157,8 +157,10 @@ class Processor:
         self._when_room = callback
 
     def enqueue_response(self, response: Response) -> None:
-        self._responses.append(response)
-        self._request_turn()
+        responses = self._responses
+        responses.append(response)
+        if len(responses) == 1:  # Behind others a turn is asked for already.
+            self._request_turn()
 
     def run_turn(self) -> None:
         """See the module's docstring."""
@@ -171,6 +173,8 @@ class Processor:
                 response.request.connection.complete(response)
             except Exception:  # noqa: BLE001 - the border between connections
                 _log.exception("The answer to %s could not be given", response.request)
+        if responses:  # Came meanwhile.
+            self._request_turn()
         if self._connections and self._quotas.is_exceeded(self._endpoint.listener):
             self._close_least_recently_used()
 
