@@ -230,6 +230,32 @@ class ProducerStateManager:
             self._transactions.begin(header.producer_id, first_offset)
         return None
 
+    def apply_plain(
+        self,
+        base_offset: int,
+        last_offset_delta: int,
+        max_timestamp: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> None:
+        """`apply_append` of a stored data batch with a producer id and without a transaction."""
+        last_offset = base_offset + last_offset_delta
+        self.map_end_offset = last_offset + 1
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch)
+        elif entry.producer_epoch != producer_epoch:
+            entry.producer_epoch = producer_epoch
+            entry.batches.clear()
+        entry.last_timestamp = max_timestamp
+        last_sequence = base_sequence
+        if base_sequence >= 0:  # The mask lets 0 follow the largest.
+            last_sequence = (base_sequence + last_offset_delta) & MAX_SEQUENCE
+        entry.batches.append(
+            CachedBatch(last_sequence, last_offset, last_offset_delta, max_timestamp)
+        )
+
     def _apply_marker(
         self, header: BatchHeader, offset: int, marker: EndTransactionMarker
     ) -> CompletedTransaction | None:

@@ -15,10 +15,11 @@ Data at or above it was in the page cache only, so the first batch that is not s
 
 import logging
 from collections.abc import Callable
+from struct import Struct
 from typing import NamedTuple
 
 from odradek.errors import InvalidOffsetError
-from odradek.records.batch import CURRENT_MAGIC, HEADER, NO_TIMESTAMP, BatchHeader
+from odradek.records.batch import CURRENT_MAGIC, NO_TIMESTAMP
 from odradek.records.scan import ProducerTails, step_over_run
 from odradek.storage.indexes.transaction_index import AbortedTransaction
 from odradek.storage.log.config import INT32_MAX, INT64_MAX
@@ -32,6 +33,9 @@ from odradek.storage.segments.segment import LogSegment
 __all__ = ["NEVER_CUT", "RecoveredSegment", "SegmentOverflow", "recover_segment"]
 
 logger = logging.getLogger(__name__)
+
+# Of a header: base offset, last offset delta, largest timestamp, producer id and epoch, sequence.
+_PLAIN = Struct(">q15xi8xqqhi").unpack_from
 
 _MOST_SET_ASIDE = 10_000  # Headers of producers' batches that wait to be folded in: a megabyte.
 _MAX_PATIENCE = 64  # Batches, at most, that are looked at one by one before a run is tried again.
@@ -137,8 +141,9 @@ class _Progress:
 
     def apply_producers(self) -> None:
         """Folds the batches of the runs into the producers' state: of each the last few."""
+        apply_plain = self._state.apply_plain
         for data in self._tails.drain():
-            apply_batch(self._state, BatchHeader._make(HEADER.unpack(data)), data)
+            apply_plain(*_PLAIN(data))
 
 
 def recover_segment(

@@ -67,6 +67,31 @@ def test_last_five_batches_sent_again_are_answered_with_their_offsets(
     assert state.map_end_offset == end  # Nothing written.
 
 
+@pytest.mark.parametrize("sequence", [-1, 0, 7, 2**31 - 3])
+def test_plain_batches_of_a_recovery_are_folded_in_as_appends_are(
+    state: ProducerStateManager, tmp_path: Path, sequence: int
+) -> None:
+    """Also where the sequence begins again at 0, and in a new epoch, which forgets the last one."""
+    twin = ProducerStateManager(
+        TopicPartition("t", 0), str(tmp_path), disk=Disk(), expiration_ms=EXPIRATION_MS
+    )
+    for number, epoch in enumerate((0, 0, 1, 1, 1)):
+        header = data_batch(sequence, 5, epoch=epoch, timestamp=T + number)._replace(
+            base_offset=10 * number
+        )
+        state.apply_append(header, first_offset=header.base_offset, last_offset=header.last_offset)
+        twin.apply_plain(
+            header.base_offset,
+            header.last_offset_delta,
+            header.max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+        )
+    assert repr(twin.producers) == repr(state.producers)
+    assert twin.map_end_offset == state.map_end_offset
+
+
 def test_batch_older_than_the_last_five_is_out_of_order(state: ProducerStateManager) -> None:
     """10:PR-2."""
     for sequence in range(0, 30, 5):
