@@ -9,7 +9,6 @@ from odradek.errors import ErrorCode
 from odradek.replication import FetchResult
 from odradek.replication.fetch_session import (
     FetchSessionCache,
-    PartitionKey,
     SessionPartition,
     next_epoch,
 )
@@ -40,7 +39,7 @@ def test_incremental_answers_add_up_to_full_ones(
     cache = FetchSessionCache(10, random=Random(1))
     session_id, epoch = 0, 0
     watched: set[int] = set()
-    known: dict[int, FetchResult] = {}
+    known: dict[int, tuple[ErrorCode, int, int]] = {}
     for added, forgotten, state in [(first, set(), [FetchResult(ErrorCode.NONE, 0)] * 5), *rounds]:
         added, forgotten = added - forgotten, forgotten - added
         if session_id == 0:
@@ -52,20 +51,24 @@ def test_incremental_answers_add_up_to_full_ones(
             epoch=epoch,
             wanted={
                 key: SessionPartition(key, -1, 0, -1, 0, 1)
-                for key in (PartitionKey("t", p) for p in sorted(added))
+                for key in (("t", p) for p in sorted(added))
             },
-            forgotten=[PartitionKey("t", p) for p in sorted(forgotten)],
+            forgotten=[("t", p) for p in sorted(forgotten)],
             is_from_follower=False,
             uses_topic_ids=False,
             is_known=lambda _key: True,
             now_ms=0,
         )
-        assert {partition.key.partition for partition in context.partitions} == watched
-        told = context.select([(p, state[p.key.partition]) for p in context.partitions])
-        known = {p: result for p, result in known.items() if p in watched}
-        known |= {partition.key.partition: result for partition, result in told}
-        assert known == {p: state[p] for p in watched}
+        assert {partition.key[1] for partition in context.partitions} == watched
+        told = context.select([(p, state[p.key[1]]) for p in context.partitions])
+        known = {p: said for p, said in known.items() if p in watched}
+        known |= {partition.key[1]: _said(result) for partition, result in told}
+        assert known == {p: _said(state[p]) for p in watched}
         session_id, epoch = context.session_id, next_epoch(epoch)
         assert (session_id > 0) is bool(watched)
         assert len(cache) == int(bool(watched))
         assert cache.partition_count == len(watched)
+
+
+def _said(result: FetchResult) -> tuple[ErrorCode, int, int]:
+    return result.error, result.high_watermark, result.log_start_offset

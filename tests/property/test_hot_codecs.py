@@ -146,9 +146,7 @@ def offset_commit_view(
 
 
 def heartbeat_view(message: heartbeat.HeartbeatRequest, version: int) -> HeartbeatView:
-    return HeartbeatView(
-        message.group_id, message.generation_id, message.member_id, message.group_instance_id
-    )
+    return message.group_id, message.generation_id, message.member_id, message.group_instance_id
 
 
 READERS: list[tuple[type[Message], Callable[..., Any], Callable[..., Any]]] = [

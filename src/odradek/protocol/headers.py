@@ -23,7 +23,7 @@ read the answer to a version the broker has never heard of.
 
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple
+from typing import Final, final
 
 from odradek.errors import DecodeError, UnsupportedRequestError
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey, is_flexible
@@ -51,13 +51,37 @@ _CORRELATION_ID: Final = Struct(">i")
 _CORRELATION_ID_NO_TAGS: Final = Struct(">ix")
 
 
-class RequestHeader(NamedTuple):
-    """Who asks for what. `client_id` is empty when the client sent none."""
+@final
+class RequestHeader:
+    """Who asks for what. Replaced, never edited; written out, since each request makes one."""
 
-    api_key: ApiKey
-    api_version: int
-    correlation_id: int
-    client_id: str
+    __slots__ = ("api_key", "api_version", "client_id", "correlation_id")
+
+    def __init__(
+        self, api_key: ApiKey, api_version: int, correlation_id: int, client_id: str
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id  # Empty when the client sent none.
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, RequestHeader)
+            and self.api_key == other.api_key
+            and self.api_version == other.api_version
+            and self.correlation_id == other.correlation_id
+            and self.client_id == other.client_id
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.api_key, self.api_version, self.correlation_id, self.client_id))
+
+    def __repr__(self) -> str:
+        return (
+            f"RequestHeader({self.api_key!r}, {self.api_version}, {self.correlation_id},"
+            f" {self.client_id!r})"
+        )
 
 
 def request_header_version(api_key: ApiKey, version: int) -> int:

@@ -24,6 +24,7 @@ from odradek.replication.delayed_delete_records import DelayedDeleteRecords
 from odradek.replication.delayed_fetch import DelayedFetch
 from odradek.replication.delayed_produce import DelayedProduce, ProduceResult
 from odradek.replication.hosted import HostedPartitions
+from odradek.replication.local_reads import SharedRead
 from odradek.replication.partition import Partition
 from odradek.replication.stats import ReplicationStats
 from odradek.storage.log.append_analysis import LogAppendInfo
@@ -77,6 +78,9 @@ class Appends:
         self._is_delete_waiting = purgatories.delete_records.is_watched
         # Whether a call is under way that will look through `_changed` at its end.
         self._is_busy = False
+        # While the fetches that wait for one partition are checked: what was read for the last.
+        self._is_checking_fetches = False
+        self._shared_read: SharedRead | None = None
         # Calls back once, when the answers of the requests under way are on their way to their
         # clients. None: there is nobody who would know, and waiting requests are checked at once.
         self.after_answers: Callable[[Callable[[], None]], None] | None = None
@@ -245,6 +249,7 @@ class Appends:
         Raises:
             Exception: As `Partition.append_as_leader`.
         """
+        self._shared_read = None  # A request that an answer brought at once: read again.
         before = partition.high_watermark if partition.has_followers else -1
         info = partition.append_as_leader(records, origin, required_acks)
         if info.is_duplicate:
@@ -266,6 +271,7 @@ class Appends:
 
     def _release(self, changed: Iterable[tuple[TopicPartition, bool]]) -> None:
         """Has the requests checked that wait for these partitions; (partition, watermark moved)."""
+        self._shared_read = None
         for tp, moved in changed:
             self._changed[tp] = moved or self._changed.get(tp, False)
         if not self._is_busy:
@@ -298,12 +304,16 @@ class Appends:
             while changed:
                 tp = next(iter(changed))
                 moved = changed.pop(tp)
+                self._is_checking_fetches = True
                 fetch.check_and_complete(tp)
+                self._is_checking_fetches = False
+                self._shared_read = None
                 if moved:
                     produce.check_and_complete(tp)
                     delete_records.check_and_complete(tp)
         finally:
-            self._is_busy = False
+            self._is_busy = self._is_checking_fetches = False
+            self._shared_read = None
 
 
 def _result_of(info: LogAppendInfo, error: ErrorCode) -> ProduceResult:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 
 from odradek.errors import ApiError, StorageError
 from odradek.purgatory import DelayedOperation
-from odradek.replication.fetching import FetchParams, FetchPartition
-from odradek.replication.partition import Partition
+from odradek.replication.fetching import FetchParams, FetchPartition, FetchResults
+from odradek.replication.hosted import HostedPartitions
+from odradek.replication.local_reads import find_wanted
 from odradek.storage.log.log import FetchIsolation, Log
 from odradek.storage.log.offsets import LogOffsetMetadata
 
@@ -33,37 +34,51 @@ class DelayedFetch(DelayedOperation):
 
     Args:
         params: The fetch as a whole.
-        partitions: What is wanted, with the place of each fetch offset.
-        find_partition: Resolves a partition, or raises why it cannot be.
+        partitions: What is wanted.
+        places: The place of each fetch offset that has one.
+        hosted: The partitions here.
+        respond: Gets the results.
         read_and_respond: Reads what is there now and answers.
-        on_expired: Told that the time ran out.
+        on_expired: Told that the time ran out, and whether the reader is a follower.
     """
 
-    __slots__ = ("_find_partition", "_on_expired", "_params", "_partitions", "_read_and_respond")
+    __slots__ = (
+        "_hosted",
+        "_on_expired",
+        "_places",
+        "_read_and_respond",
+        "params",
+        "partitions",
+        "respond",
+    )
 
     def __init__(
         self,
         params: FetchParams,
-        partitions: Sequence[tuple[FetchPartition, LogOffsetMetadata]],
+        partitions: Sequence[FetchPartition],
+        places: Sequence[tuple[FetchPartition, LogOffsetMetadata]],
         *,
-        find_partition: Callable[[FetchPartition], Partition],
-        read_and_respond: Callable[[], None],
-        on_expired: Callable[[], None],
+        hosted: HostedPartitions,
+        respond: Callable[[FetchResults], None],
+        read_and_respond: Callable[["DelayedFetch"], None],
+        on_expired: Callable[[bool], None],
     ) -> None:
         super().__init__(params.max_wait_ms)
-        self._params = params
-        self._partitions = partitions
-        self._find_partition = find_partition
+        self.params = params
+        self.partitions = partitions
+        self.respond = respond
+        self._places = places
+        self._hosted = hosted
         self._read_and_respond = read_and_respond
         self._on_expired = on_expired
 
     def try_complete(self) -> bool:
-        params = self._params
+        params = self.params
         isolation, only_leader = params.isolation, params.only_from_leader
         accumulated = 0
-        for wanted, place in self._partitions:
+        for wanted, place in self._places:
             try:
-                partition = self._find_partition(wanted)
+                partition = find_wanted(self._hosted, wanted, only_leader=only_leader)
                 log = partition.log_for(wanted.current_leader_epoch, only_leader=only_leader)
                 end = _visible_end(log, isolation)
             except (ApiError, StorageError):
@@ -79,10 +94,10 @@ class DelayedFetch(DelayedOperation):
         return accumulated >= params.min_bytes and self.force_complete()
 
     def on_complete(self) -> None:
-        self._read_and_respond()
+        self._read_and_respond(self)
 
     def on_expiration(self) -> None:
-        self._on_expired()
+        self._on_expired(self.params.is_from_follower)
 
 
 def _visible_end(log: Log, isolation: FetchIsolation) -> LogOffsetMetadata:

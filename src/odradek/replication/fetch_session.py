@@ -26,12 +26,10 @@ FETCH_SESSION_ID_NOT_FOUND, and the client's next request is a full one.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import TypeAlias, final
 
 from odradek.errors import ApiError, ErrorCode
-from odradek.marks import mypyc_attr
 from odradek.replication.fetching import FetchResult
 
 __all__ = [
@@ -59,26 +57,42 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == _MAX_EPOCH else epoch + 1
 
 
-class PartitionKey(NamedTuple):
-    """A partition as the client names it."""
-
-    topic: str | bytes  # A name, or an id from Fetch 13 on.
-    partition: int
+# A partition as the client names it: the name of its topic, or the id from Fetch 13 on; its index.
+PartitionKey: TypeAlias = tuple[str | bytes, int]
 
 
-@mypyc_attr(native_class=False)
-@dataclass(slots=True)
+@final
 class SessionPartition:
     """What a client wants of a partition, and what it was last told."""
 
-    key: PartitionKey
-    current_leader_epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
-    log_start_offset: int
-    max_bytes: int
-    told_high_watermark: int = -1
-    told_log_start_offset: int = -1
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "key",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "told_high_watermark",
+        "told_log_start_offset",
+    )
+
+    def __init__(
+        self,
+        key: PartitionKey,
+        current_leader_epoch: int,
+        fetch_offset: int,
+        last_fetched_epoch: int,
+        log_start_offset: int,
+        max_bytes: int,
+    ) -> None:
+        self.key = key
+        self.current_leader_epoch = current_leader_epoch
+        self.fetch_offset = fetch_offset
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        self.max_bytes = max_bytes
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
 
     def update(self, other: "SessionPartition") -> None:
         """Takes over what the client wants now."""
@@ -234,7 +248,7 @@ class FetchSessionCache:
                 raise ApiError(
                     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
                     f"fetch session {session_id} ends: there is no room for partition"
-                    f" {key.partition} of {key.topic!r}, or no such partition",
+                    f" {key[1]} of {key[0]!r}, or no such partition",
                 )
             session.partitions[key] = partition
             self.partition_count += 1

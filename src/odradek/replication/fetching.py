@@ -1,7 +1,7 @@
 """What a fetch asks for and what it gets: values shared by the read path and its callers."""
 
 import uuid
-from typing import NamedTuple, final
+from typing import final
 
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -72,32 +72,90 @@ class FetchParams:
         )
 
 
-class FetchPartition(NamedTuple):
-    """What is wanted of one partition."""
+@final
+class FetchPartition:
+    """What is wanted of one partition. Replaced, never edited."""
 
-    tp: TopicPartition
-    topic_id: uuid.UUID | None
-    fetch_offset: int
-    max_bytes: int
-    current_leader_epoch: int = -1
-    log_start_offset: int = -1  # Of a follower.
-    last_fetched_epoch: int = -1  # Of the record before the fetch offset, where the reader knows.
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        topic_id: uuid.UUID | None,
+        fetch_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int = -1,
+        log_start_offset: int = -1,
+        last_fetched_epoch: int = -1,
+    ) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.log_start_offset = log_start_offset  # Of a follower.
+        # Of the record before the fetch offset, where the reader knows.
+        self.last_fetched_epoch = last_fetched_epoch
+
+    def __repr__(self) -> str:
+        return f"FetchPartition({self.tp}, offset {self.fetch_offset})"
 
 
-class FetchResult(NamedTuple):
-    """What was read of one partition. Offsets are -1 on an error."""
+@final
+class FetchResult:
+    """What was read of one partition. Offsets are -1 on an error.
 
-    error: ErrorCode
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    records: FileSlice | None = None
-    aborted_transactions: list[tuple[int, int]] | None = None  # (producer id, first offset)
-    preferred_read_replica: int = -1
-    # Where the fetch offset lies, for a fetch that has to wait.
-    offset_metadata: LogOffsetMetadata | None = None
-    # (epoch, end offset) where the reader's log parts from this one; there are no records then.
-    diverging_epoch: tuple[int, int] | None = None
+    Edited by nothing but the read that makes it: several answers may share one.
+    """
+
+    __slots__ = (
+        "aborted_transactions",
+        "diverging_epoch",
+        "error",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "offset_metadata",
+        "preferred_read_replica",
+        "records",
+    )
+
+    def __init__(
+        self,
+        error: ErrorCode,
+        high_watermark: int = -1,
+        last_stable_offset: int = -1,
+        log_start_offset: int = -1,
+        records: FileSlice | None = None,
+        aborted_transactions: list[tuple[int, int]] | None = None,
+        preferred_read_replica: int = -1,
+        diverging_epoch: tuple[int, int] | None = None,
+    ) -> None:
+        self.error = error
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.records = records
+        self.aborted_transactions = aborted_transactions  # (producer id, first offset)
+        self.preferred_read_replica = preferred_read_replica
+        # (epoch, end offset) where the reader's log parts from this one; no records then.
+        self.diverging_epoch = diverging_epoch
+        # Where the fetch offset lies, for a fetch that has to wait.
+        self.offset_metadata: LogOffsetMetadata | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"FetchResult({self.error!r}, {self.high_watermark}, {self.last_stable_offset},"
+            f" {self.log_start_offset}, {self.records!r})"
+        )
 
 
 FetchResults = list[tuple[FetchPartition, FetchResult]]

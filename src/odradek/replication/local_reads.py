@@ -13,18 +13,17 @@ limit have no records in this answer; a session puts them in front of the next o
 
 import logging
 from collections.abc import Sequence
+from typing import final
 
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.replication.fetching import FetchParams, FetchPartition, FetchResult, FetchResults
 from odradek.replication.hosted import HostedPartitions
-from odradek.replication.partition import Partition, ReadOutcome
+from odradek.replication.partition import Partition
 from odradek.replication.stats import TopicStats
 
-__all__ = ["MAX_PIECES", "find_wanted", "read_partitions"]
+__all__ = ["MAX_PIECES", "SharedRead", "find_wanted", "read_partitions"]
 
 logger = logging.getLogger(__name__)
-
-_NONE = ErrorCode.NONE
 
 # Pieces of files in one answer. With the usual megabyte of each partition, fetch.max.bytes is used
 # up before.
@@ -67,7 +66,7 @@ def read_partitions(
         try:
             partition = find_wanted(hosted, wanted, only_leader=only_leader)
             stats = partition.stats
-            outcome = partition.read(
+            result = partition.read(
                 wanted.fetch_offset,
                 max(0, min(wanted.max_bytes, budget)),
                 isolation,
@@ -75,6 +74,7 @@ def read_partitions(
                 last_fetched_epoch=wanted.last_fetched_epoch,
                 only_leader=only_leader,
                 min_one_message=min_one_message,
+                allows_part_of_batch=not is_soft_limit,
             )
         except ApiError as error:
             result = FetchResult(error.code)
@@ -85,13 +85,12 @@ def read_partitions(
             stats.count_failed_fetch()
             result = FetchResult(ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
-            result = _result_of(outcome, allows_part_of_batch=not is_soft_limit)
             if params.replica_id >= 0 and params.replica_id not in partition.followers:
                 logger.warning(
                     "%s: broker %d fetches, but is not among the replicas %s",
                     wanted.tp, params.replica_id, partition.replicas,
                 )  # fmt: skip
-                result = result._replace(records=None)
+                result.records = None
             if result.records is not None:
                 budget -= result.records.length
                 min_one_message = False
@@ -103,23 +102,50 @@ def read_partitions(
     return results
 
 
-def _result_of(outcome: ReadOutcome, *, allows_part_of_batch: bool) -> FetchResult:
-    data, offsets, diverging_epoch = outcome
-    records = data.records
-    if records is not None and (
-        records.length == 0 or (data.first_entry_incomplete and not allows_part_of_batch)
-    ):
-        # Part of a batch is of no use to a reader that is given a whole one sooner or later.
-        records = None
-    aborted = data.aborted_transactions
-    return FetchResult(
-        _NONE,
-        offsets.high_watermark,
-        offsets.last_stable_offset,
-        offsets.log_start_offset,
-        records,
-        None if aborted is None else [(a.producer_id, a.first_offset) for a in aborted],
-        -1,
-        data.offset_metadata,
-        diverging_epoch,
-    )
+@final
+class SharedRead:
+    """What a woken fetch of one partition read, for others that want the same.
+
+    Consumers that wait at the end of a partition all ask for the same offset. They are woken
+    together, before anything else can happen to the partition: one read is that of all.
+
+    Args:
+        params: The fetch as a whole.
+        wanted: Its partition.
+        result: What was found there.
+        stats: Of the topic, to count each fetch.
+    """
+
+    __slots__ = ("_params", "_result", "_stats", "_wanted")
+
+    def __init__(
+        self, params: FetchParams, wanted: FetchPartition, result: FetchResult, stats: TopicStats
+    ) -> None:
+        self._params = params
+        self._wanted = wanted
+        self._result = result
+        self._stats = stats
+
+    def suits(self, params: FetchParams, wanted: FetchPartition) -> bool:
+        """Whether another consumer's fetch would read the same."""
+        read, mine = self._params, self._wanted
+        return (
+            wanted.fetch_offset == mine.fetch_offset
+            and wanted.max_bytes == mine.max_bytes
+            and params.max_bytes == read.max_bytes
+            and params.isolation is read.isolation
+            and params.only_from_leader == read.only_from_leader
+            and params.is_hard_limit == read.is_hard_limit
+            and wanted.current_leader_epoch == mine.current_leader_epoch
+            and wanted.last_fetched_epoch == mine.last_fetched_epoch
+            and wanted.topic_id == mine.topic_id
+            and wanted.tp == mine.tp
+        )
+
+    def take(self) -> FetchResult:
+        """The result once more, its bytes in memory if they are few."""
+        self._stats.count_fetch()
+        records = self._result.records
+        if records is not None:
+            records.keep_bytes()
+        return self._result

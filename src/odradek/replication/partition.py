@@ -23,13 +23,13 @@ through the return values; the caller checks its purgatories after it has queued
 import logging
 import uuid
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import PartitionState
 from odradek.model import AppendOrigin, LeaderAndIsr, TopicPartition
 from odradek.records.batch import Buffer
+from odradek.replication.fetching import FetchResult
 from odradek.replication.isr import (
     FollowerState,
     IsrChange,
@@ -39,21 +39,14 @@ from odradek.replication.isr import (
 )
 from odradek.replication.stats import TopicStats
 from odradek.storage.log.append_analysis import LogAppendInfo
-from odradek.storage.log.log import FetchDataInfo, FetchIsolation, Log
-from odradek.storage.log.offsets import LogOffsetMetadata, LogOffsetSnapshot
+from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.offsets import LogOffsetMetadata
 
-__all__ = ["Partition", "ReadOutcome"]
+__all__ = ["Partition"]
 
 logger = logging.getLogger(__name__)
 
-
-class ReadOutcome(NamedTuple):
-    """A read, and the offsets of the log at that moment."""
-
-    data: FetchDataInfo
-    offsets: LogOffsetSnapshot
-    # (epoch, end offset) where the reader's log parts from this one; there are no records then.
-    diverging_epoch: tuple[int, int] | None = None
+_NONE = ErrorCode.NONE
 
 
 class Partition:
@@ -315,22 +308,45 @@ class Partition:
         last_fetched_epoch: int,
         only_leader: bool,
         min_one_message: bool,
-    ) -> ReadOutcome:
+        allows_part_of_batch: bool,
+    ) -> FetchResult:
         """Reads from the local log.
+
+        Args:
+            allows_part_of_batch: Whether the reader takes the beginning of a batch that is too
+                large for it. To one that is given a whole batch sooner or later it is of no use.
 
         Raises:
             ApiError: By the epoch, the role, or the offset.
             StorageError: The disk failed.
         """
         log = self.log_for(current_leader_epoch, only_leader=only_leader)
-        offsets = log.offsets()
+        watermarks = log.watermarks
+        result = FetchResult(
+            _NONE,
+            watermarks.high_watermark.message_offset,
+            watermarks.last_stable_offset,
+            watermarks.log_start_offset,
+        )
         if last_fetched_epoch >= 0:
             diverging = self._find_divergence(log, fetch_offset, last_fetched_epoch)
             if diverging is not None:
-                nothing = FetchDataInfo(LogOffsetMetadata(fetch_offset), None)
-                return ReadOutcome(nothing, offsets, diverging)
+                result.offset_metadata = LogOffsetMetadata(fetch_offset)
+                result.diverging_epoch = diverging
+                return result
         data = log.read(fetch_offset, max_bytes, isolation, min_one_message=min_one_message)
-        return ReadOutcome(data, offsets)
+        result.offset_metadata = data.offset_metadata
+        records = data.records
+        if (
+            records is not None
+            and records.length
+            and (allows_part_of_batch or not data.first_entry_incomplete)
+        ):
+            result.records = records
+        aborted = data.aborted_transactions
+        if aborted is not None:
+            result.aborted_transactions = [(one.producer_id, one.first_offset) for one in aborted]
+        return result
 
     def _find_divergence(
         self, log: Log, fetch_offset: int, last_fetched_epoch: int

@@ -26,14 +26,14 @@ from odradek.replication.gauges import register_replica_gauges
 from odradek.replication.high_watermarks import HighWatermarkCheckpoints
 from odradek.replication.hosted import HostedPartitions
 from odradek.replication.isr import IsrChange
-from odradek.replication.local_reads import MAX_PIECES, find_wanted, read_partitions
+from odradek.replication.local_reads import MAX_PIECES, SharedRead, read_partitions
 from odradek.replication.partition import Partition
 from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
 from odradek.storage.directories.background import BackgroundTasks, Steps, run_beside
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.directories.log_manager import LogManager
-from odradek.storage.log.log import Log
+from odradek.storage.log.log import FetchIsolation, Log
 from odradek.storage.segments.timestamp_search import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -274,27 +274,38 @@ class ReplicaManager(Appends):
         respond: Callable[[FetchResults], None],
         on_parked: Callable[[DelayedFetch], None] | None,
     ) -> None:
-        partitions = [wanted for wanted, _ in results]
-        only_leader = params.only_from_leader
-
-        def read_and_respond() -> None:
-            found = read_partitions(self._hosted, params, partitions, self.stats.all_topics)
-            self._answer_fetch(params, found, respond)
-
         operation = DelayedFetch(
             params,
+            [wanted for wanted, _ in results],
             [(w, r.offset_metadata) for w, r in results if r.offset_metadata is not None],
-            find_partition=lambda wanted: find_wanted(
-                self._hosted, wanted, only_leader=only_leader
-            ),
-            read_and_respond=read_and_respond,
-            on_expired=lambda: self.stats.mark_fetch_expired(params.is_from_follower),
+            hosted=self._hosted,
+            respond=respond,
+            read_and_respond=self._finish_fetch,
+            on_expired=self.stats.mark_fetch_expired,
         )
-        if operation.try_complete():
+        if not _is_at_end(params, results) and operation.try_complete():
             return
-        self.purgatories.fetch.watch(operation, [wanted.tp for wanted in partitions])
+        self.purgatories.fetch.watch(operation, [wanted.tp for wanted, _ in results])
         if on_parked is not None:
             on_parked(operation)
+
+    def _finish_fetch(self, operation: DelayedFetch) -> None:
+        """Reads what there is for a fetch that has waited, and answers it."""
+        params, partitions = operation.params, operation.partitions
+        if params.replica_id >= 0 or len(partitions) != 1:
+            found = read_partitions(self._hosted, params, partitions, self.stats.all_topics)
+        else:
+            wanted = partitions[0]
+            shared = self._shared_read
+            if shared is not None and shared.suits(params, wanted):
+                found = [(wanted, shared.take())]
+            else:
+                found = read_partitions(self._hosted, params, partitions, self.stats.all_topics)
+                partition = self._hosted.get(wanted.tp)
+                result = found[0][1]
+                if self._is_checking_fetches and result.error is _NONE and partition is not None:
+                    self._shared_read = SharedRead(params, wanted, result, partition.stats)
+        self._answer_fetch(params, found, operation.respond)
 
     def _answer_fetch(
         self,
@@ -502,3 +513,18 @@ def _waves(delta: LocalDelta) -> list[LocalDelta]:
     for stopped in delta.stopped:
         wave_of(stopped.tp)[1].append(stopped)
     return [replace(delta, hosted=tuple(h), stopped=tuple(s)) for h, s in waves]
+
+
+def _is_at_end(params: FetchParams, results: FetchResults) -> bool:
+    """Whether a fetch that was just read stands at the end of all that it may see.
+
+    The everyday one, of a consumer that has read everything: then it need not be looked at again
+    before it is parked.
+    """
+    if params.isolation is not FetchIsolation.HIGH_WATERMARK or params.min_bytes <= 0:
+        return False
+    for _, result in results:
+        place = result.offset_metadata
+        if place is None or place.message_offset != result.high_watermark:
+            return False
+    return True

@@ -23,7 +23,7 @@ UNKNOWN = 1_000  # The first partition that does not exist.
 
 
 def key(partition: int) -> PartitionKey:
-    return PartitionKey("t", partition)
+    return "t", partition
 
 
 def wanted(*partitions: int, offset: int = 0) -> list[SessionPartition]:
@@ -76,7 +76,7 @@ class Client:
             forgotten=[key(p) for p in forgotten],
             is_from_follower=self.is_follower,
             uses_topic_ids=uses_topic_ids,
-            is_known=lambda key: key.partition < UNKNOWN,
+            is_known=lambda key: key[1] < UNKNOWN,
             now_ms=self.now_ms,
         )
         self.session_id = context.session_id
@@ -87,11 +87,11 @@ class Client:
 def answer(context: FetchContext, *results: FetchResult) -> list[int]:
     """The partitions that the answer names, in order."""
     told = context.select(list(zip(context.partitions, results, strict=True)))
-    return [partition.key.partition for partition, _ in told]
+    return [partition.key[1] for partition, _ in told]
 
 
 def order(context: FetchContext) -> list[int]:
-    return [partition.key.partition for partition in context.partitions]
+    return [partition.key[1] for partition in context.partitions]
 
 
 @pytest.fixture

@@ -29,8 +29,18 @@ def params(**fields: int | bool) -> FetchParams:
     return FetchParams(max_wait_ms=0, min_bytes=0, max_bytes=0, **fields)  # type: ignore[arg-type]
 
 
-def want(partition: TopicPartition, offset: int = 0, max_bytes: int = 1 << 20) -> FetchPartition:
-    return FetchPartition(partition, None, offset, max_bytes)
+def want(
+    partition: TopicPartition,
+    offset: int = 0,
+    max_bytes: int = 1 << 20,
+    *,
+    topic_id: uuid.UUID | None = None,
+    current_leader_epoch: int = -1,
+    last_fetched_epoch: int = -1,
+) -> FetchPartition:
+    return FetchPartition(
+        partition, topic_id, offset, max_bytes, current_leader_epoch, -1, last_fetched_epoch
+    )
 
 
 def sizes(answers: list[FetchResults]) -> list[int]:
@@ -190,7 +200,7 @@ def test_a_fetch_ends_with_the_role(
 ) -> None:
     """04b section 6, cases A and E."""
     fixture.lead(A, replicas=(1, 2))
-    answers = fixture.fetch(want(A)._replace(current_leader_epoch=current_epoch))
+    answers = fixture.fetch(want(A, current_leader_epoch=current_epoch))
     fixture.apply(hosted(state_of(A, leader=leader, replicas=(1, 2), leader_epoch=1)))
     assert error_of(answers) is expected
 
@@ -228,6 +238,46 @@ def test_a_fetch_that_is_answered_is_not_handed_out(fixture: ReplicaFixture) -> 
     parked: list[DelayedFetch] = []
     fixture.fetch(want(A), parked=parked)
     assert not parked
+
+
+# One read for many
+
+
+def test_fetches_that_wait_for_the_same_are_read_for_once(fixture: ReplicaFixture) -> None:
+    fixture.lead(A)
+    alike = [fixture.fetch(want(A)) for _ in range(3)]
+    others = [
+        fixture.fetch(want(A, max_bytes=10)),
+        fixture.fetch(want(A), max_bytes=10),
+        fixture.fetch(want(A), read_committed=True),
+        fixture.fetch(want(A, current_leader_epoch=fixture.partition(A).leader_epoch)),
+    ]
+    fixture.produce({A: batch(1, size=SIZE)})
+    found = [results[0][1].records for [results] in (*alike, *others)]
+    assert all(records is not None and records.length == SIZE for records in found)
+    assert found[0] is found[1] is found[2]
+    assert len({id(records) for records in found}) == 1 + len(others)
+    assert found[0] is not None
+    assert found[0].data == found[0].read(), "read into memory once, for all that share it"
+    assert fixture.count("TotalFetchRequestsPerSec", "a") == 2 * len(found)
+
+
+def test_a_read_is_not_shared_over_an_append(fixture: ReplicaFixture) -> None:
+    """An answer that brings its client's next request at once: the next fetch sees that, too."""
+    fixture.lead(A)
+    found: list[FetchResults] = []
+
+    def respond(results: FetchResults) -> None:
+        found.append(results)
+        if len(found) == 1:
+            fixture.produce({A: batch(1, size=SIZE)})
+
+    for _ in range(3):
+        whole = FetchParams(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20)
+        fixture.replicas.fetch_messages(whole, [want(A)], respond)
+    fixture.produce({A: batch(1, size=SIZE)})
+    assert [results[0][1].high_watermark for results in found] == [1, 2, 2]
+    assert [sizes([results]) for results in found] == [[SIZE], [2 * SIZE], [2 * SIZE]]
 
 
 # The byte budget
@@ -314,7 +364,7 @@ def test_leader_epoch_of_a_consumer(
     fixture: ReplicaFixture, epoch: int, expected: ErrorCode
 ) -> None:
     fixture.lead(A, leader_epoch=3)
-    answers = fixture.fetch(want(A)._replace(current_leader_epoch=epoch), max_wait_ms=0)
+    answers = fixture.fetch(want(A, current_leader_epoch=epoch), max_wait_ms=0)
     assert error_of(answers) is expected
 
 
@@ -326,14 +376,14 @@ def test_topic_ids(fixture: ReplicaFixture) -> None:
         (mine, ErrorCode.NONE),
         (other, ErrorCode.INCONSISTENT_TOPIC_ID),
     ]:
-        answers = fixture.fetch(want(A)._replace(topic_id=topic_id), max_wait_ms=0)
+        answers = fixture.fetch(want(A, topic_id=topic_id), max_wait_ms=0)
         assert error_of(answers) is expected
 
 
 def test_a_fetch_ends_when_another_topic_takes_the_name(fixture: ReplicaFixture) -> None:
     old, new = uuid.UUID(int=5), uuid.UUID(int=6)
     fixture.apply(hosted(state_of(A), topic_id=old))
-    answers = fixture.fetch(want(A)._replace(topic_id=old))
+    answers = fixture.fetch(want(A, topic_id=old))
     fixture.apply(hosted(state_of(A), topic_id=new, is_new=True))
     assert error_of(answers) is ErrorCode.INCONSISTENT_TOPIC_ID
 
@@ -356,7 +406,7 @@ def test_a_reader_on_another_path(
     fixture.produce({A: batch(2)})
     fixture.lead(A, leader_epoch=2)
     fixture.produce({A: batch(3)})
-    answers = fixture.fetch(want(A, offset)._replace(last_fetched_epoch=last_epoch), min_bytes=1)
+    answers = fixture.fetch(want(A, offset, last_fetched_epoch=last_epoch), min_bytes=1)
     [[(_, result)]] = answers
     assert (result.error, result.diverging_epoch) == (ErrorCode.NONE, diverging)
     assert (result.records is None) is (diverging is not None)
@@ -365,7 +415,7 @@ def test_a_reader_on_another_path(
 def test_an_epoch_that_cannot_be_compared(fixture: ReplicaFixture) -> None:
     fixture.lead(A, leader_epoch=2)
     fixture.produce({A: batch(3)})
-    answers = fixture.fetch(want(A, 1)._replace(last_fetched_epoch=5))
+    answers = fixture.fetch(want(A, 1, last_fetched_epoch=5))
     assert error_of(answers) is ErrorCode.OFFSET_OUT_OF_RANGE
 
 

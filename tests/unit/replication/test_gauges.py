@@ -8,7 +8,7 @@ import pytest
 
 from odradek.metrics import Gauge, MetricName
 from odradek.replication import register_fetch_session_metrics
-from odradek.replication.fetch_session import FetchSessionCache, PartitionKey, SessionPartition
+from odradek.replication.fetch_session import FetchSessionCache, SessionPartition
 from tests.support.replicas import ReplicaFixture, hosted, state_of, tp
 
 
@@ -71,7 +71,7 @@ def test_fetch_sessions(fixture: ReplicaFixture) -> None:
             epoch=0,
             wanted={
                 key: SessionPartition(key, -1, 0, -1, 0, 1)
-                for key in (PartitionKey("t", number) for number in range(size))
+                for key in (("t", number) for number in range(size))
             },
             forgotten=(),
             is_from_follower=False,

@@ -2,13 +2,12 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import cast
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import ApiError, ErrorCode
-from odradek.marks import mypyc_attr
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response, SendResponse
 from odradek.network.send_queue import Chunk
@@ -16,7 +15,13 @@ from odradek.protocol.enums import IsolationLevel
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.fetch_request import FetchPartitionTuple, FetchView, parse_fetch_request
 from odradek.protocol.hot.fetch_response import FetchPartitionResult, encode_fetch_response_chunks
-from odradek.replication import DelayedFetch, FetchParams, FetchPartition, FetchResult
+from odradek.replication import (
+    DelayedFetch,
+    FetchParams,
+    FetchPartition,
+    FetchResult,
+    FetchResults,
+)
 from odradek.replication.fetch_session import FetchContext, PartitionKey, SessionPartition
 from odradek.security.operations import Operation, ResourceType
 
@@ -44,83 +49,102 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
         session = _begin(view, version, context)
     except ApiError as error:
         return _answer(request, [], 0, error.code, 0)
-    readable: list[FetchPartition] = []
-    by_position: list[SessionPartition] = []
-    refused: list[tuple[SessionPartition, FetchResult]] = []
-    is_from_follower = view.replica_id >= 0
-    may_read = _Permissions(request, context, is_from_follower=is_from_follower)
-    for partition in session.partitions:
-        topic, index = partition.key
-        name, topic_id = (topic, None) if isinstance(topic, str) else _name_of(topic, context)
-        if name is None:
-            refused.append((partition, FetchResult(ErrorCode.UNKNOWN_TOPIC_ID)))
-        elif not may_read[name]:
-            refused.append((partition, FetchResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
-        elif version < _FIRST_ZSTD_VERSION and context.compression_type(name) == "zstd":
-            refused.append((partition, FetchResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)))
-        else:
-            by_position.append(partition)
-            readable.append(
-                FetchPartition(
-                    TopicPartition(name, index),
-                    topic_id,
-                    partition.fetch_offset,
-                    partition.max_bytes,
-                    partition.current_leader_epoch,
-                    partition.log_start_offset,
-                    partition.last_fetched_epoch,
-                )
-            )
-
-    def respond(results: list[tuple[FetchPartition, FetchResult]]) -> None:
-        read = [(p, r) for p, (_, r) in zip(by_position, results, strict=True)]
-        told = session.select([*refused, *read] if refused else read)
-        # Quotas are for clients.
-        throttle_ms = 0 if is_from_follower else _throttle_ms(request, told, context)
-        request.reply(_finish(request, session, told, throttle_ms))
-
+    fetching = _Fetching(request, context, session, is_from_follower=view.replica_id >= 0)
+    readable = fetching.split(version)
     max_bytes = min(view.max_bytes, context.max_fetch_bytes)
-    if not is_from_follower:
+    if view.replica_id < 0:
         quota_bytes = context.quotas.max_fetch_bytes(request)
         max_bytes = max_bytes if quota_bytes is None else min(max_bytes, quota_bytes)
     params = FetchParams(
-        replica_id=view.replica_id,
-        max_wait_ms=0 if refused else view.max_wait_ms,
-        min_bytes=view.min_bytes,
-        max_bytes=max_bytes,
-        is_hard_limit=version < _FIRST_SOFT_LIMIT_VERSION,
-        read_committed=view.isolation_level == _READ_COMMITTED,
-        has_client_metadata=False,
+        0 if fetching.refused else view.max_wait_ms,
+        view.min_bytes,
+        max_bytes,
+        view.replica_id,
+        version < _FIRST_SOFT_LIMIT_VERSION,
+        view.isolation_level == _READ_COMMITTED,
     )
-
-    def park(operation: DelayedFetch) -> None:
-        # A peer that asks to wait for weeks and goes away must not be remembered for weeks.
-        request.on_abandoned = operation.force_complete
-
-    context.replicas.fetch_messages(params, readable, respond, on_parked=park)
+    context.replicas.fetch_messages(params, readable, fetching.respond, on_parked=fetching.park)
     return None
 
 
-@mypyc_attr(native_class=False)
-class _Permissions(dict[str, bool]):
-    """By topic, whether it may be read by who asks; asked once."""
+class _Fetching:
+    """A fetch under way, until it is answered."""
 
-    __slots__ = ("_context", "_is_from_follower", "_request")
+    __slots__ = ("_by_position", "_context", "_is_from_follower", "_request", "_session", "refused")
 
-    def __init__(self, request: Request, context: BrokerContext, *, is_from_follower: bool) -> None:
+    def __init__(
+        self,
+        request: Request,
+        context: BrokerContext,
+        session: FetchContext,
+        *,
+        is_from_follower: bool,
+    ) -> None:
         self._request = request
         self._context = context
+        self._session = session
         self._is_from_follower = is_from_follower
+        self._by_position: list[SessionPartition] = []  # Those that are read, in order.
+        self.refused: list[tuple[SessionPartition, FetchResult]] = []
 
-    def __missing__(self, topic: str) -> bool:
+    def split(self, version: int) -> list[FetchPartition]:
+        """The partitions to read; the others are refused."""
+        context, refused = self._context, self.refused
+        readable: list[FetchPartition] = []
+        may_read: dict[str, bool] = {}
+        for partition in self._session.partitions:
+            topic, index = partition.key
+            topic_id: uuid.UUID | None = None
+            name: str | None
+            if isinstance(topic, str):
+                name = topic
+            else:
+                name, topic_id = _name_of(topic, context)
+            if name is None:
+                refused.append((partition, FetchResult(ErrorCode.UNKNOWN_TOPIC_ID)))
+                continue
+            is_readable = may_read.get(name)
+            if is_readable is None:
+                is_readable = may_read[name] = self._may_read(name)
+            if not is_readable:
+                refused.append((partition, FetchResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+            elif version < _FIRST_ZSTD_VERSION and context.compression_type(name) == "zstd":
+                refused.append((partition, FetchResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)))
+            else:
+                self._by_position.append(partition)
+                readable.append(
+                    FetchPartition(
+                        TopicPartition(name, index),
+                        topic_id,
+                        partition.fetch_offset,
+                        partition.max_bytes,
+                        partition.current_leader_epoch,
+                        partition.log_start_offset,
+                        partition.last_fetched_epoch,
+                    )
+                )
+        return readable
+
+    def _may_read(self, topic: str) -> bool:
+        """Whether the reader may read a topic."""
         authorizer = self._context.authorizer
         if self._is_from_follower:
             # Brokers are told by this right, never by where they come from.
-            found = is_allowed(authorizer, self._request, Operation.CLUSTER_ACTION)
-        else:
-            found = is_allowed(authorizer, self._request, Operation.READ, ResourceType.TOPIC, topic)
-        self[topic] = found
-        return found
+            return is_allowed(authorizer, self._request, Operation.CLUSTER_ACTION)
+        return is_allowed(authorizer, self._request, Operation.READ, ResourceType.TOPIC, topic)
+
+    def park(self, operation: DelayedFetch) -> None:
+        """Has the fetch let go if its peer goes away, which may have asked to wait for weeks."""
+        self._request.on_abandoned = operation.force_complete
+
+    def respond(self, results: FetchResults) -> None:
+        """Gives the answer."""
+        request, context, session = self._request, self._context, self._session
+        read = [(p, r) for p, (_, r) in zip(self._by_position, results, strict=True)]
+        told = session.select([*self.refused, *read] if self.refused else read)
+        # Quotas are for clients.
+        throttle_ms = 0 if self._is_from_follower else _throttle_ms(request, told, context)
+        request.reply(_finish(request, session, told, throttle_ms))
 
 
 def _begin(view: FetchView, version: int, context: BrokerContext) -> FetchContext:
@@ -135,7 +159,7 @@ def _begin(view: FetchView, version: int, context: BrokerContext) -> FetchContex
         epoch=view.session_epoch,
         wanted=wanted,
         forgotten=[
-            PartitionKey(topic, partition)
+            (topic, partition)
             for topic, partitions in view.forgotten_topics
             for partition in partitions
         ],
@@ -155,7 +179,7 @@ def _is_known(key: PartitionKey, context: BrokerContext) -> bool:
 def _wanted(topic: str | bytes, row: FetchPartitionTuple) -> SessionPartition:
     partition, current_epoch, fetch_offset, last_epoch, log_start, max_bytes = row
     return SessionPartition(
-        PartitionKey(topic, partition),
+        (topic, partition),
         current_epoch,
         fetch_offset,
         last_epoch,
@@ -204,6 +228,10 @@ def _finish(
         rows = topics.get(topic)
         if rows is None:
             rows = topics[topic] = []
+        records: Sized | None = None
+        # A client over its quota is told to wait, and gets its bytes then.
+        if throttle_ms == 0 and result.records is not None:
+            records = result.records if result.records.data is None else result.records.data
         rows.append(
             FetchPartitionResult(
                 index,
@@ -211,8 +239,7 @@ def _finish(
                 result.high_watermark,
                 result.last_stable_offset,
                 result.log_start_offset,
-                # A client over its quota is told to wait, and gets its bytes then.
-                result.records if throttle_ms == 0 else None,
+                records,
                 result.aborted_transactions,
                 result.preferred_read_replica,
                 result.diverging_epoch,

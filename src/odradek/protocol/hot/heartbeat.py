@@ -1,7 +1,7 @@
 """Heartbeat: read the request, write the response."""
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from odradek.protocol.hot.border import decoding
 from odradek.protocol.hot.parts import parse_compact_string, parse_string, pass_tags, present
@@ -19,13 +19,8 @@ _ANSWER_THROTTLE_ERROR: Final = Struct(">iih")
 _ANSWER_THROTTLE_ERROR_TAGS: Final = Struct(">ixihx")
 
 
-class HeartbeatView(NamedTuple):
-    """A heartbeat, any version."""
-
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
+# (group id, generation id, member id, group instance id), any version.
+HeartbeatView: TypeAlias = tuple[str, int, str, str | None]
 
 
 def parse_heartbeat_request(view: memoryview, position: int, version: int) -> HeartbeatView:
@@ -45,12 +40,9 @@ def parse_heartbeat_request(view: memoryview, position: int, version: int) -> He
             end = member_at + member_size
             if (size | member_size) < 0x80 and member_size and data[end:] == b"\0\0":
                 try:
-                    return HeartbeatView(
-                        data[1:size].decode(),
-                        int.from_bytes(data[size:member_at], "big", signed=True),
-                        data[member_at + 1 : end].decode(),
-                        None,
-                    )
+                    generation_id = int.from_bytes(data[size:member_at], "big", signed=True)
+                    member_id = data[member_at + 1 : end].decode()
+                    return data[1:size].decode(), generation_id, member_id, None
                 except UnicodeDecodeError:
                     pass  # Refused below.
     return _parse_any(view, position, version)
@@ -67,7 +59,7 @@ def _parse_any(view: memoryview, position: int, version: int) -> HeartbeatView:
         group_instance_id, position = read(view, position, "group_instance_id")
     if version >= 4:
         pass_tags(view, position)
-    return HeartbeatView(
+    return (
         present(group_id, "group_id", position),
         generation_id,
         present(member_id, "member_id", position),

@@ -6,7 +6,7 @@ before its start an error.
 """
 
 from enum import Enum
-from typing import NamedTuple
+from typing import final
 
 from odradek.storage.indexes.transaction_index import AbortedTransaction
 from odradek.storage.log.offsets import LogOffsetMetadata
@@ -26,13 +26,28 @@ class FetchIsolation(Enum):
     TXN_COMMITTED = "txn-committed"  # read_committed consumers; aborted transactions are listed.
 
 
-class FetchDataInfo(NamedTuple):
+@final
+class FetchDataInfo:
     """What a read found."""
 
-    offset_metadata: LogOffsetMetadata
-    records: FileSlice | None  # None: nothing to read there now.
-    first_entry_incomplete: bool = False
-    aborted_transactions: list[AbortedTransaction] | None = None  # None unless TXN_COMMITTED.
+    __slots__ = (
+        "aborted_transactions",
+        "first_entry_incomplete",
+        "offset_metadata",
+        "records",
+    )
+
+    def __init__(
+        self,
+        offset_metadata: LogOffsetMetadata,
+        records: FileSlice | None,
+        first_entry_incomplete: bool = False,
+        aborted_transactions: list[AbortedTransaction] | None = None,
+    ) -> None:
+        self.offset_metadata = offset_metadata
+        self.records = records  # None: nothing to read there now.
+        self.first_entry_incomplete = first_entry_incomplete
+        self.aborted_transactions = aborted_transactions  # None unless TXN_COMMITTED.
 
     def read(self) -> bytes:
         """The bytes of the batches."""
@@ -90,13 +105,13 @@ class LogReader:
                 min_one_message=min_one_message,
             )
             if found is not None:
-                place, records, first_entry_incomplete = found
+                place, records = found.offset_metadata, found.records
                 if records.length == 0 and place.relative_position >= max_position:
                     break  # The next batch lies at or beyond the limit.
                 aborted = None
                 if is_committed_only:
                     aborted = self._aborted_in(start_offset, segment, records)
-                return FetchDataInfo(place, records, first_entry_incomplete, aborted)
+                return FetchDataInfo(place, records, found.first_entry_incomplete, aborted)
             segment = self._segments.higher(segment.base_offset)
         return _nothing(end if segment is None else limit, is_committed_only)
 

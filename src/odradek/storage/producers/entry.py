@@ -5,7 +5,7 @@ numbers (a coordinator's) has -1, and -1 stays -1.
 """
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final, final
 
 from odradek.records.batch import MAX_SEQUENCE
 
@@ -25,13 +25,35 @@ NO_EPOCH: Final = -1
 CACHED_BATCH_COUNT: Final = 5
 
 
-class CachedBatch(NamedTuple):
-    """A batch as far as recognising and answering its duplicate needs it."""
+@final
+class CachedBatch:
+    """A batch as far as recognising and answering its duplicate needs it.
 
-    last_sequence: int
-    last_offset: int
-    offset_delta: int  # Last minus first offset.
-    timestamp: int  # The batch's largest timestamp, ms.
+    Replaced, never edited. Written out: one is made for each batch of an idempotent producer.
+    """
+
+    __slots__ = ("last_offset", "last_sequence", "offset_delta", "timestamp")
+
+    def __init__(
+        self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int
+    ) -> None:
+        self.last_sequence = last_sequence
+        self.last_offset = last_offset
+        self.offset_delta = offset_delta  # Last minus first offset.
+        self.timestamp = timestamp  # The batch's largest timestamp, ms.
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CachedBatch) and self.values() == other.values()
+
+    def __hash__(self) -> int:
+        return hash(self.values())
+
+    def __repr__(self) -> str:
+        return f"CachedBatch{self.values()}"
+
+    def values(self) -> tuple[int, int, int, int]:
+        """Last sequence, last offset, offset delta, timestamp."""
+        return self.last_sequence, self.last_offset, self.offset_delta, self.timestamp
 
     @property
     def first_sequence(self) -> int:

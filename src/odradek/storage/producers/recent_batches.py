@@ -80,7 +80,7 @@ def encode_recent(entries: Sequence[ProducerEntry], offset: int, snapshot_crc: i
     for entry in entries:
         if len(entry.batches) > 1:
             parts.append(_PRODUCER.pack(entry.producer_id, len(entry.batches)))
-            parts.extend(_BATCH.pack(*batch) for batch in entry.batches)
+            parts.extend(_BATCH.pack(*batch.values()) for batch in entry.batches)
     count = sum(len(part) == _PRODUCER.size for part in parts)
     body = _BODY.pack(offset, snapshot_crc, count) + b"".join(parts)
     return _HEADER.pack(_VERSION, crc32c(body), offset, snapshot_crc, count) + body[_BODY.size :]
@@ -169,7 +169,7 @@ def _lead_up_to_newest(batches: Sequence[CachedBatch], entry: ProducerEntry) -> 
     """Whether these batches lead up to the one that the snapshot has of a producer."""
     if not 1 < len(batches) <= CACHED_BATCH_COUNT or not entry.batches:
         return False
-    return batches[-1][:3] == entry.batches[-1][:3] and all(
+    return batches[-1].values()[:3] == entry.batches[-1].values()[:3] and all(
         0 <= batch.offset_delta <= batch.last_offset < following.first_offset
         for batch, following in itertools.pairwise(batches)
     )

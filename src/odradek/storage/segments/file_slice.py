@@ -1,8 +1,13 @@
 """A piece of a segment file that is read, or sent, when its time comes."""
 
+from typing import Final
+
 from odradek.files import Disk
 
 __all__ = ["FileSlice"]
+
+# Up to here a copy in memory costs less than a system call for each answer.
+_KEPT_BYTES: Final = 16 << 10
 
 
 class FileSlice:
@@ -12,7 +17,7 @@ class FileSlice:
     this process wrote them a few appends ago: then they are in memory.
     """
 
-    __slots__ = ("disk", "fd", "is_recent", "length", "position")
+    __slots__ = ("data", "disk", "fd", "is_recent", "length", "position")
 
     def __init__(
         self, disk: Disk, fd: int, position: int, length: int, is_recent: bool = False
@@ -22,12 +27,20 @@ class FileSlice:
         self.position = position
         self.length = length
         self.is_recent = is_recent
+        self.data: bytes | None = None  # The bytes, once `keep_bytes` has read them.
 
     def __len__(self) -> int:
         return self.length
 
     def __repr__(self) -> str:
         return f"FileSlice(fd={self.fd}, position={self.position}, length={self.length})"
+
+    def keep_bytes(self) -> None:
+        """Reads the bytes once for several answers, if they are few and surely in memory."""
+        if self.data is None and self.is_recent and self.length <= _KEPT_BYTES:
+            data = self.read()
+            if len(data) == self.length:
+                self.data = data
 
     def read(self) -> bytes:
         """The bytes; fewer if the file was truncated meanwhile."""

@@ -18,7 +18,7 @@ import logging
 import os
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import final
 
 from odradek.errors import CorruptRecordError, OffsetOverflowError
 from odradek.files import Disk
@@ -50,12 +50,18 @@ logger = logging.getLogger(__name__)
 _BASE_OFFSET_AND_MAGIC = Struct(">q8xb")
 
 
-class SegmentRead(NamedTuple):
+@final
+class SegmentRead:
     """What a read of one segment found."""
 
-    offset_metadata: LogOffsetMetadata
-    records: FileSlice
-    first_entry_incomplete: bool
+    __slots__ = ("first_entry_incomplete", "offset_metadata", "records")
+
+    def __init__(
+        self, offset_metadata: LogOffsetMetadata, records: FileSlice, first_entry_incomplete: bool
+    ) -> None:
+        self.offset_metadata = offset_metadata
+        self.records = records
+        self.first_entry_incomplete = first_entry_incomplete
 
 
 # Small segments are left alone: a thousand quiet partitions must not hold a thousand reserves.

@@ -28,7 +28,7 @@ def produce(log: Log, count: int, *, producer_id: int = 7) -> None:
 
 def last_batches(log: Log) -> dict[int, list[tuple[int, ...]]]:
     return {
-        producer_id: [tuple(cached) for cached in entry.batches]
+        producer_id: [cached.values() for cached in entry.batches]
         for producer_id, entry in log.producer_state.producers.items()
     }
 
