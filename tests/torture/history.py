@@ -1,14 +1,15 @@
 """A data directory with a past, made from a seed, and what is true of it when its broker stops.
 
 Two partitions: `plain-0` has plain, idempotent and transactional batches, several leader epochs and
-segments, a raised log start; `keyed-0` is compacted now and then. What is true is told by the
-operations themselves and by a parser of its own (`batches_in`), not by the code under test.
+segments, a raised log start, and segments that were removed below it; `keyed-0` has idempotent
+producers, too, and is compacted now and then. What is true is told by the operations themselves and
+by a parser of its own (`batches_in`), not by the code under test.
 """
 
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -23,12 +24,23 @@ from odradek.storage.cleaning.config import CleanerConfig
 from odradek.storage.directories.log_manager import LogManager
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import Log
+from odradek.storage.log.retention import delete_old_segments
 from odradek.storage.log.services import LogServices
 from odradek.testing import ManualClock
 from tests.support.log_scenarios import records_of
 from tests.support.logs import make_services, marker
 
-__all__ = ["KEYED", "PLAIN", "Batch", "History", "Running", "Truth", "batches_in", "make_history"]
+__all__ = [
+    "KEYED",
+    "PLAIN",
+    "Batch",
+    "History",
+    "Running",
+    "Truth",
+    "batches_in",
+    "make_history",
+    "read_checkpoint",
+]
 
 PLAIN: Final = TopicPartition("plain", 0)
 KEYED: Final = TopicPartition("keyed", 0)
@@ -61,6 +73,8 @@ class Batch:
     data: bytes = field(repr=False)
     base_offset: int
     last_offset: int
+    attributes: int
+    producer_id: int
 
     @property
     def end(self) -> int:
@@ -72,13 +86,14 @@ def batches_in(data: bytes) -> Iterator[Batch]:
     position = 0
     while position + _HEADER.size <= len(data):
         fields = _HEADER.unpack_from(data, position)
-        base_offset, length, _, magic, crc, _, delta = fields[:7]
+        base_offset, length, _, magic, crc, attributes, delta = fields[:7]
         end = position + _LENGTH_FROM + length
         if magic != 2 or length < _HEADER.size - _LENGTH_FROM or end > len(data) or delta < 0:
             return
         if crc32c(data[position + _CRC_FROM : end]) != crc:
             return
-        yield Batch(position, data[position:end], base_offset, base_offset + delta)
+        last_offset, producer_id = base_offset + delta, fields[9]
+        yield Batch(position, data[position:end], base_offset, last_offset, attributes, producer_id)
         position = end
 
 
@@ -92,8 +107,10 @@ class Truth:
     last_stable_offset: int = 0
     # By segment file: its batches, those below the log start included.
     batches: dict[str, list[Batch]] = field(default_factory=dict)
-    # Of each producer: what it sent last, newest last, with the offset it was given.
+    # Of each producer: what it sent in its last epoch, newest last, with the offset it was given.
     sent: dict[int, list[tuple[bytes, int]]] = field(default_factory=dict)
+    # Of each producer with an open transaction: the first offsets of its batches.
+    open_batches: dict[int, list[int]] = field(default_factory=dict)
     # Offsets a read_committed consumer is given.
     visible: set[int] = field(default_factory=set)
     # (timestamp, offset) of each record, in order of offsets.
@@ -122,7 +139,10 @@ class Running:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.clock = ManualClock()
-        self.services: LogServices = make_services(clock=self.clock)
+        self.damaged_places = 0  # As the metric counts them.
+        self.services: LogServices = replace(
+            make_services(clock=self.clock), on_damage=self._count_damage
+        )
         self.manager = LogManager(
             [str(path)],
             services=self.services,
@@ -141,13 +161,20 @@ class Running:
             for log in logs:
                 log.before_truncation = self.cleaner.before_truncation
 
+    def _count_damage(self) -> None:
+        self.damaged_places += 1
+
     def log(self, partition: TopicPartition) -> Log | None:
         return self.manager.get_log(partition)
 
     def clean(self) -> None:
         """Compacts what is due, and removes the files that are not needed any more."""
         self.cleaner.run()
-        self.clock.advance(1_000)
+        self.remove_files()
+
+    def remove_files(self) -> None:
+        """Lets the time pass that files wait for their removal."""
+        self.clock.advance(60_000)
         self.services.tasks.run_due()  # type: ignore[attr-defined]  # It is an InlineTasks.
 
     def stop(self) -> None:
@@ -187,13 +214,16 @@ class _Writer:
         if kind == "plain":
             self._append(PLAIN, self._build(PLAIN))
         elif kind == "idempotent":
-            self._send(self.random.randrange(1000, 1004), is_transactional=False)
+            self._send(self.random.randrange(1000, 1004))
         elif kind == "transactional":
             self._send(self.random.randrange(4000, 4003), is_transactional=True)
         elif kind == "end":
             self._end_transaction()
         elif kind == "keyed":
-            self._append(KEYED, self._build(KEYED))
+            if self.random.random() < 0.5:
+                self._append(KEYED, self._build(KEYED))
+            else:
+                self._send(self.random.randrange(2000, 2003), partition=KEYED)
         else:
             self._rest()
 
@@ -217,6 +247,8 @@ class _Writer:
             plain = self.logs[PLAIN]
             low, high = plain.log_start_offset, plain.high_watermark
             plain.maybe_increment_log_start_offset(self.random.randint(low, (low + high) // 2))
+            if self.random.random() < 0.7 and delete_old_segments(plain):
+                self.running.remove_files()
 
     def _records(self, partition: TopicPartition) -> list[tuple[int, bytes, bytes | None]]:
         records = []
@@ -249,13 +281,19 @@ class _Writer:
             log.update_high_watermark(log.log_end_offset)
         return first, last
 
-    def _send(self, producer_id: int, *, is_transactional: bool) -> None:
+    def _send(
+        self,
+        producer_id: int,
+        *,
+        partition: TopicPartition = PLAIN,
+        is_transactional: bool = False,
+    ) -> None:
         if producer_id not in self.open_transactions and self.random.random() < 0.1:
             self.epochs[producer_id] = self.epochs.get(producer_id, 0) + 1
-            self.truths[PLAIN].sent.pop(producer_id, None)
+            self.truths[partition].sent.pop(producer_id, None)
         epoch = self.epochs.get(producer_id, 0)
         sequence = self.sequences.get((producer_id, epoch), 0)
-        records = [(time, key, value, ()) for time, key, value in self._records(PLAIN)]
+        records = [(time, key, value, ()) for time, key, value in self._records(partition)]
         built = build_batch(
             records,
             producer_id=producer_id,
@@ -264,11 +302,11 @@ class _Writer:
             is_transactional=is_transactional,
         )
         self.sequences[producer_id, epoch] = sequence + len(records)
-        first, last = self._append(PLAIN, built)
-        sent = self.truths[PLAIN].sent.setdefault(producer_id, [])
-        sent.append((bytes(built), first))
-        del sent[:-5]
+        first, last = self._append(partition, built)
+        truth = self.truths[partition]
+        truth.sent.setdefault(producer_id, []).append((bytes(built), first))
         if is_transactional:
+            truth.open_batches.setdefault(producer_id, []).append(first)
             self.open_transactions.setdefault(producer_id, []).extend(range(first, last + 1))
 
     def _end_transaction(self) -> None:
@@ -276,6 +314,7 @@ class _Writer:
             return
         producer_id = self.random.choice(sorted(self.open_transactions))
         offsets = self.open_transactions.pop(producer_id)
+        self.truths[PLAIN].open_batches.pop(producer_id)
         is_commit = self.random.random() < 0.5
         end = marker(
             commit=is_commit,
@@ -323,14 +362,15 @@ def make_history(seed: int, path: Path) -> History:
         for name in names
         if name != ".lock"
     }
-    recovery_points = _checkpoint(files.get("recovery-point-offset-checkpoint", b""))
+    recovery_points = read_checkpoint(files.get("recovery-point-offset-checkpoint", b""))
     for partition, truth in truths.items():
         truth.recovery_point = recovery_points.get(partition, 0)
         _read_files(truth, partition, files, writer)
     return History(seed, is_clean, files, truths)
 
 
-def _checkpoint(data: bytes) -> dict[TopicPartition, int]:
+def read_checkpoint(data: bytes) -> dict[TopicPartition, int]:
+    """Offsets by partition; raises ValueError if the file is none of ours."""
     found = {}
     for line in data.decode().splitlines()[2:]:
         topic, index, offset = line.split()
@@ -351,7 +391,7 @@ def _read_files(
     for batch in truth.all_batches():
         if batch.last_offset < truth.log_start:
             continue
-        is_control = bool(struct.unpack_from(">h", batch.data, 21)[0] & 0x20)
+        is_control = bool(batch.attributes & 0x20)
         for record in records_of(batch.data):
             if record.offset < truth.log_start:
                 continue

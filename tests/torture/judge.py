@@ -4,27 +4,23 @@
    never fail.
 2. A batch that the damage has not touched is served, after a clean stop always, after an unclean
    stop if it lies below the recovery point or in front of the damage.
-3. Above the recovery point the log ends at the damage: no batch behind it is served.
-4. Nothing is served that was never written, and no offset is given out twice.
+3. Above the recovery point the log ends at the damage: no batch behind it is served. After an
+   unclean stop the recovery point does not rise while the directory is loaded.
+4. Nothing is served that was never written, no offset is given out twice, and the log ends where it
+   did, or before.
 5. If no log file was hit, everything is as before: log end, last stable offset, what a
-   read_committed consumer sees, look-ups by time, and the last five batches of each producer are
-   recognised when they come again. A compacted log has the same latest value of each key.
+   read_committed consumer sees, look-ups by time. A compacted log has the same latest value of each
+   key.
 6. What is acknowledged after the damage is still there after the next stop.
-7. A batch that is missing is told of in the log.
+7. A batch that is missing is told of in the log, by its partition, and where it was stepped over
+   the metric counts it.
+8. After each start the last five batches of each producer are recognised when they come again, and
+   none of them is written twice. After a clean stop, whatever has become of the batches; otherwise
+   those that the log still serves. No producer is known by a batch that the log has lost.
+9. The last stable offset lies at or below the first batch of every open transaction, and no record
+   of an aborted one is shown to a read_committed consumer.
 
-Where a rule is weaker, and why:
-
-- No checksum covers a batch's base offset and leader epoch, nor says in which file it belongs. A
-  batch whose offset alone was hit, and whatever comes from the first of two exchanged or repeated
-  log files on, may be missing (2) or be served under the offset that it names (4).
-- A copy of an empty log file under a higher name may move the log end up to it (4): a follower
-  whose leader's offsets jump leaves the same files.
-- Without its first segment a log begins later. It has no hole, so the rest stays (3).
-- Where a file is gone or ends between two batches, only a `.rolled` file tells. It is removed once
-  its records are synced, and what was synced stays, with all that follows (3).
-- Bytes that were inserted between two batches are damage, too: they end what was not synced (2).
-- Five batches of a producer need `.recent`; where that is hit, the newest one must be recognised.
-  Where the only snapshot of a clean stop is hit, what lies below the first segment is unknown (5).
+`expected` says where a rule is weaker, and why.
 """
 
 import logging
@@ -43,29 +39,34 @@ from odradek.storage.log.log import FetchIsolation, Log
 from odradek.storage.segments.timestamp_search import fetch_offset_by_timestamp
 from tests.support.log_scenarios import records_of, visible
 from tests.torture.damage import Damage, draw_damage
-from tests.torture.history import KEYED, PLAIN, Batch, History, Running, Truth, batches_in
+from tests.torture.expected import CHECKED_FROM, Expected
+from tests.torture.history import KEYED, PLAIN, History, Running, batches_in
 
 __all__ = ["judge", "lay_out"]
 
-_LOG_START_FILE: Final = "log-start-offset-checkpoint"
-_CHECKED_FROM: Final = 21  # Of a batch's bytes: what its checksum covers.
+_CONTROL: Final = 0x20  # Among the attributes of a batch.
 
 
 class _Messages(logging.Handler):
+    """The lines of the log from WARNING on."""
+
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.count = 0
+        self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.count += 1
+        self.lines.append(record.getMessage())
+
+    def tell_of(self, partition: TopicPartition) -> bool:
+        return any(str(partition) in line for line in self.lines)
 
 
 def lay_out(files: dict[str, bytes], path: Path) -> None:
     """Writes the files below an empty `path`."""
+    for folder in {os.path.dirname(name) for name in files}:
+        (path / folder).mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
-        target = path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        (path / name).write_bytes(data)
 
 
 def judge(history: History, seed: int, path: Path) -> tuple[Damage, list[str]]:
@@ -79,7 +80,7 @@ def judge(history: History, seed: int, path: Path) -> tuple[Damage, list[str]]:
     logger.addHandler(messages)
     faults: list[str] = []
     try:
-        judges = [_Judge(history, damage, partition) for partition in (PLAIN, KEYED)]
+        judges = [_Judge(Expected(history, damage, tp)) for tp in (PLAIN, KEYED)]
         for is_second_life in (False, True):
             running = Running(path)
             try:
@@ -107,112 +108,21 @@ def judge(history: History, seed: int, path: Path) -> tuple[Damage, list[str]]:
 class _Judge:
     """Holds one partition to the rules, life after life."""
 
-    def __init__(self, history: History, damage: Damage, partition: TopicPartition) -> None:
-        self.truth: Truth = history.truths[partition]
-        self.history = history
-        self.damage = damage
-        self.partition = partition
+    def __init__(self, expected: Expected) -> None:
+        self.expected = expected
+        self.truth = expected.truth
+        self.partition = expected.partition
         self.faults: list[str] = []
         self.is_second_life = False
         self.appended: list[tuple[int, bytes]] = []  # Offset and value, after the damage.
         self.last_end = -1
+        self.first_end = -1  # After the damage.
         self.is_rewritten = False  # By a compaction since the damage.
-        folder = f"{partition}{os.sep}"
-        hit_files = [p for p in (damage.path, *damage.others) if p.startswith(folder)]
-        self.hit_logs = [p for p in hit_files if p.endswith(".log")]
-        self.is_hit = bool(self.hit_logs)
-        self.hit = list(self._hit_batches())
-        self.is_disguised = any(self._still_looks_sound(batch) for batch in self.hit)
+        self.served: dict[int, bytes] = {}  # What the log hands out in this life, by base offset.
 
     def fault(self, rule: int, sentence: str) -> None:
         life = "second life" if self.is_second_life else "first life"
         self.faults.append(f"rule {rule}, {self.partition}, {life}: {sentence}")
-
-    def _hit_batches(self) -> Iterator[Batch]:
-        for path in self.hit_logs:
-            for batch in self.truth.batches.get(path, ()):
-                ranges = self.damage.ranges if path == self.damage.path else ((0, 1 << 62),)
-                for start, end in ranges:
-                    is_within = batch.position < start < batch.end if start == end else False
-                    if is_within or (start < batch.end and batch.position < end):
-                        yield batch
-                        break
-
-    def _first_behind_insertion(self) -> Batch | None:
-        """The first batch behind bytes that were inserted, between two batches or within one."""
-        if self.damage.kind != "insert":
-            return None
-        position = self.damage.ranges[0][1]
-        behind = [b for b in self.truth.batches.get(self.damage.path, ()) if b.position >= position]
-        path = self.damage.path
-        later = [b for p in sorted(self.truth.batches) if p > path for b in self.truth.batches[p]]
-        return next(iter([*behind, *later]), None)
-
-    def _still_looks_sound(self, batch: Batch) -> bool:
-        """Whether only bytes changed that no checksum covers: base offset and leader epoch."""
-        data = self.damage.files.get(self.damage.path, b"")
-        return any(True for _ in batches_in(data[batch.position : batch.end]))
-
-    def required(self) -> list[Batch]:
-        """The batches that rule 2 speaks of."""
-        everything = self.truth.all_batches()
-        if not self.is_hit:
-            return everything
-        first = min((b.base_offset for b in self.hit), default=self.truth.log_end)
-        if self.damage.others or self.is_disguised or self.damage.kind == "swap":
-            # Which of two files is right, or where a batch without a sound offset or in another's
-            # place belongs, cannot be told by the code, either.
-            for path in (self.damage.path, *self.damage.others):
-                first = min(first, int(os.path.basename(path).split(".")[0]))
-            return [b for b in everything if b.last_offset < first]
-        behind = self._first_behind_insertion()
-        if (
-            behind is not None
-            and not self.history.is_clean
-            and behind.base_offset >= self.truth.recovery_point
-        ):
-            first = min(first, behind.base_offset)
-            return [b for b in everything if b.last_offset < first]
-        if self._is_above():
-            return [b for b in everything if b.last_offset < first]
-        return [b for b in everything if b not in self.hit]
-
-    def _is_above(self) -> bool:
-        """Whether the damage reaches into what was not known to be synced."""
-        return not self.history.is_clean and any(
-            b.last_offset >= self.truth.recovery_point for b in self.hit
-        )
-
-    def forbidden(self) -> list[Batch]:
-        """The batches that rule 3 speaks of."""
-        if not self.hit or not self._is_above() or self.damage.others or self.is_disguised:
-            return []
-        if self.damage.kind in ("insert", "swap"):
-            return []
-        if self._leaves_whole_batches() and not self._has_witness():
-            return []
-        first = min(b.base_offset for b in self.hit)
-        cut = max(first, self.truth.recovery_point)
-        return [b for b in self.truth.all_batches() if b.base_offset > cut and b not in self.hit]
-
-    def _leaves_whole_batches(self) -> bool:
-        """Whether a log file is gone, or was cut between two batches."""
-        if self.damage.kind == "delete":
-            return True
-        start = self.damage.ranges[0][0]
-        whole = any(b.position == start for b in self.hit)
-        return self.damage.kind == "cut" and whole
-
-    def _has_witness(self) -> bool:
-        """Whether there is a file that says where the records before the next segment end."""
-        following = next((p for p in sorted(self.truth.batches) if p > self.damage.path), None)
-        is_first = self.damage.kind == "delete" and self.damage.path == min(self.truth.batches)
-        if following is None or is_first:
-            return following is None
-        base = following.removesuffix("log")
-        return any(p.startswith(base) and p.endswith(".rolled") for p in self.history.files)
-
-    # Looking
 
     def look(self, running: Running, messages: _Messages) -> None:
         log = running.log(self.partition)
@@ -220,64 +130,72 @@ class _Judge:
             self.fault(1, "the log is gone, or its directory offline")
             return
         start = log.log_start_offset
-        if not self._is_start_told() and start > self.truth.log_start:
+        is_start_told = self.expected.is_start_hit or self.expected.is_hit
+        if not is_start_told and not self.expected.is_displaced and start > self.truth.log_start:
             self.fault(2, f"log start {start}, it was {self.truth.log_start}")
         if start > self.truth.log_end + len(self.appended):
             self._check_nothing_unlinked(running.path)
             return
+        self._check_recovery_point(log)
         self._check_end(log)
         if self.faults:
             return
-        self._check_served(log, messages)
+        self._check_served(running, log, messages)
+        if self.expected.is_displaced or self.expected.is_foreign:
+            self._check_nothing_unlinked(running.path)
         log.update_high_watermark(log.log_end_offset)
-        is_as_before = not self.is_hit and self.damage.path != _LOG_START_FILE
-        if is_as_before:
+        self._check_transactions(log)
+        is_as_before = not (
+            self.expected.is_hit or self.expected.is_displaced or self.expected.is_start_hit
+        )
+        if is_as_before and not self.expected.is_state_forged:
             self._check_unchanged(log)
-        elif self.is_hit:
-            self._check_stable(log)
-        self._check_times(log)
+        self._check_times(log, is_as_before)
+        self._check_retries(log)
         if is_as_before and self.partition == KEYED:
             self._check_compacted(running, log)
-        if self.partition == PLAIN and not self.is_hit and not self.is_second_life:
-            self._check_retries(log)
         self._append(log)
 
-    def _is_start_told(self) -> bool:
-        """Whether the log start may have moved: its checkpoint was hit, or the segment there."""
-        return self.damage.path == _LOG_START_FILE or self.is_hit
-
     def _check_nothing_unlinked(self, path: Path) -> None:
+        if not self.expected.keeps_bytes() and not self.expected.is_start_hit:
+            return
         kept = b"".join(
             (Path(folder) / name).read_bytes()
             for folder, _, names in os.walk(path)
             for name in names
         )
-        gone = [b.base_offset for b in self.required() if b.data not in kept]
-        if gone:
-            self.fault(2, f"the log start moved behind the end, and {gone[:5]} were unlinked")
+        batches = self.expected.untouched()
+        if self.expected.is_start_hit and not self.expected.keeps_bytes():
+            batches = self.expected.required()
+        gone = [b.base_offset for b in batches if b.data not in kept]
+        if gone and not self.is_rewritten:
+            self.fault(2, f"{gone[:5]} are not on the disk any more")
+
+    def _check_recovery_point(self, log: Log) -> None:
+        expected = self.expected
+        if self.is_second_life or expected.is_clean or expected.is_hit or expected.is_displaced:
+            return
+        if not expected.is_point_hit and log.recovery_point > self.truth.recovery_point:
+            self.fault(
+                3, f"recovery point {log.recovery_point}, it was {self.truth.recovery_point}"
+            )
 
     def _check_end(self, log: Log) -> None:
         end, was = log.log_end_offset, self.truth.log_end
-        if self.is_second_life:
-            if end < self.last_end:
+        if not self.is_second_life:
+            self.first_end = end
+        else:
+            if end < self.last_end and not self.expected.is_foreign:
                 self.fault(6, f"log end {end}, it was {self.last_end}")
             return
-        if self.history.is_clean and end < was:
+        if end < self.expected.lowest_end():
             self.fault(4, f"log end {end} after a clean stop at {was}: offsets are given twice")
-        if not self.is_disguised and end > max(was, self._copied_to()):
+        if end > self.expected.highest_end():
             self.fault(4, f"log end {end}, it was {was}")
-        if not self.is_hit and end != was:
+        if not self.expected.is_hit and not self.expected.is_displaced and end != was:
             self.fault(5, f"log end {end}, it was {was}")
 
-    def _copied_to(self) -> int:
-        """The number in the name of a copy of an empty log file; -1 if there is none."""
-        if not self.is_hit or self.damage.kind != "duplicate":
-            return -1
-        if self.history.files[self.damage.path].strip(b"\0"):
-            return -1
-        return int(os.path.basename(self.damage.others[0]).split(".")[0])
-
-    def _check_served(self, log: Log, messages: _Messages) -> None:
+    def _check_served(self, running: Running, log: Log, messages: _Messages) -> None:
         handed: dict[int, bytes] = {}
         asked_for: set[int] = set()
         offset = log.log_start_offset
@@ -287,45 +205,76 @@ class _Judge:
             if batch is None or batch.last_offset < offset:
                 if data:
                     asked_for.add(offset)  # The client meets the damage itself.
-                offset += 1
+                offset = self._skip(log, offset, bool(data))
                 continue
             handed[batch.base_offset] = batch.data
             offset = batch.last_offset + 1
-        if self.is_rewritten:
-            return
-        known = {b.base_offset: b.data for b in self.truth.all_batches()}
-        checked = {b.data[_CHECKED_FROM:] for b in self.hit} if self.is_disguised else set()
-        elsewhere = {d[_CHECKED_FROM:] for o, d in handed.items() if o not in known} & checked
+        self.served = handed
         fresh = {offset for offset, _ in self.appended}
+        if self.expected.is_foreign:  # A foreign batch may stand for the offset of one of ours.
+            handed |= {
+                batch.base_offset: batch.data
+                for offset in fresh
+                for batch in batches_in(log.read(offset, 1, FetchIsolation.LOG_END).read())
+            }
+        if any(offset not in handed for offset in fresh):
+            self.fault(6, f"acknowledged and gone: {sorted(fresh - set(handed))[:5]}")
+        if self.is_rewritten or self.expected.is_foreign:
+            return
+        batches = self.truth.all_batches()
+        known = {b.base_offset: b.data for b in batches}
+        checked: set[bytes] = set()
+        if self.expected.is_disguised or self.expected.is_displaced:
+            checked = {b.data[CHECKED_FROM:] for b in batches}
+        elsewhere = {d[CHECKED_FROM:] for o, d in handed.items() if o not in known} & checked
         for base, data in handed.items():
             if base in fresh:
                 continue
-            if known.get(base) != data and data[_CHECKED_FROM:] not in checked:
+            if known.get(base) != data and data[CHECKED_FROM:] not in checked:
                 self.fault(4, f"a batch at {base} that was never written")
         start = max(log.log_start_offset, self.truth.log_start)
-        missing = [b for b in self.required() if b.last_offset >= start]
+        missing = [b for b in self.expected.required() if b.last_offset >= start]
         lost = [b.base_offset for b in missing if b.base_offset not in handed]
         if lost:
             self.fault(2, f"{len(lost)} of {len(missing)} sound batches not served: {lost[:8]}")
         revived = [
             b.base_offset
-            for b in self.forbidden()
+            for b in self.expected.forbidden()
             if b.base_offset in handed and b.base_offset not in fresh
         ]
         if revived:
             self.fault(3, f"served behind the cut: {revived[:8]}")
-        if any(offset not in handed for offset in fresh):
-            self.fault(6, f"acknowledged and gone: {sorted(fresh - set(handed))[:5]}")
         silent = [
             b.base_offset
-            for b in self.truth.all_batches()
+            for b in batches
             if b.base_offset >= start
             and b.base_offset not in handed
             and b.base_offset not in asked_for
-            and b.data[_CHECKED_FROM:] not in elsewhere
+            and b.data[CHECKED_FROM:] not in elsewhere
         ]
-        if silent and not messages.count and not self.is_second_life:
+        if silent and not self.is_second_life:
+            self._check_told(running, messages, silent)
+
+    def _skip(self, log: Log, offset: int, is_damaged: bool) -> int:
+        """Where to ask next; a log whose offsets jump far is not asked for each of them."""
+        following = [b.base_offset for b in self.truth.all_batches() if b.base_offset > offset]
+        following += [o for o, _ in self.appended if o > offset]
+        if is_damaged or log.log_end_offset - offset < 10_000:
+            return offset + 1
+        return min([*following, log.log_end_offset])
+
+    def _check_told(self, running: Running, messages: _Messages, silent: list[int]) -> None:
+        if self.expected.is_noticeable() and not messages.tell_of(self.partition):
             self.fault(7, f"not a word about {silent[:8]}")
+        is_stepped_over = (
+            self.expected.is_clean
+            and not self.expected.is_disguised
+            and not self.expected.is_displaced
+            and any(hit.kind in ("flip", "zero") for hit in self.expected.log_hits)
+            and all(hit.kind in ("flip", "zero") for hit in self.expected.log_hits)
+        )
+        if is_stepped_over and not running.damaged_places:
+            self.fault(7, f"{silent[:8]} are missing, and nothing was counted")
 
     def _check_unchanged(self, log: Log) -> None:
         if self.is_second_life:
@@ -353,21 +302,32 @@ class _Judge:
         if found != wanted:
             self.fault(5, "the latest values of keys differ after compaction")
 
-    def _check_stable(self, log: Log) -> None:
-        first = self.truth.open_from
-        required = {b.base_offset for b in self.required()}
-        if first in required and first >= log.log_start_offset and log.last_stable_offset > first:
+    def _check_transactions(self, log: Log) -> None:
+        first = self.expected.unstable_from(self.served)
+        if (
+            first is not None
+            and log.log_start_offset <= first < log.log_end_offset
+            and log.last_stable_offset > first
+        ):
             self.fault(
-                5, f"last stable offset {log.last_stable_offset} above {first}, which is open"
+                9, f"last stable offset {log.last_stable_offset} above {first}, which is open"
             )
+        if self.partition == PLAIN and self.expected.hides_aborted():
+            fresh = {offset for offset, _ in self.appended}
+            shown = {
+                o for o in _committed(log) if o >= self.truth.log_start and o not in fresh
+            } - self.truth.visible
+            if shown:
+                self.fault(9, f"read_committed sees {sorted(shown)[:8]}, which was not committed")
 
-    def _check_times(self, log: Log) -> None:
+    def _check_times(self, log: Log, is_as_before: bool) -> None:
         times = [(t, o) for t, o in self.truth.times if o >= log.log_start_offset]
-        for wanted in {t + d for t, _ in times[:: max(1, len(times) // 12)] for d in (-1, 0, 1)}:
+        for wanted in {t + d for t, _ in times[:: max(1, len(times) // 6)] for d in (-1, 0, 1)}:
             found = fetch_offset_by_timestamp(log, wanted)
             if found is not None and found.timestamp < wanted:
                 self.fault(1, f"asked for {wanted}, found {found}")
-            if self.is_hit or self.is_second_life or log.log_start_offset != self.truth.log_start:
+            is_known = is_as_before and log.log_start_offset == self.truth.log_start
+            if not is_known or self.is_second_life:
                 continue
             expected = next((o for t, o in times if t >= wanted), None)
             if (None if found is None else found.offset) != expected:
@@ -375,31 +335,35 @@ class _Judge:
                 return
 
     def _check_retries(self, log: Log) -> None:
-        snapshots = [p for p in self.damage.files if p.endswith(".snapshot")]
-        is_forgetful = self.history.is_clean and self.damage.path.endswith(".snapshot")
-        if is_forgetful and not [p for p in snapshots if p not in self.damage.path]:
-            return
         end = log.log_end_offset
-        count = 1 if self.damage.path.endswith(".recent") else 5
-        for producer_id, sent in self.truth.sent.items():
-            for data, offset in sent[-count:]:
-                if offset < self.truth.log_start:
-                    continue
-                try:
-                    info = log.append_as_leader(bytearray(data), leader_epoch=_epoch(log))
-                except OdradekError as error:
-                    self.fault(5, f"producer {producer_id}, its batch at {offset} again: {error}")
+        for entry in log.producer_state.producers.values():
+            if not self.expected.is_foreign and any(
+                batch.last_offset >= end for batch in entry.batches
+            ):
+                self.fault(
+                    8, f"producer {entry.producer_id} is known by {entry.batches}, not {end}"
+                )
+                return
+        for producer_id, data, offset, is_known in self.expected.recognised(
+            self.served, self.first_end, is_rewritten=self.is_rewritten
+        ):
+            try:
+                info = log.append_as_leader(bytearray(data), leader_epoch=_epoch(log))
+            except OdradekError as error:
+                if is_known:
+                    self.fault(8, f"producer {producer_id}, its batch at {offset} again: {error}")
                     return
-                if info.first_offset != offset or log.log_end_offset != end:
-                    self.fault(5, f"producer {producer_id}: {offset} was written again")
-                    return
+                continue
+            if info.first_offset != offset or log.log_end_offset != end:
+                self.fault(8, f"producer {producer_id}: {offset} was written again")
+                return
 
     def _append(self, log: Log) -> None:
         value = b"after the damage, life %d" % self.is_second_life
         record = (log.services.clock.now_ms(), b"torture", value, ())
         info = log.append_as_leader(bytearray(build_batch([record])), leader_epoch=_epoch(log))
         assert info.first_offset is not None
-        if self.history.is_clean and info.first_offset < self.truth.log_end:
+        if info.first_offset < self.expected.lowest_end():
             self.fault(4, f"offset {info.first_offset} was given out before")
         self.appended.append((info.first_offset, value))
         self.last_end = log.log_end_offset
@@ -409,6 +373,25 @@ class _Judge:
 def _epoch(log: Log) -> int:
     latest = log.leader_epochs.latest_epoch
     return 0 if latest is None else max(0, latest)
+
+
+def _committed(log: Log) -> Iterator[int]:
+    """Offsets that a read_committed consumer is shown, asked for batch by batch."""
+    offset = log.log_start_offset
+    while offset < log.last_stable_offset:
+        found = log.read(offset, 1, FetchIsolation.TXN_COMMITTED)
+        batch = next(batches_in(found.read()), None)
+        if batch is None or batch.last_offset < offset:
+            offset += 1
+            continue
+        is_aborted = any(
+            aborted.producer_id == batch.producer_id
+            and aborted.first_offset <= batch.base_offset <= aborted.last_offset
+            for aborted in found.aborted_transactions or ()
+        )
+        if not is_aborted and not batch.attributes & _CONTROL:
+            yield from range(max(offset, batch.base_offset), batch.last_offset + 1)
+        offset = batch.last_offset + 1
 
 
 def _records(log: Log) -> Iterator[Record]:

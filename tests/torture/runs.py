@@ -1,5 +1,6 @@
 """One seed, one verdict: a directory from one seed, its damage from another."""
 
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class Verdict:
     """What became of one seed."""
 
     seed: int
-    kind: str  # Of damage, and the kind of file.
+    kinds: tuple[str, ...]  # Of damage, and the kinds of file.
     damage: str
     faults: tuple[str, ...]
 
@@ -36,8 +37,12 @@ def torture(seeds: Iterable[int], folder: Path) -> list[Verdict]:
             history = make_history(history_seed, folder / "history")
         damage, faults = judge(history, seed, folder / "damaged")
         stop = "clean stop" if history.is_clean else "unclean stop"
-        suffix = damage.path.rpartition(".")[2] if "/" in damage.path else damage.path
-        verdicts.append(
-            Verdict(seed, f"{damage.kind} {suffix}, {stop}", f"{damage}, {stop}", tuple(faults))
-        )
+        kinds = tuple(f"{hit.kind} {_kind_of(hit.path)}, {stop}" for hit in damage.hits)
+        verdicts.append(Verdict(seed, kinds, f"{damage}, {stop}", tuple(faults)))
     return verdicts
+
+
+def _kind_of(path: str) -> str:
+    """What follows the digits of a name, or all of it."""
+    name = path.rpartition("/")[2]
+    return re.sub(r"^(\d{20}\.)+", "", name)

@@ -216,6 +216,13 @@ class TransactionIndex:
         with contextlib.suppress(FileNotFoundError):
             self._disk.unlink(self.proof_path)
 
+    def proven_entries(self) -> Sequence[AbortedTransaction]:
+        """All entries, if the file is what its proof names; none otherwise."""
+        try:
+            return self.all_entries() if self.sanity_check() else ()
+        except CorruptIndexError:
+            return ()
+
     def sanity_check(self) -> bool:
         """Reads the file and checks it against its proof; returns whether there is one.
 

@@ -495,8 +495,11 @@ class Log:
 
     def rebuild_producer_state(self) -> None:
         """Brings the producer state to the log end: newest snapshot, then batch headers."""
-        state, end = self.producer_state, self.log_end_offset
-        state.truncate_and_reload(self.log_start_offset, end, self.services.clock.now_ms())
+        state, end, first = self.producer_state, self.log_end_offset, self.segments.first
+        assert first is not None
+        state.truncate_and_reload(
+            self.log_start_offset, end, self.services.clock.now_ms(), oldest=first.base_offset
+        )
         if state.map_end_offset < end:
             start = replay_start(state, self.segments, self.log_start_offset)
             replay(state, self.segments.from_offset(start), start, end)

@@ -51,6 +51,7 @@ from odradek.storage.producers.recent_batches import (
 __all__ = [
     "delete_snapshot",
     "encode_snapshot",
+    "is_vouched_for",
     "list_snapshots",
     "load_snapshot",
     "parse_snapshot",
@@ -266,6 +267,27 @@ def load_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
         )
     restore_recent(recent, beside, entries)
     return entries
+
+
+def is_vouched_for(disk: Disk, directory: str, offset: int) -> bool:
+    """Whether a good snapshot of `offset` is there, and the file beside it says so.
+
+    Raises:
+        OSError: They cannot be read.
+    """
+    try:
+        data = read_whole(disk, snapshot_path(directory, offset))
+    except FileNotFoundError:
+        return False
+    beside = read_recent(disk, directory, offset)
+    if beside is None:
+        return False
+    try:
+        parse_snapshot(data, snapshot_path(directory, offset))
+        recent = parse_recent(beside, recent_path(directory, offset), offset)
+    except CorruptSnapshotError:
+        return False
+    return recent.snapshot_crc == _crc_of(data)
 
 
 def delete_snapshot(disk: Disk, directory: str, offset: int, *, renamed: bool = False) -> bool:

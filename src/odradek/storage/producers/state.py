@@ -29,7 +29,7 @@ of the log calls, `sync_snapshot` and the deletion of renamed snapshots excepted
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from odradek.errors import ApiError, CorruptSnapshotError, ErrorCode
 from odradek.files import Disk
@@ -325,38 +325,50 @@ class ProducerStateManager:
             and now_ms - entry.last_timestamp >= self.expiration_ms
         )
 
-    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+    def truncate_and_reload(
+        self, log_start_offset: int, log_end_offset: int, now_ms: int, *, oldest: int | None = None
+    ) -> None:
         """Brings the state to an offset within the log, after it was loaded or truncated.
 
-        Snapshots outside of it are deleted. Unless the state is at `log_end_offset` already, it is
-        taken from the newest good snapshot, or is empty at the log start; `map_end_offset` then
-        says from where on the caller has to replay batches.
+        Snapshots below `oldest`, the base of the first segment, or above the end are deleted: the
+        one at that base tells of producers whose records are deleted. Unless the state is at
+        `log_end_offset` already, it is taken from the newest good snapshot, or is empty at the log
+        start; `map_end_offset` then says from where on the caller has to replay batches.
 
         Raises:
             OSError: The disk refused.
         """
-        for offset in self.snapshot_offsets():
-            if not log_start_offset < offset <= log_end_offset:
-                self.delete_snapshot(offset)
+        lowest = log_start_offset + 1 if oldest is None else oldest
+        outside = [
+            offset for offset in self.snapshot_offsets() if not lowest <= offset <= log_end_offset
+        ]
+        for offset in outside:
+            self.delete_snapshot(offset)
+        if outside:
+            # One that came back after a crash would pass for the state of the log that grows here.
+            self._disk.fsync_dir(self.directory)
         if self.map_end_offset == log_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
             return
-        for offset in self.reload(log_start_offset, log_end_offset, now_ms):
+        for offset in self.reload(log_start_offset, log_end_offset, now_ms, oldest=oldest):
             self.delete_snapshot(offset)
 
-    def reload(self, log_start_offset: int, end_offset: int, now_ms: int) -> list[int]:
-        """Takes the state from the newest good snapshot in (log start, end]; removes no file.
+    def reload(
+        self, log_start_offset: int, end_offset: int, now_ms: int, *, oldest: int | None = None
+    ) -> list[int]:
+        """Takes the state from the newest good snapshot in [oldest, end]; removes no file.
 
-        Returns the offsets of newer ones that are damaged; `map_end_offset` is as of
-        `truncate_and_reload`.
+        Without `oldest` that is the first offset behind the log start. Returns the offsets of newer
+        ones that are damaged; `map_end_offset` is as of `truncate_and_reload`.
 
         Raises:
             OSError: The disk refused.
         """
         self._clear(log_start_offset)
+        lowest = log_start_offset + 1 if oldest is None else oldest
         damaged: list[int] = []
         for offset in reversed(self.snapshot_offsets()):
-            if not log_start_offset < offset <= end_offset:
+            if not lowest <= offset <= end_offset:
                 continue
             try:
                 entries = producer_snapshot.load_snapshot(self._disk, self.directory, offset)
@@ -369,7 +381,9 @@ class ProducerStateManager:
         return damaged
 
     def _adopt(self, entries: Iterable[ProducerEntry], offset: int, now_ms: int) -> None:
-        alive = [entry for entry in entries if not self._is_expired(entry, now_ms)]
+        self._take([entry for entry in entries if not self._is_expired(entry, now_ms)], offset)
+
+    def _take(self, alive: Sequence[ProducerEntry], offset: int) -> None:
         self.producers = {entry.producer_id: entry for entry in alive}
         for first_offset, producer_id in sorted(
             (entry.current_transaction_first_offset, entry.producer_id)
@@ -378,6 +392,30 @@ class ProducerStateManager:
         ):
             self._transactions.begin(producer_id, first_offset)
         self.map_end_offset = self.last_snapshot_offset = offset
+
+    def become(self, other: "ProducerStateManager") -> None:
+        """Takes the state of a manager that was just reloaded, and is given up."""
+        self._clear(other.map_end_offset)
+        self._take(list(other.producers.values()), other.map_end_offset)
+
+    def recall(self, offset: int, now_ms: int) -> None:
+        """Takes the state from the snapshot of `offset`, if it is good and the file beside it too.
+
+        For a state that was replayed up to there: batches may be damaged or compacted away by now,
+        which the snapshot was made from.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        if not producer_snapshot.is_vouched_for(self._disk, self.directory, offset):
+            return
+        try:
+            entries = producer_snapshot.load_snapshot(self._disk, self.directory, offset)
+        except CorruptSnapshotError as error:
+            _logger.warning("%s: passed over a snapshot: %s", self.topic_partition, error)
+            return
+        self._clear(offset)
+        self._adopt(entries, offset, now_ms)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forgets everything, snapshots included; the log is empty and starts at `offset`.
@@ -393,7 +431,7 @@ class ProducerStateManager:
         """Records below `log_start_offset` are gone; producers stay, see the module's text."""
         self._transactions.forget_replicated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
-        # A snapshot at the log start would never be loaded.
+        # A roll has left one there, if a segment begins there.
         self.last_snapshot_offset = max(self.last_snapshot_offset, log_start_offset)
 
     def _clear(self, offset: int) -> None:
@@ -460,29 +498,24 @@ class ProducerStateManager:
         """
         return producer_snapshot.rename_snapshot_deleted(self._disk, self.directory, offset)
 
-    def delete_snapshots_above(self, offset: int) -> None:
-        """Removes the snapshots of later offsets.
-
-        Raises:
-            OSError: The disk refused.
-        """
-        for later in self.snapshot_offsets():
-            if later > offset:
-                self.delete_snapshot(later)
-
-    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
+    def remove_stray_snapshots(
+        self, segment_base_offsets: Iterable[int], recovery_point: int = -1
+    ) -> None:
         """Removes snapshots that belong to no segment.
 
-        The newest one stays if it lies above all segments: an orderly stop left it there.
+        Two stay: the newest one if it lies above all segments, for an orderly stop left it there;
+        and the newest one up to the recovery point, from which the next recovery will go on.
 
         Raises:
             OSError: The disk refused.
         """
         bases = set(segment_base_offsets)
         strays = [offset for offset in self.snapshot_offsets() if offset not in bases]
+        kept = {max((offset for offset in strays if offset <= recovery_point), default=-1)}
         if strays and strays[-1] > max(bases, default=-1):
-            strays.pop()
+            kept.add(strays[-1])
         for offset in strays:
-            self.delete_snapshot(offset)
+            if offset not in kept:
+                self.delete_snapshot(offset)
         for offset in set(list_recent(self.directory)) - set(self.snapshot_offsets()):
             delete_recent(self._disk, self.directory, offset)

@@ -11,13 +11,19 @@ name has the base of the new segment and that of the segment behind the last one
 the batches of the new segment say would not do: no checksum covers their offsets, and one flipped
 bit would cost every live segment behind. Without that file (Kafka makes none, nor does the split of
 a segment) the offsets have to tell; then nothing is removed on their word, but set aside
-(`set_aside`), except for the segment whose very name the new one takes.
+(`set_aside`).
+
+**A new segment may be damaged itself.** Old segments are put away from the first one on, so where
+the segment of its own base is still there, all old ones are, and they stay: what is damaged is set
+aside. So is a `.swap` without one sound batch that belongs under its name. Otherwise a damaged one
+is all there is, and takes its place as it is.
 """
 
 import itertools
 import logging
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from odradek.files import Disk
 from odradek.model import TopicPartition
@@ -26,9 +32,17 @@ from odradek.storage.log.roll_witnesses import RollWitnesses
 from odradek.storage.recovery.set_aside import unused_suffix
 from odradek.storage.segments.damage import NEVER_CUT
 
-__all__ = ["InterruptedSwaps"]
+__all__ = ["InterruptedSwaps", "SegmentContent"]
 
 logger = logging.getLogger(__name__)
+
+
+class SegmentContent(NamedTuple):
+    """What the batches of a segment say that is not opened yet."""
+
+    next_offset: int  # Behind its last sound batch; its base offset without one.
+    has_batches: bool  # Whether there is a sound one.
+    is_sound: bool  # Whether there is nothing else.
 
 
 class InterruptedSwaps:
@@ -39,7 +53,7 @@ class InterruptedSwaps:
         directory: The partition directory; no file of it is open.
         disk: Where the files live.
         witnesses: Those of the log; some say of old segments what need not hold of the new.
-        next_offset_of: Where the segment of a base and a suffix ends, by its batches.
+        content_of: What stands in the segment of a base and a suffix.
     """
 
     def __init__(
@@ -49,13 +63,13 @@ class InterruptedSwaps:
         *,
         disk: Disk,
         witnesses: RollWitnesses,
-        next_offset_of: Callable[[int, str], int],
+        content_of: Callable[[int, str], SegmentContent],
     ) -> None:
         self._topic_partition = topic_partition
         self._directory = directory
         self._disk = disk
         self._witnesses = witnesses
-        self._next_offset_of = next_offset_of
+        self._content_of = content_of
 
     def settle(self) -> None:
         """Leaves nothing but live segments.
@@ -140,17 +154,21 @@ class InterruptedSwaps:
 
     def _complete(self, base: int, live: set[int], end: int | None) -> set[int]:
         """Puts a complete swap in its place; returns the live segments after it."""
+        content = self._content_of(base, paths.SWAP_SUFFIX)
+        is_sound = content.is_sound and (end is None or content.next_offset <= end)
+        if not content.has_batches or (base in live and not is_sound):
+            self._set_swap_aside(base)
+            return live
         if end is not None:
             old = [other for other in sorted(live) if base <= other < end]
         else:
-            old = self._overlapping(base, live)
+            old = self._overlapping(base, live, content.next_offset)
         logger.info(
             "%s: completing the replacement of the segments %s by %d",
             self._topic_partition, old, base,
         )  # fmt: skip
-        unproven = [] if end is not None else [other for other in old if other != base]
-        if unproven:
-            self._set_aside(unproven)
+        if end is None and old:
+            self._set_aside(old)
         for other in old:
             self._unlink_indexes(other)
             self._unlink_if_exists(self._path(other, paths.LOG_SUFFIX))
@@ -168,14 +186,25 @@ class InterruptedSwaps:
         self._disk.fsync_dir(self._directory)
         return live
 
-    def _overlapping(self, base: int, live: set[int]) -> list[int]:
+    def _overlapping(self, base: int, live: set[int], next_offset: int) -> list[int]:
         """The live segments that a new one stands for, by the offsets of its batches."""
-        next_offset = self._next_offset_of(base, paths.SWAP_SUFFIX)
         old = [other for other in sorted(live) if base <= other < next_offset]
         below = max((other for other in live if other < base), default=None)
-        if below is not None and self._next_offset_of(below, "") > base:
+        if below is not None and self._content_of(below, "").next_offset > base:
             old.insert(0, below)  # A segment that was split: its first part starts later.
         return old
+
+    def _set_swap_aside(self, base: int) -> None:
+        suffix = unused_suffix(self._directory)
+        path = self._path(base, paths.LOG_SUFFIX, paths.SWAP_SUFFIX)
+        logger.error(
+            "%s: %s is damaged, or holds nothing that belongs under its name: the segments stay as"
+            " they are, and it is set aside with the suffix %s",
+            self._topic_partition, path, suffix,
+        )  # fmt: skip
+        self._unlink_indexes(base, paths.SWAP_SUFFIX)
+        self._disk.rename(path, path + suffix)
+        self._disk.fsync_dir(self._directory)
 
     def _set_aside(self, bases: list[int]) -> None:
         suffix = unused_suffix(self._directory)

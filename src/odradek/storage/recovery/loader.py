@@ -35,10 +35,10 @@ from odradek.storage.log.log import Log, LogServices
 from odradek.storage.log.roll_witnesses import RollWitnesses
 from odradek.storage.producers.recent_batches import list_recent
 from odradek.storage.producers.replay import replay, replay_start
-from odradek.storage.producers.snapshot import list_snapshots
+from odradek.storage.producers.snapshot import is_vouched_for, list_snapshots
 from odradek.storage.producers.state import ProducerStateManager
 from odradek.storage.recovery.excess_tail import settle_excess
-from odradek.storage.recovery.interrupted_swaps import InterruptedSwaps
+from odradek.storage.recovery.interrupted_swaps import InterruptedSwaps, SegmentContent
 from odradek.storage.recovery.segment_recovery import (
     NEVER_CUT,
     RecoveredSegment,
@@ -121,6 +121,8 @@ class _Loader:
         self._had_snapshots = False
         # The producers as recovery has found them, up to the log end.
         self._recovered_state: ProducerStateManager | None = None
+        # As a snapshot has them, of an offset that recovery did not reach.
+        self._unreached_state: ProducerStateManager | None = None
 
     def load(self, log_directory: LogDirectory) -> Log:
         started_ms = self._services.clock.monotonic_ms()
@@ -210,7 +212,8 @@ class _Loader:
         state = log.producer_state
         if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
             return
-        state.remove_stray_snapshots(segment.base_offset for segment in log.segments)
+        bases = [segment.base_offset for segment in log.segments]
+        state.remove_stray_snapshots(bases, self._recovery_point)
         if self._is_clean and not self._had_snapshots:
             # Written before producer state existed, or by no producer: nothing to read it from.
             state.truncate_fully_and_start_at(log.log_end_offset)
@@ -219,13 +222,29 @@ class _Loader:
 
     def _producer_state_at(self, offset: int) -> ProducerStateManager:
         """A state of its own, as of the start of a segment; snapshots stay as they are."""
-        state = self._new_producer_state()
-        state.reload(self._log_start_offset, offset, self._services.clock.now_ms())
-        if state.map_end_offset < offset:
-            start = replay_start(state, self._segments, self._log_start_offset)
+        state, first = self._new_producer_state(), self._segments.first
+        assert first is not None
+        now_ms = self._services.clock.now_ms()
+        state.reload(self._log_start_offset, offset, now_ms, oldest=first.base_offset)
+        start = replay_start(state, self._segments, self._log_start_offset)
+        if start < offset:
             earlier = [s for s in self._segments.from_offset(start) if s.base_offset < offset]
             replay(state, earlier, start, offset)
         return state
+
+    def _recorded_state(self, base: int) -> ProducerStateManager | None:
+        """The producers by the newest good snapshot in the synced part of a segment; None if none.
+
+        What lies below the recovery point is never cut. So the snapshot holds, whatever has become
+        of the batches that it was made from; if it is of this offset, which but the file beside it
+        can tell.
+        """
+        state = self._new_producer_state()
+        low = max(base, self._log_start_offset)
+        state.reload(low, self._recovery_point, self._services.clock.now_ms())
+        offset = state.map_end_offset
+        is_ours = offset > low and is_vouched_for(self._disk, self._directory, offset)
+        return state if is_ours else None
 
     # Segments
 
@@ -236,7 +255,7 @@ class _Loader:
             self._directory,
             disk=self._disk,
             witnesses=self._witnesses,
-            next_offset_of=self._next_offset_of,
+            content_of=self._content_of,
         ).settle()
         self._retry_on_overflow(self._load_segment_files)
         if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
@@ -351,14 +370,14 @@ class _Loader:
 
     # Overflow
 
-    def _next_offset_of(self, base: int, stage: str) -> int:
-        """Behind the last batch of a segment that is not opened yet."""
+    def _content_of(self, base: int, stage: str) -> SegmentContent:
+        """What stands in a segment that is not opened yet."""
         segment = self._open_segment(base, stage)
         try:
             walk = segment.walk()
-            for _ in walk:
-                pass
-            return walk.next_offset
+            count = sum(1 for _ in walk)
+            is_sound = not len(segment.damage) and walk.good_end == segment.size
+            return SegmentContent(walk.next_offset, count > 0, is_sound)
         finally:
             segment.close_handles()
 
@@ -421,6 +440,7 @@ class _Loader:
         """After a clean stop: where the log ends, by its last index interval."""
         if self._active().is_misnamed():
             self._set_copies_aside([self._active()])
+        self._set_foreign_end_aside()
         active = self._active()
         recorded = self._recovery_point
         if recorded == 0:  # Lost. The stop has also left a snapshot at the end.
@@ -433,6 +453,13 @@ class _Loader:
                 active.path, tail.damage.reason, tail.damage.position,
             )  # fmt: skip
             result = self._rebuild_indexes(active)
+            end, snapshots = self._recovery_point, list_snapshots(self._directory)
+            if active.base_offset < end < result.next_offset and end in snapshots:
+                # A batch that claims to lie above the recorded end is damage, too, and stays so if
+                # the next segment begins there.
+                active.offset_limit = end
+                active.damage.forget_from(0)
+                return self._rebuild_indexes(active).next_offset, True
             return result.next_offset, result.is_tail_damaged
         if tail.next_offset < self._recovery_point:
             logger.error(
@@ -448,6 +475,25 @@ class _Loader:
                 return end, is_tail_damaged or (is_end_lost and end < self._recovery_point)
         return self._settle_excess(tail.next_offset)
 
+    def _set_foreign_end_aside(self) -> None:
+        """Takes an empty last segment out of a log that was closed in order below its base."""
+        active, recorded = self._active(), self._recovery_point
+        before = self._segments.floor(active.base_offset - 1)
+        if (
+            active.size
+            or before is None
+            or not 0 < recorded < active.base_offset
+            or active.base_offset in list_snapshots(self._directory)
+            or before.read_next_offset().next_offset == active.base_offset
+        ):
+            return
+        suffix = self._set_segment_aside(active)
+        logger.error(
+            "%s: the empty segment %020d in %s lies above %d, where a clean stop left the log end:"
+            " it is none of this log, and is set aside with the suffix %s",
+            self._topic_partition, active.base_offset, self._directory, recorded, suffix,
+        )  # fmt: skip
+
     def _settle_excess(self, end: int) -> tuple[int, bool]:
         """Handles a log that ends above what its clean stop recorded; returns end and damage."""
         active, recorded = self._active(), self._recovery_point
@@ -458,9 +504,12 @@ class _Loader:
         ):
             return end, False
         settled = settle_excess(active, self._directory, self._disk, recorded)
+        is_tail_damaged = False
         if settled != end:
-            settled = max(settled, self._rebuild_indexes(active).next_offset)
-        return settled, settled < recorded
+            active.damage.forget_from(0)
+            result = self._rebuild_indexes(active)
+            settled, is_tail_damaged = max(settled, result.next_offset), result.is_tail_damaged
+        return settled, is_tail_damaged or settled < recorded
 
     def _recover_unsynced(self) -> tuple[int, bool]:
         """After an unclean stop: scans from the recovery point on and cuts the torn tail."""
@@ -468,11 +517,13 @@ class _Loader:
         self._set_copies_aside(self._segments.from_offset(self._recovery_point))
         segments = self._segments.from_offset(self._recovery_point)
         state = self._recovered_state = self._producer_state_at(segments[0].base_offset)
-        # Later ones may tell of records that a truncation took, or that are about to be cut.
-        state.delete_snapshots_above(segments[0].base_offset)
+        recorded = self._recorded_state(segments[0].base_offset)
         for number, segment in enumerate(segments):
             later = segments[number + 1 :]
             state.update_map_end_offset(segment.base_offset)
+            if number:
+                # The roll has left it, and whatever stood before it has been found.
+                state.recall(segment.base_offset, self._services.clock.now_ms())
             state.take_snapshot()
             result = recover_segment(
                 segment,
@@ -480,6 +531,7 @@ class _Loader:
                 self._epochs,
                 cut_from=self._recovery_point,
                 index_interval_bytes=self._config.index_interval_bytes,
+                recorded=None if number else recorded,
                 before_cut=lambda later=later: self._drop(later),  # type: ignore[misc]
             )
             if result.damage is not None:
@@ -520,6 +572,8 @@ class _Loader:
                 self._drop(later)
                 break
         assert result is not None
+        if recorded is not None and recorded.map_end_offset > result.next_offset:
+            self._unreached_state = recorded
         state.take_snapshot()
         return result.next_offset, result.is_tail_damaged
 
@@ -531,14 +585,22 @@ class _Loader:
         for segment in segments:
             original = find_original(segment, self._segments)
             if original is not None:
-                suffix = set_segments_aside(self._disk, self._directory, [segment])
-                self._segments.remove(segment)
-                self._witnesses.remove(segment.base_offset)
+                suffix = self._set_segment_aside(segment)
                 logger.error(
                     "%s: its first batch stands in %s, too, where it belongs: it is a copy, and is"
                     " set aside with the suffix %s",
                     segment.path.removesuffix(suffix), original.path, suffix,
                 )  # fmt: skip
+
+    def _set_segment_aside(self, segment: LogSegment) -> str:
+        """Takes one segment out of the log; returns its new suffix."""
+        suffix = set_segments_aside(self._disk, self._directory, [segment])
+        self._segments.remove(segment)
+        self._witnesses.remove(segment.base_offset)
+        before = self._segments.floor(segment.base_offset)
+        if before is not None:
+            before.damage.forget_from(0)  # It may have been taken for too long.
+        return suffix
 
     def _fields(self, **others: object) -> dict[str, object]:
         """What a line of the log is about, for programs that read it."""
@@ -585,20 +647,23 @@ class _Loader:
             self._log_start_offset = first.base_offset
             return next_offset
         segments = list(self._segments)
+        start = self._log_start_offset
+        if self._is_clean and self._recovery_point in list_snapshots(self._directory):
+            start = max(start, self._recovery_point)  # What the stop had given out stays taken.
         suffix = set_segments_aside(self._disk, self._directory, segments)
         logger.error(
-            "%s: the log ends at %d, below its start %d: it begins anew there, and its %d segments"
+            "%s: the log ends at %d, below its start %d: it begins anew at %d, and its %d segments"
             " are set aside in %s; if the start is wrong, stop the broker, take the suffix %s off"
             " their names, and start it again",
-            self._topic_partition, next_offset, self._log_start_offset, len(segments),
+            self._topic_partition, next_offset, self._log_start_offset, start, len(segments),
             self._directory, suffix,
         )  # fmt: skip
         for segment in segments:
             self._segments.remove(segment)
             self._witnesses.remove(segment.base_offset)
         self._recovered_state = None
-        self._segments.add(self._create_segment(self._log_start_offset))
-        return self._log_start_offset
+        self._segments.add(self._create_segment(start))
+        return start
 
     def _continue_behind_damage(self, next_offset: int) -> int:
         """Unreadable bytes that must be kept stand at the end: go on in a new segment."""
@@ -621,6 +686,9 @@ class _Loader:
             self._recovery_point = end
         self._segments.add(self._create_segment(end))
         if self._recovered_state is not None:
+            unreached = self._unreached_state
+            if unreached is not None and unreached.map_end_offset <= end:
+                self._recovered_state.become(unreached)
             self._recovered_state.update_map_end_offset(end)
         return end
 

@@ -66,12 +66,14 @@ class _Progress:
         "_interval_bytes",
         "_last_allowed_offset",
         "_patience",
+        "_recorded",
         "_state",
         "_tails",
         "_unasked",
         "last_entry_position",
         "latest_epoch",
         "max_timestamp",
+        "turn_offset",
         "walk",
     )
 
@@ -82,12 +84,18 @@ class _Progress:
         epochs: LeaderEpochCache | None,
         interval_bytes: int,
         cut_from: int,
+        recorded: ProducerStateManager | None,
     ) -> None:
         self._state = state
         self._tails = ProducerTails()
         self._indexes = segment.indexes
         self._interval_bytes = interval_bytes
         self._last_allowed_offset = segment.base_offset + INT32_MAX
+        if segment.offset_limit is not None:
+            self._last_allowed_offset = min(self._last_allowed_offset, segment.offset_limit - 1)
+        self._recorded = recorded
+        # Where the producers become those that are recorded; runs end in front of it.
+        self.turn_offset = NEVER_CUT if recorded is None else recorded.map_end_offset
         # Batches that are passed without looking for a run, and how many after the next failure.
         self._unasked = 0
         self._patience = 1
@@ -99,7 +107,20 @@ class _Progress:
             latest = epochs.latest_epoch
             self.latest_epoch = -1 if latest is None else min(latest, INT32_MAX)
         # What steps through the segment; the runs move it on.
-        self.walk = segment.walk(cut_from=cut_from, skim=self.skim)
+        self.walk = segment.walk(cut_from=cut_from, is_reach_known=True, skim=self.skim)
+
+    def turn(self) -> None:
+        """Takes the producers that are recorded for those that were found."""
+        self.apply_producers()
+        if self._recorded is not None:
+            self._state.become(self._recorded)
+            self._recorded, self.turn_offset = None, NEVER_CUT
+
+    def finish(self) -> None:
+        """Ends the producers' state where the walk has ended."""
+        if self.turn_offset <= self.walk.next_offset:
+            self.turn()
+        self.apply_producers()
 
     def skim(self, chunk: memoryview, position: int, chunk_start: int) -> int:
         """Takes the run of everyday batches at `position` of a chunk; returns where it ends."""
@@ -114,7 +135,7 @@ class _Progress:
                 chunk,
                 position,
                 walk.next_offset,
-                self._last_allowed_offset,
+                min(self._last_allowed_offset, self.turn_offset - 1),
                 self.latest_epoch,
                 self.max_timestamp,
                 indexes.offset_of_max_timestamp,
@@ -153,6 +174,7 @@ def recover_segment(
     *,
     cut_from: int,
     index_interval_bytes: int,
+    recorded: ProducerStateManager | None = None,
     before_cut: Callable[[], None] | None = None,
 ) -> RecoveredSegment:
     """Rebuilds all indexes of a segment, and cuts its file where the rules above say so.
@@ -163,6 +185,8 @@ def recover_segment(
         epochs: Where epochs of the batches go, not durably.
         cut_from: Offset from which damage ends the segment.
         index_interval_bytes: Distance of index entries.
+        recorded: Producers as of an offset within the segment, at most `cut_from`, as a snapshot
+            has them: `state` becomes this there, for it may know batches that are damaged by now.
         before_cut: Called before the file is cut. What lies behind this segment must be gone,
             durably, by then: a crash between would leave a hole.
 
@@ -174,7 +198,7 @@ def recover_segment(
     indexes.reset()
     aborted: list[AbortedTransaction] = []
     base = segment.base_offset
-    progress = _Progress(segment, state, epochs, index_interval_bytes, cut_from)
+    progress = _Progress(segment, state, epochs, index_interval_bytes, cut_from, recorded)
     walk = progress.walk
     damage: Damage | None = None
     for position, header, view, _ in walk:
@@ -184,6 +208,8 @@ def recover_segment(
             producer_id, _, _, _,
         ) = header  # fmt: skip
         last_offset = base_offset + last_offset_delta
+        if base_offset >= progress.turn_offset:
+            progress.turn()
         if not 0 <= last_offset - base <= INT32_MAX:
             raise SegmentOverflow(segment, f"offset {last_offset} in {segment.path}")
         if batch_max_timestamp > progress.max_timestamp:
@@ -208,19 +234,39 @@ def recover_segment(
                     if completed.is_aborted:
                         aborted.append(aborted_transaction(state, completed))
                     state.complete_transaction(completed)
-    progress.apply_producers()
+    progress.finish()
     is_tail_damaged = walk.tail is not None
     if walk.cut is not None:
         damage = Damage(walk.cut.position, walk.cut.reason)
         is_tail_damaged = walk.cut.is_behind_damage
-    truncated = 0
-    if damage is not None:
-        if before_cut is not None:
-            before_cut()
-        truncated = segment.size - damage.position
-        segment.cut(damage.position)
+    truncated = 0 if damage is None else _cut(segment, damage.position, before_cut)
     indexes.finish_scanned()
     segment.chain.trust(0)
-    segment.transaction_index.replace(aborted)
+    is_cut = damage is not None and not is_tail_damaged
+    segment.transaction_index.replace(
+        _with_proven(segment, aborted, walk.next_offset if is_cut else NEVER_CUT)
+    )
     state.update_map_end_offset(walk.next_offset)
     return RecoveredSegment(walk.next_offset, truncated, damage, is_tail_damaged)
+
+
+def _cut(segment: LogSegment, position: int, before_cut: Callable[[], None] | None) -> int:
+    """Cuts the file; returns how many bytes that costs."""
+    if before_cut is not None:
+        before_cut()
+    truncated = segment.size - position
+    segment.cut(position)
+    return truncated
+
+
+def _with_proven(
+    segment: LogSegment, found: list[AbortedTransaction], end: int
+) -> list[AbortedTransaction]:
+    """The aborted transactions of a segment: those found, and those that its index has proof of.
+
+    A marker that is damaged by now is in the index only, and without it records would be shown that
+    were never committed. What lies at or behind `end` is cut.
+    """
+    aborted = {one.last_offset: one for one in segment.transaction_index.proven_entries()}
+    aborted.update((one.last_offset, one) for one in found)
+    return [aborted[offset] for offset in sorted(aborted) if offset < end]

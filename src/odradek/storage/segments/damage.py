@@ -74,6 +74,8 @@ class BatchWalk:
         offset_limit: Where the next segment begins, if there is one: all offsets lie below.
         cut_from: Damage at or above this offset ends the walk.
         on_damage: Told of each extent that stays, before the batch behind it is yielded.
+        is_reach_known: Whether the last batch of a log that lies above `last_offset` is damaged: no
+            stop has recorded where the log ends.
         skim: Takes whole runs of batches in front of the walk, see `Scan`. It keeps `next_offset`
             and `good_end` up to date.
 
@@ -90,6 +92,7 @@ class BatchWalk:
         "_disk",
         "_end",
         "_fd",
+        "_is_reach_known",
         "_is_served",
         "_last_offset",
         "_offset_limit",
@@ -116,6 +119,7 @@ class BatchWalk:
         offset_limit: int | None = None,
         cut_from: int = NEVER_CUT,
         on_damage: Callable[[Extent], None] | None = None,
+        is_reach_known: bool = False,
         skim: Skim | None = None,
     ) -> None:
         self._disk = disk
@@ -125,6 +129,7 @@ class BatchWalk:
         self._offset_limit = offset_limit
         self._cut_from = cut_from
         self._on_damage = on_damage
+        self._is_reach_known = is_reach_known
         self._skim = skim
         self._problem: str | None = None  # With what stands at `good_end`; None while all is well.
         self._is_served = True
@@ -136,6 +141,7 @@ class BatchWalk:
         self.tail: Extent | None = None
 
     def __iter__(self) -> Iterator[ScannedBatch]:
+        last_offset = self._last_offset
         while True:
             scan = self._scan
             for batch in scan:
@@ -146,6 +152,7 @@ class BatchWalk:
                     not is_crc_valid
                     or header.base_offset != next_offset
                     or header.last_offset_delta < 0
+                    or header.last_offset > last_offset
                 ):
                     problem = self._problem_with(batch)
                 if problem is None:
@@ -224,7 +231,8 @@ class BatchWalk:
 
         Offsets only grow, and gaps are legal. The checksum does not cover the base offset, so a
         batch that jumps ahead is compared with the one behind it: if that one continues where
-        this one should have, it is this one that lies.
+        this one should have, it is this one that lies. So does the last one of a log if it is out
+        of its segment's reach.
         """
         position, header, _, is_crc_valid = batch
         next_offset = self.next_offset
@@ -232,27 +240,38 @@ class BatchWalk:
             return f"the batch does not match its checksum {header.crc:#010x}"
         if header.last_offset_delta < 0:
             return "the batch ends before its start"
-        if header.magic < CURRENT_MAGIC or header.base_offset == next_offset:
+        if header.magic < CURRENT_MAGIC:
             return None
-        if header.base_offset < next_offset:
-            return f"the batch starts at offset {header.base_offset}, expected {next_offset} up"
         if self._offset_limit is not None and header.last_offset >= self._offset_limit:
             return (
                 f"the batch ends at offset {header.last_offset},"
                 f" the next segment starts at {self._offset_limit}"
             )
+        if header.base_offset == next_offset:
+            return None
+        if header.base_offset < next_offset:
+            return f"the batch starts at offset {header.base_offset}, expected {next_offset} up"
         try:
             following = peek_header(self._scan.read(position + header.size, HEADER_SIZE))
         except CorruptRecordError:
-            return None
-        if (
-            following is not None
-            and following.magic == CURRENT_MAGIC
-            and next_offset <= following.base_offset < header.base_offset
-        ):
+            following = None
+        following_offset = -1
+        if following is not None and following.magic == CURRENT_MAGIC:
+            following_offset = following.base_offset
+        if next_offset <= following_offset < header.base_offset:
             return (
                 f"the batch starts at offset {header.base_offset},"
-                f" the one behind it at {following.base_offset}"
+                f" the one behind it at {following_offset}"
+            )
+        if (
+            self._is_reach_known
+            and header.last_offset > self._last_offset
+            and following_offset < header.next_offset
+        ):
+            # An append would have begun a segment with it.
+            return (
+                f"the batch starts at offset {header.base_offset}, out of the segment's reach, and"
+                " none behind it bears that out"
             )
         return None
 

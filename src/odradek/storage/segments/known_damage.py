@@ -69,6 +69,11 @@ class KnownDamage:
             return self._unserved[slot]
         return None
 
+    def unserved_before(self, position: int) -> Extent | None:
+        """The last extent in front of a position that a reader has to go around."""
+        slot = bisect_left(self._unserved, position, key=_start) - 1
+        return self._unserved[slot] if slot >= 0 else None
+
     def next_unserved(self, position: int) -> int | None:
         """Where the first extent at or behind a position begins that a reader has to go around."""
         slot = bisect_left(self._unserved, position, key=_start)

@@ -52,14 +52,19 @@ def find_batch(segment: "LogSegment", offset: int, start_position: int = 0) -> B
                 return place
         elif place.is_broken:
             doubtful = place.position
+        elif place.position > segment.size:
+            doubtful = place.last_batch  # Its length leads out of the file.
         else:
             doubtful = -1
             position = place.position
         if doubtful >= 0:
             extent = _damage_at(segment, floor, doubtful)
             if extent is None:
+                # The length of a damaged batch on the way may have led here.
+                extent = segment.damage.unserved_before(doubtful)
+            if extent is None or extent.end <= floor:
                 return place if isinstance(place, BatchPlace) else None
-            position = extent.end
+            position = floor = extent.end
         chunk = segment.read_at(position, _STEP_BYTES) if position < segment.size else b""
     return None
 
@@ -69,23 +74,25 @@ class _Stop(NamedTuple):
 
     position: int
     is_broken: bool  # No batch header stands there; otherwise the chunk ends.
+    last_batch: int  # Where the batch starts whose length leads there.
 
 
 def _step(chunk: bytes, chunk_start: int, offset: int) -> BatchPlace | _Stop:
     """The batch within the chunk, or where to read on from."""
-    position = 0
+    position = last = 0
     while True:
         try:
             header = peek_header(chunk, position)
         except CorruptRecordError:
-            return _Stop(chunk_start + position, is_broken=True)
+            return _Stop(chunk_start + position, True, chunk_start + last)
         if header is None:  # In the middle of a chunk the rest of it comes with the next one.
-            return _Stop(chunk_start + position, is_broken=position == 0)
+            return _Stop(chunk_start + position, position == 0, chunk_start + last)
         if header.last_offset >= offset:
             return BatchPlace(chunk_start + position, header)
+        last = position
         position += header.size
         if position >= len(chunk):
-            return _Stop(chunk_start + position, is_broken=False)
+            return _Stop(chunk_start + position, False, chunk_start + last)
 
 
 def _is_doubtful(segment: "LogSegment", place: BatchPlace) -> bool:
@@ -185,6 +192,8 @@ def _read_entry(segment: "LogSegment", indexed_offset: int, position: int, size:
                 problem = "no whole batch header stands there"
             elif header.magic == CURRENT_MAGIC and header.base_offset < segment.base_offset:
                 problem = f"the batch there starts at {header.base_offset}, below the base"
+            elif position + header.size > segment.size:
+                problem = f"the batch there says {header.size} bytes, out of the file"
             elif header.last_offset > indexed_offset:
                 problem = f"the batch there ends at {header.last_offset}"
     if problem is not None:

@@ -380,6 +380,7 @@ class LogSegment:
         *,
         next_offset: int | None = None,
         cut_from: int = NEVER_CUT,
+        is_reach_known: bool = False,
         skim: Skim | None = None,
     ) -> BatchWalk:
         """Walks over all sound batches from a position on, whatever lies between; see `damage`.
@@ -388,6 +389,7 @@ class LogSegment:
             start: Where a batch stands, or should.
             next_offset: Its base offset or a lower one; None for that of the segment.
             cut_from: Damage at or above this offset ends the walk.
+            is_reach_known: Whether a last batch that no append could have left here is damage.
             skim: Takes whole runs of batches in front of the walk.
         """
         return BatchWalk(
@@ -400,6 +402,7 @@ class LogSegment:
             offset_limit=self.offset_limit,
             cut_from=cut_from,
             on_damage=self._note_damage,
+            is_reach_known=is_reach_known,
             skim=skim,
         )
 

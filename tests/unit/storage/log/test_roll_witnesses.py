@@ -18,7 +18,7 @@ from odradek.storage.log.roll_witnesses import RollWitnesses
 from odradek.storage.segments.replacement import swap_segments
 from odradek.testing import SimDisk, SimulatedCrash
 from tests.support.log_scenarios import DeferredTasks, append_follower, bases
-from tests.support.logs import LogFixture, offsets, read_all, rename_directory
+from tests.support.logs import LogFixture, batch, offsets, read_all, rename_directory
 
 # Small indexes: a crash looks at every page of them.
 CONFIG = LogConfig(segment_index_bytes=1_200)
@@ -326,15 +326,14 @@ class TestReplacement:
         assert witnesses(fixture) == []
 
     def test_so_does_one_that_a_start_completes(self, fixture: LogFixture) -> None:
-        log = two_segments(fixture)
-        new = log.new_segment(0, stage=".swap")
-        new.close()
+        two_segments(fixture)
         fixture.abandon()
+        fixture.path(f"{0:020d}.log.swap").write_bytes(batch(base_offset=2))
 
         log = fixture.open()
 
         assert witnesses(fixture) == []
-        assert offsets(read_all(log)) == [5, 6, 7, 8, 9]
+        assert offsets(read_all(log)) == [2, 5, 6, 7, 8, 9]
 
 
 class TestLoading:

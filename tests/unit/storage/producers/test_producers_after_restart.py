@@ -10,7 +10,9 @@ import pytest
 
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import Log
+from odradek.storage.log.retention import delete_old_segments
 from odradek.testing import SimDisk
+from tests.support.cleaning import CleaningFixture
 from tests.support.log_scenarios import abort, append_leader, transactional
 from tests.support.logs import LogFixture, batch, flip_bit
 
@@ -187,3 +189,107 @@ def test_a_rebuilt_transaction_index_has_the_aborted_ones(tmp_path: Path) -> Non
         log = fixture.open(clean=True, recovery_point=recovery_point)
         assert log.collect_aborted_transactions(0, log.log_end_offset) == aborted
         assert {name for name in fixture.names() if name.endswith(".snapshot")} == snapshots
+
+
+def test_all_five_are_recognised_after_a_compaction_that_no_checkpoint_knows_of(
+    tmp_path: Path,
+) -> None:
+    """Older batches are compacted away; the snapshots of the rolls have them."""
+    with CleaningFixture(tmp_path) as fixture:
+        log = fixture.open()
+        produce(log, 7)
+        fixture.roll()
+        produce(log, 1)
+        produce(log, 5, producer_id=8)
+        known = last_batches(log)
+        fixture.clean()
+        fixture.abandon()
+        log = fixture.open(recovery_point=0)
+        assert last_batches(log) == known
+        assert_duplicates(log, known)
+
+
+def test_all_five_are_recognised_after_a_clean_stop_and_a_kill(tmp_path: Path) -> None:
+    """The batches are damaged; what the clean stop wrote down is synced, and holds."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        produce(log, 7)
+        append_leader(log, transactional(0, 2))
+        log = fixture.reopen(clean=True)
+        produce(log, 3, producer_id=8)
+        known, end, synced = last_batches(log), log.log_end_offset, log.recovery_point
+        fixture.abandon()
+        path = fixture.path(f"{0:020d}.log")
+        path.write_bytes(bytes(200) + path.read_bytes()[200:])
+        for _ in range(2):
+            log = fixture.open(recovery_point=synced)
+            log.update_high_watermark(end)
+            assert (log.log_end_offset, log.last_stable_offset) == (end, 14)
+            assert last_batches(log) == known
+            fixture.abandon()
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_producers_of_deleted_segments_are_recognised_after_a_kill(
+    start: int, tmp_path: Path
+) -> None:
+    """10 section 8.4: the snapshot at the base of the first segment tells of them."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        produce(log, 7)
+        log.roll()
+        produce(log, 6, producer_id=8)
+        log.update_high_watermark(log.log_end_offset)
+        log.maybe_increment_log_start_offset(14 + start)
+        assert delete_old_segments(log) == 1
+        known = last_batches(log)
+        log = fixture.reopen(clean=False)
+        assert last_batches(log) == known
+        assert_duplicates(log, known)
+
+
+def test_a_log_start_above_a_segment_hides_no_producer_of_those_before(tmp_path: Path) -> None:
+    """No snapshot is left: the batches below the log start are still there, and are replayed."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        produce(log, 7)
+        log.roll()
+        produce(log, 7, producer_id=8)
+        known = last_batches(log)
+        fixture.abandon()
+        for name in fixture.names():
+            if name.endswith((".snapshot", ".recent")):
+                fixture.path(name).unlink()
+        log = fixture.open(recovery_point=16, log_start_offset=20)
+        assert last_batches(log) == known
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_lost_last_segment_and_its_producers(clean: bool, tmp_path: Path) -> None:
+    """Where the log goes on behind what is lost they are known; where it gives the offsets out
+    again they are not."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        produce(log, 7)
+        log.roll()
+        before = last_batches(log)
+        produce(log, 6)
+        known, end = last_batches(log), log.log_end_offset
+        recovery_point = fixture.close()
+        fixture.path(f"{14:020d}.log").unlink()
+        log = fixture.open(clean=clean, recovery_point=recovery_point)
+        assert (log.log_end_offset, last_batches(log)) == ((end, known) if clean else (14, before))
+
+
+def test_a_truncation_forgets_snapshots_for_good(tmp_path: Path) -> None:
+    """One that came back after a crash would pass for the state of the log that grew since."""
+    disk = SimDisk(tmp_path)
+    with LogFixture(tmp_path, disk=disk, config=CONFIG) as fixture:
+        log = fixture.open()
+        produce(log, 7)
+        log = fixture.reopen(clean=True)
+        log.truncate_to(4)
+        point = fixture.abandon()
+        disk.crash(mode="drop")
+        assert f"{14:020d}.snapshot" not in fixture.names()
+        assert fixture.open(recovery_point=point).log_end_offset == 4

@@ -89,3 +89,74 @@ def test_a_recovery_point_that_is_wrong_costs_no_record(
         log = fixture.open(clean=True, recovery_point=5)
         assert offsets(read_all(log)) == found
         assert log.log_end_offset == found[-1] + 1
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+@pytest.mark.parametrize("bit", range(1, 33))
+def test_a_last_batch_out_of_reach_does_not_move_the_end_of_an_unclean_stop(
+    bit: int, flushed: bool, tmp_path: Path
+) -> None:
+    """01 section 8.5: an append would have begun a segment; a split would make it the log end."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        fixture.append(5)
+        if flushed:
+            log.flush()
+        recovery_point = fixture.abandon()
+        flip_bit(fixture.path(FIRST), 4 * SIZE * 8 + bit)
+        log = fixture.open(recovery_point=recovery_point)
+        assert log.log_end_offset == (5 if flushed else 4)
+        assert offsets(read_all(log)) == [0, 1, 2, 3]
+        fixture.append()
+        assert log.log_end_offset == (6 if flushed else 5)
+
+
+def test_a_rebuild_of_indexes_does_not_split_off_a_last_batch_out_of_reach(tmp_path: Path) -> None:
+    """Two damages: the index asks for a scan, and the scan meets the offset."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        fixture.open()
+        fixture.append(5)
+        recovery_point = fixture.close()
+        flip_bit(fixture.path(FIRST), 4 * SIZE * 8 + 2)
+        fixture.path(f"{0:020d}.index").unlink()
+        log = fixture.open(clean=True, recovery_point=recovery_point)
+        assert (log.log_end_offset, len(log.segments)) == (5, 1)
+        assert offsets(read_all(log)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("base", [7, 2**61])
+def test_an_empty_segment_above_the_recorded_end_is_set_aside(
+    base: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        fixture.open()
+        fixture.append(5)
+        recovery_point = fixture.close()
+        fixture.path(f"{base:020d}.log").touch()
+        log = fixture.open(clean=True, recovery_point=recovery_point)
+        assert log.log_end_offset == 5
+        assert f"{base:020d}.log.aside" in fixture.names()
+        assert any("set aside" in r.getMessage() for r in caplog.records)
+
+
+def test_an_empty_segment_that_the_batches_lead_to_stays(tmp_path: Path) -> None:
+    """The recovery point is wrong, and the snapshot of the roll is lost."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        fixture.append(5)
+        log.roll()
+        fixture.close()
+        fixture.path(f"{5:020d}.snapshot").unlink()
+        assert fixture.open(clean=True, recovery_point=3).log_end_offset == 5
+
+
+def test_a_log_that_ends_below_its_start_begins_behind_what_was_given_out(tmp_path: Path) -> None:
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        fixture.open()
+        fixture.append(9)
+        recovery_point = fixture.close()
+        path = fixture.path(FIRST)
+        path.write_bytes(path.read_bytes()[: 2 * SIZE])
+        log = fixture.open(clean=True, recovery_point=recovery_point, log_start_offset=4)
+        assert log.log_end_offset == 9
+        assert f"{FIRST}.aside" in fixture.names()

@@ -184,3 +184,20 @@ def test_exchanged_segments_are_told_of(tmp_path: Path, caplog: pytest.LogCaptur
         log.update_high_watermark(log.log_end_offset)
         assert set(range(8, 12)) <= set(offsets(read_all(log)))
         assert "the next segment starts at 4" in caplog.text
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_abort_marker_shows_no_record(clean: bool, tmp_path: Path) -> None:
+    """The index has proof of the transaction: a scan of the batches does not make it forget."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = with_aborted_transactions(fixture)
+        log.flush()
+        recovery_point = fixture.close() if clean else fixture.abandon()
+        path = fixture.path(name(0, ".log"))
+        data = bytearray(path.read_bytes())
+        data[len(transactional(0)) + 30] ^= 1
+        path.write_bytes(data)
+        fixture.path(name(0, ".index")).unlink()
+        log = fixture.open(clean=clean, recovery_point=recovery_point)
+        assert not {0, 3} & set(seen(log))
+        assert log.last_stable_offset == log.log_end_offset

@@ -228,3 +228,19 @@ def test_a_damaged_header_that_jumps_ahead_hides_nothing_behind(fixture: LogFixt
     first = next(iter_headers(log.read(30, 1000, FetchIsolation.LOG_END).read()))[1]
     assert first.base_offset == 32
     assert consumed(log) == [n for n in range(60) if n not in (30, 31)]
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_length_that_leads_out_of_the_file_costs_its_own_batch_only(
+    fixture: LogFixture, number: int
+) -> None:
+    """An offset behind it is asked for first, by a client that goes on where it was."""
+    write(fixture, 8)
+    path = fixture.path(LOG)
+    data = bytearray(path.read_bytes())
+    data[number * SIZE + 9] ^= 1
+    path.write_bytes(data)
+    log = fixture.open(clean=True, recovery_point=8)
+    for offset in (number + 1, 7, number + 2):
+        found = log.read(offset, 1, FetchIsolation.LOG_END).read()
+        assert [header.base_offset for _, header in iter_headers(found)] == [offset]
