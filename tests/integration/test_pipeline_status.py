@@ -10,10 +10,14 @@ from odradek import Admin, Producer
 from odradek.client.admin import NewTopic
 from odradek.client.consumer import OffsetAndMetadata
 from odradek.model import TopicPartition
-from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, CheckpointHeldError, Notes
-from odradek.spark.pipeline.engine.query_plans import plan_queries
-from odradek.spark.pipeline.engine.reset import reset_queries
-from odradek.spark.pipeline.engine.status import pipeline_status
+from odradek.spark.pipeline.engine.operations.checkpoint import (
+    CheckpointFolder,
+    CheckpointHeldError,
+    Notes,
+)
+from odradek.spark.pipeline.engine.operations.reset import reset_queries
+from odradek.spark.pipeline.engine.operations.status import pipeline_status
+from odradek.spark.pipeline.engine.running.query_plans import plan_queries
 from odradek.spark.pipeline.file import load
 from odradek.spark.pipeline.graph.model import Pipeline, Position
 from odradek.testing import EmbeddedBroker

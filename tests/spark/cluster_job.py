@@ -9,9 +9,9 @@ on which executors.
 import json
 import sys
 
-from odradek.spark.progress_listener import progress_of
+from odradek.spark.progress.listener import progress_of
+from odradek.spark.runtime.shipping import VersionsDifferError
 from odradek.spark.session import build_session
-from odradek.spark.shipping import VersionsDifferError
 
 _CONF = {
     "spark.driver.host": "127.0.0.1",

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from odradek import Producer
-from odradek.spark.pipeline.engine.backfill import backfill, count_letters
+from odradek.spark.pipeline.engine.operations.backfill import backfill, count_letters
 from odradek.spark.pipeline.graph.model import Action, FilesTarget, OnError, Position
 from tests.support.odradek_broker import OdradekBroker
 from tests.support.pipelines import ORDERS, pipeline, rule, select, sink, topic_source

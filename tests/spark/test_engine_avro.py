@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from odradek import Producer
-from odradek.spark.pipeline.engine.build import Build
-from odradek.spark.pipeline.engine.encoding import encode
-from odradek.spark.pipeline.engine.fixtures import FixtureInputs, run_fixture
-from odradek.spark.pipeline.engine.registry import frame_prefix
-from odradek.spark.pipeline.engine.run import run_pipeline
-from odradek.spark.pipeline.engine.schemas import AvroSchemas
+from odradek.spark.pipeline.engine.avro.registry import frame_prefix
+from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
+from odradek.spark.pipeline.engine.fixtures.fixture_runs import FixtureInputs, run_fixture
+from odradek.spark.pipeline.engine.frames.build import Build
+from odradek.spark.pipeline.engine.frames.encoding import encode
+from odradek.spark.pipeline.engine.running.run import run_pipeline
 from odradek.spark.pipeline.graph.model import (
     AvroCodec,
     ConsoleTarget,

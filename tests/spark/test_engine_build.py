@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from odradek.spark.pipeline.engine.build import Build
-from odradek.spark.pipeline.engine.deep import deep_problems
-from odradek.spark.pipeline.engine.fixtures import FixtureInputs, FixtureResult, run_fixture
+from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
+from odradek.spark.pipeline.engine.fixtures.deep import deep_problems
+from odradek.spark.pipeline.engine.fixtures.fixture_runs import (
+    FixtureInputs,
+    FixtureResult,
+    run_fixture,
+)
+from odradek.spark.pipeline.engine.frames.build import Build
 from odradek.spark.pipeline.engine.problems import PipelineError
-from odradek.spark.pipeline.engine.schemas import AvroSchemas
 from odradek.spark.pipeline.graph.model import (
     Action,
     Dedup,

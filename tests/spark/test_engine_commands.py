@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from odradek.cli.main import main
-from odradek.spark.pipeline.engine import local_session
+from odradek.spark.pipeline.engine.fixtures import local_session
 from odradek.spark.pipeline.graph.model import Pipeline
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from odradek import Producer
-from odradek.spark.pipeline.engine.run import run_pipeline
+from odradek.spark.pipeline.engine.running.run import run_pipeline
 from odradek.spark.pipeline.file.load import load
 from tests.support.odradek_broker import OdradekBroker
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from odradek.spark.pipeline.engine.fixtures import run_fixture
-from odradek.spark.pipeline.engine.schemas import AvroSchemas
+from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
+from odradek.spark.pipeline.engine.fixtures.fixture_runs import run_fixture
 from odradek.spark.pipeline.file.load import load
 
 _BESIDE = """\

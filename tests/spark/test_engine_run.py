@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from odradek import Producer
-from odradek.spark.pipeline.engine.run import run_pipeline
+from odradek.spark.pipeline.engine.running.run import run_pipeline
 from odradek.spark.pipeline.graph.model import (
     Action,
     Dedup,

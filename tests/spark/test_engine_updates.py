@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from odradek import Producer
-from odradek.spark.pipeline.engine.run import run_pipeline
+from odradek.spark.pipeline.engine.running.run import run_pipeline
 from odradek.spark.pipeline.graph.model import JsonCodec, OutputMode, TopicTarget
 from tests.support.odradek_broker import OdradekBroker
 from tests.support.pipelines import ORDERS, pipeline, select, sink, topic_source

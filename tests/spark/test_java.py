@@ -9,8 +9,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from odradek.spark.java import bundled_java, find_java
-from odradek.spark.java_archive import archive_options
+from odradek.spark.runtime.java import bundled_java, find_java
+from odradek.spark.runtime.java_archive import archive_options
 
 TIMEOUT_S = 600
 

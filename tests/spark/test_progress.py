@@ -8,7 +8,7 @@ from pyspark.sql.functions import col
 
 from odradek import Admin
 from odradek.model import TopicPartition
-from odradek.spark.progress_listener import progress_of
+from odradek.spark.progress.listener import progress_of
 from tests.support.apache_kafka import KafkaInstall, find_kafka
 from tests.support.commands import Commands
 from tests.support.odradek_broker import OdradekBroker

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from odradek import Producer
-from odradek.spark.pipeline.engine.query_plans import plan_queries
-from odradek.spark.pipeline.engine.reset import reset_queries
-from odradek.spark.pipeline.engine.run import run_pipeline
+from odradek.spark.pipeline.engine.operations.reset import reset_queries
+from odradek.spark.pipeline.engine.running.query_plans import plan_queries
+from odradek.spark.pipeline.engine.running.run import run_pipeline
 from odradek.spark.pipeline.graph.model import JsonCodec, Position, TopicTarget
 from tests.support.odradek_broker import OdradekBroker
 from tests.support.pipelines import pipeline, select, sink, topic_source

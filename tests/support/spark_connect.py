@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from odradek.spark.java import find_java
+from odradek.spark.runtime.java import find_java
 from tests.support.spark_python import quick_python
 
 __all__ = ["missing_connect", "running_connect"]

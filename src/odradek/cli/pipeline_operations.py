@@ -8,8 +8,8 @@ from odradek.cli.output import print_error, print_json, print_table
 from odradek.cli.pipeline_file import load_file, print_error_line
 
 if TYPE_CHECKING:
-    from odradek.spark.pipeline.engine.query_plans import QueryPlan
-    from odradek.spark.pipeline.engine.status import QueryStatus
+    from odradek.spark.pipeline.engine.operations.status import QueryStatus
+    from odradek.spark.pipeline.engine.running.query_plans import QueryPlan
     from odradek.spark.pipeline.graph.model import Pipeline
 
 __all__ = ["add_backfill", "add_reset", "add_status"]
@@ -67,9 +67,9 @@ def _status(arguments: argparse.Namespace) -> int:
     pipeline = _pipeline(arguments)
     if pipeline is None:
         return 2
+    from odradek.spark.pipeline.engine.operations.status import pipeline_status
     from odradek.spark.pipeline.engine.problems import PipelineError
-    from odradek.spark.pipeline.engine.query_plans import plan_queries
-    from odradek.spark.pipeline.engine.status import pipeline_status
+    from odradek.spark.pipeline.engine.running.query_plans import plan_queries
 
     try:
         found, why = pipeline_status(pipeline, plan_queries(pipeline))
@@ -104,9 +104,9 @@ def _reset(arguments: argparse.Namespace) -> int:
     pipeline = _pipeline(arguments)
     if pipeline is None:
         return 2
-    from odradek.spark.pipeline.engine.positions import check_position, parse_position
+    from odradek.spark.pipeline.engine.operations.positions import check_position, parse_position
+    from odradek.spark.pipeline.engine.operations.reset import reset_queries
     from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
-    from odradek.spark.pipeline.engine.reset import reset_queries
 
     plans = _plans(pipeline, arguments.sink)
     if plans is None:
@@ -146,7 +146,7 @@ def _backfill(arguments: argparse.Namespace) -> int:
     pipeline = _pipeline(arguments)
     if pipeline is None:
         return 2
-    from odradek.spark.pipeline.engine.positions import check_position, parse_position
+    from odradek.spark.pipeline.engine.operations.positions import check_position, parse_position
     from odradek.spark.pipeline.engine.problems import PipelineError
 
     names = list(pipeline.sinks) if arguments.sink is None else arguments.sink
@@ -162,12 +162,12 @@ def _backfill(arguments: argparse.Namespace) -> int:
         print_error(_COMMAND, str(error))
         return 2
     from odradek.errors import ConfigError
-    from odradek.spark.pipeline.engine.backfill import backfill, count_letters
-    from odradek.spark.pipeline.engine.libraries import task_libraries
-    from odradek.spark.pipeline.engine.query_plans import refuse_without_packages
+    from odradek.spark.pipeline.engine.operations.backfill import backfill, count_letters
+    from odradek.spark.pipeline.engine.running.libraries import task_libraries
+    from odradek.spark.pipeline.engine.running.query_plans import refuse_without_packages
     from odradek.spark.pipeline.file.problems import mask
+    from odradek.spark.runtime.shipping import VersionsDifferError
     from odradek.spark.session import build_session
-    from odradek.spark.shipping import VersionsDifferError
 
     sinks = [pipeline.sinks[name] for name in names]
     try:
@@ -206,7 +206,7 @@ def _pipeline(arguments: argparse.Namespace) -> "Pipeline | None":
 
 
 def _plans(pipeline: "Pipeline", sinks: list[str] | None) -> "tuple[QueryPlan, ...] | None":
-    from odradek.spark.pipeline.engine.query_plans import plan_queries
+    from odradek.spark.pipeline.engine.running.query_plans import plan_queries
 
     plans = plan_queries(pipeline)
     if sinks is None:

@@ -8,7 +8,7 @@ from odradek.cli.output import print_error, print_json
 from odradek.cli.pipeline_file import load_file, print_error_line
 
 if TYPE_CHECKING:
-    from odradek.spark.pipeline.engine.fixtures import FixtureResult
+    from odradek.spark.pipeline.engine.fixtures.fixture_runs import FixtureResult
     from odradek.spark.pipeline.file import Loaded
     from odradek.spark.pipeline.graph.model import Fixture, Pipeline
 
@@ -73,9 +73,9 @@ def _test(arguments: argparse.Namespace) -> int:
         print_error(_COMMAND, f"{arguments.file} holds no tests")
         return 0
     from odradek.errors import ConfigError
-    from odradek.spark.pipeline.engine.fixtures import run_fixture
-    from odradek.spark.pipeline.engine.local_session import local_session
-    from odradek.spark.pipeline.engine.schemas import AvroSchemas
+    from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
+    from odradek.spark.pipeline.engine.fixtures.fixture_runs import run_fixture
+    from odradek.spark.pipeline.engine.fixtures.local_session import local_session
 
     schemas = AvroSchemas(pipeline.registry)
     results = []
@@ -111,8 +111,8 @@ def _print_result(result: "FixtureResult") -> None:
 
 def look_deep(loaded: "Loaded", pipeline: "Pipeline") -> "Loaded":
     """What is known of a pipeline, and what Spark has to say of its queries."""
-    from odradek.spark.pipeline.engine.deep import deep_problems
-    from odradek.spark.pipeline.engine.local_session import local_session
+    from odradek.spark.pipeline.engine.fixtures.deep import deep_problems
+    from odradek.spark.pipeline.engine.fixtures.local_session import local_session
     from odradek.spark.pipeline.file import Loaded
     from odradek.spark.pipeline.file.problems import Problem, Severity, mask
 
@@ -139,11 +139,11 @@ def _run(arguments: argparse.Namespace) -> int:
         )
         return _INVALID
     from odradek.errors import ConfigError
-    from odradek.spark.pipeline.engine.local_session import quieten_pyspark
+    from odradek.spark.pipeline.engine.fixtures.local_session import quieten_pyspark
     from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
-    from odradek.spark.pipeline.engine.run import run_pipeline
+    from odradek.spark.pipeline.engine.running.run import run_pipeline
     from odradek.spark.pipeline.file.problems import mask
-    from odradek.spark.shipping import VersionsDifferError
+    from odradek.spark.runtime.shipping import VersionsDifferError
 
     quieten_pyspark()
     try:

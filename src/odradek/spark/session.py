@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek.errors import ConfigError
-from odradek.spark.archive import package_archive
-from odradek.spark.java import find_java
-from odradek.spark.java_archive import archive_options
-from odradek.spark.progress_listener import progress_of
-from odradek.spark.session_conf import effective_master, is_connect, session_conf
-from odradek.spark.shipping import check_executors, needs_shipping, shipping_conf
+from odradek.spark.progress.listener import progress_of
+from odradek.spark.runtime.java import find_java
+from odradek.spark.runtime.java_archive import archive_options
+from odradek.spark.runtime.package_archive import package_archive
+from odradek.spark.runtime.session_conf import effective_master, is_connect, session_conf
+from odradek.spark.runtime.shipping import check_executors, needs_shipping, shipping_conf
 
 try:
     import pyspark

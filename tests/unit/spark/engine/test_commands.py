@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cli.main import main
-from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, Notes
+from odradek.spark.pipeline.engine.operations.checkpoint import CheckpointFolder, Notes
 
 GOOD = """\
 name: orders

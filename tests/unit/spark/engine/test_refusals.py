@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from odradek.spark.pipeline.engine.checkpoint import CheckpointFolder, CheckpointHeldError, Notes
+from odradek.spark.pipeline.engine.operations.checkpoint import (
+    CheckpointFolder,
+    CheckpointHeldError,
+    Notes,
+)
 from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
-from odradek.spark.pipeline.engine.run import run_pipeline
+from odradek.spark.pipeline.engine.running.run import run_pipeline
 from odradek.spark.pipeline.graph.fingerprint import fingerprint
 from odradek.spark.pipeline.graph.model import ConsoleTarget, FilesTarget, OutputMode, Pipeline
 from tests.support.pipelines import ORDERS, pipeline, select, sink, topic_source

@@ -1,0 +1,1 @@
+"""Avro: schemas, their registry, and frames of decoded records."""

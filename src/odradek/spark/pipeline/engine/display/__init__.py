@@ -1,0 +1,1 @@
+"""What a run shows: progress, a table or lines, metrics."""

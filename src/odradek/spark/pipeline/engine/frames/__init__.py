@@ -1,0 +1,1 @@
+"""DataFrames of a pipeline's graph: read, decoded, checked, encoded."""

@@ -1,0 +1,1 @@
+"""What is done beside a run: checkpoints, status, reset, backfill."""

@@ -1,0 +1,187 @@
+"""Runs records of the past through a pipeline once more, as a batch.
+
+The transforms are the same, the checkpoints and groups of the live queries are not touched. What a
+sink then has: a topic gets the rows again, and so does a Delta table without `merge_key`; with it,
+and in `jdbc`, they are upserts. Files go to a folder of their own, `<path>.backfill`: Spark reads a
+folder that a stream has written by the stream's list of files, and would never see others there.
+Dead letters are counted, not written: the live query has written its own when it met the records.
+"""
+
+import contextlib
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import assert_never
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
+from odradek.spark.pipeline.engine.display.batch_progress import DECODE, EXPECT_PREFIX
+from odradek.spark.pipeline.engine.frames.build import Build
+from odradek.spark.pipeline.engine.frames.encoding import encode
+from odradek.spark.pipeline.engine.frames.inputs import FORMAT, Records, Rows, static_rows
+from odradek.spark.pipeline.engine.frames.source_options import (
+    ending_options,
+    reading_options,
+    starting_options,
+    without_start,
+)
+from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.running.failures import parse_failure
+from odradek.spark.pipeline.engine.running.queries import batch_sink, topic_options
+from odradek.spark.pipeline.engine.running.query_plans import dead_rules
+from odradek.spark.pipeline.graph.model import (
+    ConsoleTarget,
+    DeltaTarget,
+    FilesTarget,
+    JdbcTarget,
+    Pipeline,
+    Position,
+    Sink,
+    Source,
+    TopicInput,
+    TopicTarget,
+)
+from odradek.spark.pipeline.graph.queries import letter_stages, stages_of
+from odradek.spark.pipeline.graph.topics import position_for
+
+__all__ = ["BatchInputs", "backfill", "count_letters"]
+
+
+class BatchInputs:
+    """Topics between two positions, tables as they are now."""
+
+    def __init__(
+        self, session: SparkSession, pipeline: Pipeline, start: Position, end: Position
+    ) -> None:
+        self._session = session
+        self._pipeline = pipeline
+        self._start = start
+        self._end = end
+
+    def frame(self, source: Source, *, with_headers: bool) -> Records | Rows:
+        match source.input:
+            case TopicInput() as topics:
+                options = reading_options(
+                    topics,
+                    self._pipeline.bootstrap or "",
+                    with_headers=with_headers or topics.headers,
+                    is_streaming=False,
+                )
+                options = without_start(options)
+                options |= starting_options(position_for(topics, self._start))
+                options |= ending_options(position_for(topics, self._end))
+                reader = self._session.read.format(FORMAT).options(**options)
+                return Records(reader.load(), topics)
+            case given:
+                return static_rows(self._session, source.name, given)
+
+
+def backfill(
+    session: SparkSession,
+    pipeline: Pipeline,
+    sinks: Sequence[Sink],
+    *,
+    start: Position,
+    end: Position,
+) -> dict[str, int]:
+    """Runs records between two positions into sinks, one after the other.
+
+    Returns:
+        How many rows each sink was given.
+
+    Raises:
+        PipelineError: a query cannot be built, or fails; the sinks before it have their rows.
+    """
+    schemas = AvroSchemas(pipeline.registry)
+    counts = {}
+    for sink in sinks:
+        inputs = BatchInputs(session, pipeline, start, end)
+        with _telling(f"the backfill of {sink.name!r} failed"):
+            rows = Build(session, pipeline, inputs, schemas).frame(sink.input)
+            counts[sink.name] = _write(rows, pipeline, sink, schemas)
+    return counts
+
+
+def count_letters(
+    session: SparkSession,
+    pipeline: Pipeline,
+    sinks: Sequence[Sink],
+    *,
+    start: Position,
+    end: Position,
+) -> dict[tuple[str, str], int]:
+    """Counts the records between two positions that are dead letters on their way to sinks.
+
+    They are read once more for it, but only if a stage before the sinks has letters at all: a sink
+    may run the frames it is given more than once, so that nothing can be counted there.
+
+    Returns:
+        Stage and reason (`decode`, `expect:<rule>`) -> letters, also where there are none.
+
+    Raises:
+        PipelineError: the query cannot be built, or fails.
+    """
+    used = {stage for sink in sinks for stage in stages_of(pipeline, sink.name)}
+    stages = [stage for stage in letter_stages(pipeline) if stage in used]
+    counts = {
+        (stage, rule if rule == DECODE else EXPECT_PREFIX + rule): 0
+        for stage, rule in sorted(dead_rules(pipeline))
+        if stage in stages
+    }
+    if not counts:
+        return {}
+    inputs = BatchInputs(session, pipeline, start, end)
+    with _telling("the dead letters cannot be counted"):
+        found = Build(session, pipeline, inputs, AvroSchemas(pipeline.registry)).letters(stages)
+        assert found is not None, "a stage has letters"
+        for row in found.groupBy("stage", "reason").count().collect():
+            counts[row["stage"], row["reason"]] = row["count"]
+    return counts
+
+
+@contextlib.contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Turns whatever fails into what is told to the user."""
+    try:
+        yield
+    except PipelineError:
+        raise
+    except PySparkException as error:
+        raise PipelineError(f"{what}: {parse_failure(str(error))}") from error
+    except Exception as error:  # Of the library behind a sink.
+        raise PipelineError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _write(rows: DataFrame, pipeline: Pipeline, sink: Sink, schemas: AvroSchemas) -> int:
+    target = sink.target
+    match target:
+        case TopicTarget():
+            counted, count = _counted(encode(rows, target, sink.name, schemas.writer))
+            options = topic_options(pipeline, target.topic, target.kafka)
+            counted.write.format(FORMAT).mode("append").options(**options).save()
+            return count()
+        case FilesTarget():
+            counted, count = _counted(rows)
+            writer = counted.write.format(target.format).mode("append")
+            if target.max_records_per_file is not None:
+                writer = writer.option("maxRecordsPerFile", target.max_records_per_file)
+            if target.partition_by:
+                writer = writer.partitionBy(*target.partition_by)
+            writer.options(**dict(target.options)).save(f"{target.path}.backfill")
+            return count()
+        case DeltaTarget() | JdbcTarget() | ConsoleTarget():
+            # A query of its own each time: a batch of it was never there before.
+            query_id = f"backfill-{secrets.token_hex(8)}"
+            return batch_sink(sink.name, target, sys.stdout).write(rows, 0, query_id)
+        case _:
+            assert_never(target)
+
+
+def _counted(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """The rows, and how many they were once they are written."""
+    seen = Observation()
+    counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+    return counted, lambda: int(seen.get["rows"])

@@ -1,0 +1,33 @@
+"""The clusters that a pipeline reads from: how an administrator reaches each.
+
+A source may have a cluster of its own, by `kafka: {bootstrap.servers: …}`. The group of a query is
+kept on every cluster that it reads from; who asks for it has to ask there.
+"""
+
+from collections.abc import Mapping
+
+from odradek.spark.pipeline.engine.frames.source_options import reading_options
+from odradek.spark.pipeline.graph.model import Pipeline, TopicInput
+from odradek.spark.pipeline.graph.topics import topic_sources
+from odradek.spark.progress.targets import PROGRESS_GROUP, target_of
+
+__all__ = ["Cluster", "cluster_of", "clusters_of"]
+
+# Settings of a client by Kafka's name, in order, so that equal ones are equal.
+Cluster = tuple[tuple[str, str], ...]
+
+
+def cluster_of(pipeline: Pipeline, topics: TopicInput) -> Cluster:
+    """How to reach the cluster of a source: as those who commit its progress do."""
+    options: Mapping[str, str] = reading_options(
+        topics, pipeline.bootstrap or "", with_headers=False, is_streaming=True
+    )
+    target = target_of({**options, PROGRESS_GROUP: "any"})
+    assert target is not None, "a group was given"
+    return target.kafka
+
+
+def clusters_of(pipeline: Pipeline, query: str) -> tuple[Cluster, ...]:
+    """The clusters that a query reads from, each once."""
+    sources = topic_sources(pipeline, query).values()
+    return tuple(dict.fromkeys(cluster_of(pipeline, one) for one in sources))

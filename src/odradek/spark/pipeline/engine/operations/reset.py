@@ -1,0 +1,66 @@
+"""Forgets how far queries are: the next run begins anew.
+
+All checkpoints are looked at before the first is touched, so that a run that is up keeps all of
+them. The group goes, too: what it shows would be wrong until the first batch of the next run.
+"""
+
+from collections.abc import Sequence
+
+from odradek import Admin
+from odradek.errors import ApiError, ErrorCode, OdradekError
+from odradek.spark.pipeline.engine.operations.checkpoint import CheckpointFolder, Notes
+from odradek.spark.pipeline.engine.operations.clusters import Cluster, clusters_of
+from odradek.spark.pipeline.engine.operations.positions import position_text
+from odradek.spark.pipeline.engine.running.query_plans import QueryPlan
+from odradek.spark.pipeline.graph.model import Pipeline, Position
+
+__all__ = ["reset_queries"]
+
+_TIMEOUT_S = 10.0
+
+
+def reset_queries(
+    pipeline: Pipeline, plans: Sequence[QueryPlan], to: Position | None
+) -> tuple[str, ...]:
+    """Forgets the checkpoints of queries.
+
+    Args:
+        pipeline: whose queries they are.
+        plans: the queries.
+        to: where the next run begins; None for what the sources say.
+
+    Returns:
+        Warnings: groups that could not be deleted.
+
+    Raises:
+        CheckpointHeldError: a run is up; nothing was changed.
+    """
+    folders = [CheckpointFolder(plan.checkpoint) for plan in plans]
+    for folder in folders:
+        folder.refuse_if_held()
+    for plan, folder in zip(plans, folders, strict=True):
+        folder.forget()
+        if to is not None:
+            start = position_text(to)
+            folder.take(Notes(pipeline.name, plan.name, fingerprint={}, start=start))
+            folder.release()
+    groups: dict[Cluster, list[str]] = {}
+    for plan in plans:
+        for cluster in clusters_of(pipeline, plan.name):
+            groups.setdefault(cluster, []).append(plan.group)
+    return tuple(
+        warning for cluster, held in groups.items() for warning in _forget_groups(cluster, held)
+    )
+
+
+def _forget_groups(cluster: Cluster, groups: Sequence[str]) -> tuple[str, ...]:
+    try:
+        with Admin(dict(cluster)) as admin:
+            found = admin.delete_groups(groups, timeout=_TIMEOUT_S)
+    except OdradekError as error:
+        return (f"the groups {', '.join(groups)} still show where the queries were: {error}",)
+    return tuple(
+        f"the group {group} still shows where the query was: {error}"
+        for group, error in found.items()
+        if isinstance(error, ApiError) and error.code is not ErrorCode.GROUP_ID_NOT_FOUND
+    )

@@ -1,0 +1,1 @@
+"""A run: its queries are planned, started and kept going."""

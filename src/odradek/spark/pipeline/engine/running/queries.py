@@ -1,0 +1,252 @@
+"""Starts the streaming query of a sink, and of the dead letters.
+
+Topics and files are sinks of Spark; what else there is takes one batch at a time and knows by the
+query's id and the batch's number what it has already. In front of every sink the rows are counted.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TextIO, assert_never
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # It ships no types.
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.utils import is_remote
+
+from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
+from odradek.spark.pipeline.engine.display.batch_progress import (
+    SINK_METRIC,
+    SINK_ROWS,
+    BatchRow,
+    parse_progress,
+    position_text,
+)
+from odradek.spark.pipeline.engine.frames import dead_letters as letters
+from odradek.spark.pipeline.engine.frames.build import Build
+from odradek.spark.pipeline.engine.frames.encoding import encode
+from odradek.spark.pipeline.engine.frames.inputs import FORMAT, StreamInputs
+from odradek.spark.pipeline.engine.problems import PipelineError
+from odradek.spark.pipeline.engine.running.failures import Failure, parse_failure
+from odradek.spark.pipeline.engine.running.query_ids import QueryIds
+from odradek.spark.pipeline.engine.running.query_plans import QueryPlan
+from odradek.spark.pipeline.engine.sinks import BatchSink
+from odradek.spark.pipeline.graph.model import (
+    ConsoleTarget,
+    DeltaTarget,
+    FilesTarget,
+    JdbcTarget,
+    OutputMode,
+    Pipeline,
+    TopicTarget,
+    Trigger,
+    TriggerKind,
+)
+from odradek.spark.progress.listener import progress_of
+
+__all__ = ["StartedQuery", "batch_sink", "start_query", "topic_options"]
+
+_log = logging.getLogger(__name__)
+
+_STARTING: Final = "Initializing sources"  # Spark's words.
+
+
+def start_query(
+    session: SparkSession, pipeline: Pipeline, plan: QueryPlan, schemas: AvroSchemas
+) -> "StartedQuery":
+    """Builds the frames of a query and starts it.
+
+    Raises:
+        PipelineError: it cannot be built, or Spark refuses it.
+    """
+    inputs = StreamInputs(session, pipeline, group=plan.group, start=plan.start)
+    build = Build(session, pipeline, inputs, schemas)
+    name = f"{pipeline.name}.{plan.name}"
+    try:
+        writer = _writer(pipeline, plan, build, schemas)
+        if is_remote():  # Elsewhere the listener finds the groups in the plan.
+            progress_of(session).watch(name, inputs.progress_targets())
+        writer = (
+            writer.queryName(name)
+            .outputMode(plan.output_mode.value)
+            .option("checkpointLocation", plan.checkpoint)
+            .trigger(**_trigger(plan.trigger))
+        )
+        return StartedQuery(plan.name, writer.start())
+    except (PySparkException, Py4JJavaError) as error:
+        told = parse_failure(str(error))
+        raise PipelineError(f"the query of {plan.name!r} is refused by Spark: {told}") from error
+
+
+class StartedQuery:
+    """A query of Spark as the supervisor sees it."""
+
+    def __init__(self, name: str, query: StreamingQuery) -> None:
+        self._name = name
+        self._query = query
+        # Of the last report that was told: a batch without data is reported under the same number
+        # again and again.
+        self._last: tuple[int, str] | None = None
+        self._position = ""
+        self._lost = (0, 0)  # Gaps and offsets that were told so far.
+
+    def new_batches(self) -> list[BatchRow]:
+        last = self._query.lastProgress
+        if last is None or (last.batchId, last.timestamp) == self._last:
+            return []
+        rows = []
+        for report in self._query.recentProgress:
+            row = parse_progress(self._name, report.json)
+            if self._last is None or (row.batch, row.timestamp) > self._last:
+                self._last = (row.batch, row.timestamp)
+                self._position = position_text(report.json)
+                if "addBatch" in report.durationMs:  # Else it only says that nothing came.
+                    rows.append(self._since_last(row))
+        return rows
+
+    def _since_last(self, row: BatchRow) -> BatchRow:
+        """With what was lost since the batch before; a source tells what was lost in all."""
+        gaps, offsets = self._lost
+        # One that is started again first runs the batch it was in, and does not tell.
+        self._lost = (max(row.lost_gaps, gaps), max(row.lost_offsets, offsets))
+        return replace(row, lost_gaps=self._lost[0] - gaps, lost_offsets=self._lost[1] - offsets)
+
+    def is_active(self) -> bool:
+        return bool(self._query.isActive)
+
+    def is_starting(self) -> bool:
+        return self.is_active() and self._query.status["message"] == _STARTING
+
+    def failure(self) -> Failure | None:
+        error = self._query.exception()
+        if error is None:
+            return None
+        return parse_failure(str(error), position=self._position)
+
+    def is_in_batch(self) -> bool:
+        return bool(self._query.status["isTriggerActive"])
+
+    def stop(self) -> None:
+        try:
+            self._query.stop()
+        except (PySparkException, Py4JJavaError) as error:
+            # Its thread hangs in a sink, and ends with the process.
+            _log.warning("the query of %s does not stop: %s", self._name, error)
+
+
+def _writer(
+    pipeline: Pipeline, plan: QueryPlan, build: Build, schemas: AvroSchemas
+) -> DataStreamWriter:
+    if plan.sink is None:
+        return _letters_writer(pipeline, plan, build)
+    rows = build.frame(plan.sink.input)
+    if not rows.isStreaming:
+        raise PipelineError(
+            f"{plan.sink.place}: the sink {plan.name!r} reads no topic, only tables and rows: there"
+            " is nothing to stream"
+        )
+    target = plan.sink.target
+    match target:
+        case TopicTarget():
+            records = encode(rows, target, plan.name, schemas.writer)
+            options = topic_options(pipeline, target.topic, target.kafka)
+            if plan.output_mode is OutputMode.UPDATE:
+                return _update_topic(records, options)
+            return _to_topic(records, options)
+        case FilesTarget():
+            writer = _counted(rows).writeStream.format(target.format).option("path", target.path)
+            if target.max_records_per_file is not None:
+                writer = writer.option("maxRecordsPerFile", target.max_records_per_file)
+            if target.partition_by:
+                writer = writer.partitionBy(*target.partition_by)
+            return writer.options(**dict(target.options))
+        case DeltaTarget() | JdbcTarget() | ConsoleTarget():
+            if isinstance(target, ConsoleTarget) and is_remote():
+                raise PipelineError(
+                    f"{plan.sink.place}: the sink {plan.name!r} would print on the Spark Connect"
+                    " server, where batches are handled: use another sink, or another master"
+                )
+            sink = batch_sink(plan.name, target, sys.stdout)
+            return _counted(rows).writeStream.foreachBatch(_batch_writer(sink, plan.checkpoint))
+        case _:
+            assert_never(target)
+
+
+def _letters_writer(pipeline: Pipeline, plan: QueryPlan, build: Build) -> DataStreamWriter:
+    found = build.letters(plan.stages)
+    if found is None or pipeline.dead_letters is None:
+        raise PipelineError("there are no dead letters to be written")
+    records = letters.written_letters(found, pipeline.name)
+    options = topic_options(pipeline, pipeline.dead_letters.topic, pipeline.dead_letters.kafka)
+    if plan.output_mode is OutputMode.UPDATE:
+        return _update_topic(records, options)
+    return _to_topic(records, options)
+
+
+def _to_topic(records: DataFrame, options: Mapping[str, str]) -> DataStreamWriter:
+    return _counted(records).writeStream.format(FORMAT).options(**options)
+
+
+def topic_options(pipeline: Pipeline, topic: str, kafka: Mapping[str, str]) -> dict[str, str]:
+    """How the data source is asked to write to a topic; a cluster of its own wins."""
+    options = {"kafka.bootstrap.servers": pipeline.bootstrap or "", "topic": topic}
+    return options | {f"kafka.{key}": value for key, value in kafka.items()}
+
+
+def _update_topic(records: DataFrame, options: Mapping[str, str]) -> DataStreamWriter:
+    """Spark offers no updates to sinks in Python, but batches of them."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        del batch_id  # A batch that is run again is written again.
+        frame.write.format(FORMAT).mode("append").options(**options).save()
+
+    return _counted(records).writeStream.foreachBatch(write)
+
+
+def _counted(rows: DataFrame) -> DataFrame:
+    return rows.observe(SINK_METRIC, F.count(F.lit(1)).alias(SINK_ROWS))
+
+
+def batch_sink(
+    name: str, target: DeltaTarget | JdbcTarget | ConsoleTarget, out: TextIO
+) -> BatchSink:
+    """The sink of a target; each has a package of its own behind it, which only its users need."""
+    match target:
+        case DeltaTarget():
+            from odradek.spark.pipeline.engine.sinks.delta import DeltaSink
+
+            return DeltaSink(target)
+        case JdbcTarget():
+            from odradek.spark.pipeline.engine.sinks.jdbc import JdbcSink
+
+            return JdbcSink(target)
+        case ConsoleTarget():
+            from odradek.spark.pipeline.engine.sinks.console import ConsoleSink
+
+            return ConsoleSink(target, name, out)
+
+
+def _batch_writer(sink: BatchSink, checkpoint: str) -> Callable[[DataFrame, int], None]:
+    """What Spark calls with each batch: here, or on the server of Spark Connect."""
+    ids = QueryIds(checkpoint)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        sink.write(frame, batch_id, ids.find())
+
+    return write
+
+
+def _trigger(trigger: Trigger) -> dict[str, Any]:
+    match trigger.kind:
+        case TriggerKind.ONCE:
+            return {"availableNow": True}
+        case TriggerKind.CONTINUOUS:
+            return {"processingTime": "0 seconds"}
+        case TriggerKind.EVERY:
+            return {"processingTime": f"{trigger.interval_ms} milliseconds"}
+        case _:
+            assert_never(trigger.kind)

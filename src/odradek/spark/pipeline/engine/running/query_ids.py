@@ -1,0 +1,47 @@
+"""Tells a query's id to who writes its batches.
+
+Spark's id of a query stays the same over restarts, and a sink knows by it what it has. Spark tells
+it where the query runs, but not to what handles its batches behind Spark Connect; its checkpoint
+has it in both cases, from before the first batch on.
+"""
+
+import json
+import posixpath
+
+from odradek.spark.pipeline.engine.operations.file_systems import open_folder
+from odradek.spark.pipeline.engine.problems import PipelineError
+
+__all__ = ["QueryIds"]
+
+_FILE = "metadata"  # Spark's name for it.
+
+
+class QueryIds:
+    """The id of the query that has a checkpoint; looked up once. Can be pickled."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self._checkpoint = checkpoint
+        self._found: str | None = None
+
+    def find(self) -> str:
+        """The id.
+
+        Raises:
+            PipelineError: the checkpoint does not say.
+        """
+        if self._found is None:
+            self._found = _read(self._checkpoint)
+        return self._found
+
+
+def _read(checkpoint: str) -> str:
+    try:
+        files, folder = open_folder(checkpoint, "the checkpoint")
+        with files.open_input_stream(posixpath.join(folder, _FILE)) as stream:
+            return str(json.loads(stream.readall())["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PipelineError(
+            f"expected the id of the query in {checkpoint}/{_FILE}, which Spark writes when it"
+            f" starts: {error}. The checkpoint must lie where the driver, or the Spark Connect"
+            " server, can read it"
+        ) from error

@@ -1,0 +1,330 @@
+"""Runs a pipeline: takes its checkpoints, starts its queries, shows what they do, ends in order.
+
+In order: the file's queries are planned; their checkpoints are taken, or the run is refused; Spark
+starts; the queries start; SIGINT or SIGTERM ask for the end, a second one for an end at once. When
+all queries are over, what they read is committed to their groups, and the checkpoints are given
+back, whatever happened.
+"""
+
+import contextlib
+import logging
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Final, TextIO
+
+import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # It ships no types.
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from odradek.clock import Clock, SystemClock
+from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
+from odradek.spark.pipeline.engine.display.batch_progress import BatchRow, with_sources
+from odradek.spark.pipeline.engine.display.metrics_server import MetricsServer
+from odradek.spark.pipeline.engine.display.run_display import JsonDisplay, TableDisplay
+from odradek.spark.pipeline.engine.display.run_metrics import RunMetrics
+from odradek.spark.pipeline.engine.operations.checkpoint import (
+    BEAT_SECONDS,
+    CheckpointFolder,
+    Notes,
+    has_stream_files,
+)
+from odradek.spark.pipeline.engine.operations.file_systems import FileSystemError
+from odradek.spark.pipeline.engine.operations.positions import parse_position
+from odradek.spark.pipeline.engine.problems import PipelineError, RefusedError
+from odradek.spark.pipeline.engine.running.failures import Failure
+from odradek.spark.pipeline.engine.running.libraries import task_libraries
+from odradek.spark.pipeline.engine.running.queries import start_query
+from odradek.spark.pipeline.engine.running.query_plans import (
+    QueryPlan,
+    dead_rules,
+    plan_queries,
+    refuse_without_packages,
+)
+from odradek.spark.pipeline.engine.running.supervisor import (
+    Observer,
+    QueryState,
+    RunningQuery,
+    Supervisor,
+)
+from odradek.spark.pipeline.file.problems import mask
+from odradek.spark.pipeline.graph.fingerprint import changes, fingerprint, refusal
+from odradek.spark.pipeline.graph.model import FilesTarget, Pipeline
+from odradek.spark.pipeline.graph.queries import DEAD_LETTER_SINK
+from odradek.spark.pipeline.graph.topics import topic_sources
+from odradek.spark.progress.listener import leave_progress, progress_of
+from odradek.spark.session import build_session
+
+__all__ = ["run_pipeline"]
+
+_log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS: Final = 30.0
+_JAVA_GONE: Final = (ConnectionError, Py4JError)
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    *,
+    is_once: bool = False,
+    sinks: Collection[str] | None = None,
+    metrics_port: int | None = None,
+    spark_log: str | None = None,
+    session: SparkSession | None = None,
+    out: TextIO | None = None,
+    clock: Clock | None = None,
+) -> bool:
+    """Runs a pipeline until its queries are done, one fails for good, or a signal comes.
+
+    Args:
+        pipeline: what to run.
+        is_once: ends when everything that is there has been read.
+        sinks: only these; `dlq` is the query of the dead letters. None for all.
+        metrics_port: serves metrics there.
+        spark_log: what Spark logs, `off` to `info`; None to leave it as it is.
+        session: a session to use, which then is not stopped; None to start one.
+        out: where it shows itself; standard output if None.
+        clock: tells the time.
+
+    Returns:
+        Whether no query failed for good.
+
+    Raises:
+        PipelineError: it cannot be started as it is.
+        RefusedError: a checkpoint is in use, or was made for another pipeline.
+    """
+    out = sys.stdout if out is None else out
+    clock = clock or SystemClock()
+    plans = plan_queries(pipeline, sinks=sinks, is_once=is_once)
+    if not plans:
+        raise PipelineError("there is no query to run")
+    refuse_without_packages(plan.sink for plan in plans if plan.sink is not None)
+    metrics = RunMetrics(pipeline.name, DEAD_LETTER_SINK)
+    display = _display(out, [plan.name for plan in plans], dead_rules(pipeline))
+    with contextlib.ExitStack() as stack:
+        lost = threading.Event()
+        plans = stack.enter_context(_checkpoints(pipeline, plans, clock, lost))
+        if metrics_port is not None:
+            server = stack.enter_context(MetricsServer(metrics_port, metrics.render))
+            _log.info("metrics are served on port %d", server.port)
+        if session is None:
+            session = _own_session(pipeline, sinks)
+            stack.callback(_stop_session, session)
+        if spark_log is not None and not is_remote():
+            session.sparkContext.setLogLevel(spark_log.upper())
+        schemas = AvroSchemas(pipeline.registry)
+        supervisor = Supervisor(
+            {plan.name: _starter(session, pipeline, plan, schemas) for plan in plans},
+            pipeline.restart,
+            _All([metrics, display], pipeline),
+            clock=clock,
+            is_lost=lost.is_set,
+        )
+        stack.enter_context(_signals(supervisor.stop))
+        try:
+            is_good = supervisor.run()
+        except _JAVA_GONE as error:
+            raise PipelineError(f"Java, in which Spark runs, has ended: {error}") from error
+        finally:
+            display.close(supervisor.states())
+            _settle(session, pipeline.name)
+        if lost.is_set():
+            raise RefusedError("another run has taken over a checkpoint of this one")
+        return is_good
+
+
+def _own_session(pipeline: Pipeline, sinks: Collection[str] | None) -> SparkSession:
+    """Starts Spark. Its Java is to end when told by this process, and by no signal.
+
+    What sends SIGTERM may send it to all processes of a group; then Java would be gone in the
+    middle of a batch. It leaves ignored the signals that it finds ignored. One that comes while it
+    starts is lost.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if is_main else None
+    try:
+        return build_session(
+            master=pipeline.spark.master,
+            conf=pipeline.spark.conf,
+            app_name=f"odradek-{pipeline.name}",
+            checkpoint=pipeline.checkpoint,
+            ship=pipeline.spark.ship,
+            task_libraries=task_libraries(pipeline, sinks),
+        )
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _stop_session(session: SparkSession) -> None:
+    with contextlib.suppress(*_JAVA_GONE):
+        leave_progress(session)
+        session.stop()
+
+
+def _settle(session: SparkSession, pipeline: str) -> None:
+    """Has the groups show the last batches."""
+    try:
+        is_settled = progress_of(session).settle(_SETTLE_SECONDS)
+    except _JAVA_GONE:
+        is_settled = False
+    if not is_settled:
+        _log.warning("the groups of %s do not show the last batches yet", pipeline)
+
+
+class _All:
+    """Tells several, in the names of the file, and none of them a secret."""
+
+    def __init__(self, observers: Sequence[Observer], pipeline: Pipeline) -> None:
+        self._observers = observers
+        self._pipeline = pipeline
+        self._secrets = sorted(pipeline.secrets, key=len, reverse=True)
+
+    def on_batch(self, row: BatchRow) -> None:
+        row = with_sources(row, topic_sources(self._pipeline, row.sink))
+        for one in self._observers:
+            one.on_batch(row)
+
+    def on_failure(self, sink: str, failure: Failure, wait_ms: int | None) -> None:
+        message = mask(failure.message, self._secrets)
+        for one in self._observers:
+            one.on_failure(sink, replace(failure, message=message), wait_ms)
+
+    def on_poll(self, states: Mapping[str, QueryState]) -> None:
+        for one in self._observers:
+            one.on_poll(states)
+
+
+def _starter(
+    session: SparkSession, pipeline: Pipeline, plan: QueryPlan, schemas: AvroSchemas
+) -> Callable[[], RunningQuery]:
+    return lambda: start_query(session, pipeline, plan, schemas)
+
+
+def _display(
+    out: TextIO, sinks: Sequence[str], dead: frozenset[tuple[str, str]]
+) -> JsonDisplay | TableDisplay:
+    if not out.isatty():
+        return JsonDisplay(out, dead)
+    return TableDisplay(out, sinks, dead, shutil.get_terminal_size().columns)
+
+
+@contextlib.contextmanager
+def _checkpoints(
+    pipeline: Pipeline, plans: Sequence[QueryPlan], clock: Clock, lost: threading.Event
+) -> Iterator[tuple[QueryPlan, ...]]:
+    """Takes the checkpoints of all queries, and says all along that they are in use."""
+    taken: list[CheckpointFolder] = []
+    ended = threading.Event()
+    try:
+        started = []
+        for plan in plans:
+            folder = CheckpointFolder(plan.checkpoint, clock)
+            before, has_state = folder.read(), folder.newest("offsets") is not None
+            if not has_state:
+                _refuse_files_of_others(plan, plans)
+            notes = _notes_for(pipeline, plan, before, has_state=has_state)
+            folder.take(notes)
+            taken.append(folder)
+            start = None if notes.start is None else parse_position(notes.start)
+            started.append(replace(plan, start=start))
+        beating = threading.Thread(
+            target=_beat, args=(taken, ended, lost), name="heartbeat", daemon=True
+        )
+        beating.start()
+        try:
+            yield tuple(started)
+        finally:
+            ended.set()
+            beating.join()
+    finally:
+        for folder in taken:
+            _release(folder)
+
+
+def _release(folder: CheckpointFolder) -> None:
+    """Gives a checkpoint back. Where that is not possible its lock ends by itself, and the others
+    are to be given back, too."""
+    try:
+        folder.release()
+    except PipelineError as error:
+        _log.warning("the checkpoint %s is not given back: %s", folder.path, error)
+
+
+def _refuse_files_of_others(plan: QueryPlan, plans: Sequence[QueryPlan]) -> None:
+    """A stream's folder of files belongs to one query for ever.
+
+    Spark lists there which batches it has, by number, and takes those of a new query with the
+    same numbers for its own: it would leave them out without a word.
+    """
+    path = _files_path(plan)
+    if path is None:
+        return
+    if any(_files_path(other) == path for other in plans if other is not plan):
+        raise RefusedError(f"two sinks write to the folder {path}: give each its own")
+    if has_stream_files(path):
+        raise RefusedError(
+            f"the folder {path} was written by another query, also one that was reset: the first"
+            f" batches of {plan.name!r} would be taken for its and left out. Write to another path,"
+            " or move the folder away"
+        )
+
+
+def _files_path(plan: QueryPlan) -> str | None:
+    target = None if plan.sink is None else plan.sink.target
+    return target.path if isinstance(target, FilesTarget) else None
+
+
+def _notes_for(
+    pipeline: Pipeline, plan: QueryPlan, before: Notes | None, *, has_state: bool
+) -> Notes:
+    """What is noted beside the checkpoint now; refused if its state was made for something else."""
+    document = fingerprint(pipeline, plan.name)
+    if has_state and before is not None and (found := changes(before.fingerprint, document)):
+        raise RefusedError(refusal(pipeline.file, plan.name, found))
+    return Notes(
+        pipeline=pipeline.name,
+        sink=plan.name,
+        fingerprint=document,
+        start=None if before is None else before.start,
+        spark=pyspark.__version__,
+    )
+
+
+def _beat(
+    folders: Sequence[CheckpointFolder], ended: threading.Event, lost: threading.Event
+) -> None:
+    while not ended.wait(BEAT_SECONDS):
+        for folder in folders:
+            try:
+                folder.beat()
+            except FileSystemError:
+                _log.warning("the checkpoint %s cannot be written", folder.path, exc_info=True)
+            except PipelineError:
+                _log.exception("a checkpoint was lost")
+                lost.set()
+                return
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Has SIGINT and SIGTERM ask for the end; a test that runs in another thread has none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop()
+
+    before = {one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,220 @@
+"""Listens to streaming queries and commits how far they are to groups.
+
+::
+
+    stream = spark.readStream.format("odradek").option("progressGroup", "orders-to-lake")…
+    progress_of(spark)  # once; `build_session` has done it
+
+Spark's own commit call to a source comes one batch late, and never for the last one; its listeners
+hear of every batch. What a source was told is looked up when its query starts, in the plan, because
+a report does not say. Under Spark Connect there is no plan to look at: tell with `watch`, which
+pipelines do.
+"""
+
+import logging
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no stubs
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from odradek.client.consumer.commits import OffsetAndMetadata
+from odradek.model import TopicPartition
+from odradek.spark.progress.commits import GroupCommitter
+from odradek.spark.progress.targets import ProgressTarget, lag_of, parse_position, target_of
+
+__all__ = ["ProgressListener", "leave_progress", "progress_of"]
+
+_log = logging.getLogger(__name__)
+
+_SOURCE_NAME: Final = "odradek"
+
+
+class ProgressListener(StreamingQueryListener):
+    """See the module's docstring.
+
+    Args:
+        session: Whose queries to listen to; None if nobody asks for them.
+        committer: Commits; one of its own if not given.
+    """
+
+    def __init__(
+        self, session: SparkSession | None, committer: GroupCommitter | None = None
+    ) -> None:
+        self._session = session
+        self.committer = committer or GroupCommitter()
+        self._lock = threading.Condition()
+        # Runs that have begun and whose end was not reported yet.
+        self._runs: set[str] = set()
+        # One per source of a query, in its order; None for one without a group. What a plan says
+        # is kept by run: a query that is started again may be so before its end is reported.
+        self._targets: dict[str, Sequence[ProgressTarget | None]] = {}
+        # By the query's id or name, see `watch`.
+        self._told: dict[str, Sequence[ProgressTarget | None]] = {}
+        # By query: the run, and how far it was behind.
+        self._lags: dict[str, tuple[str, dict[TopicPartition, int] | None]] = {}
+
+    def watch(self, query: object, targets: Sequence[ProgressTarget | None]) -> None:
+        """Say which groups the sources of a query have, in the order of its reports.
+
+        Holds for later runs of the query, too.
+
+        Args:
+            query: its id; or its name, which can be told before it starts, so that no batch is
+                missed.
+            targets: one for each source. One for all is enough if they are the same.
+        """
+        with self._lock:
+            self._told[str(query)] = targets
+
+    def lag(self, query_id: object) -> dict[TopicPartition, int] | None:
+        """Records that a query was behind after its last batch; None while that is not known."""
+        with self._lock:
+            return self._lags.get(str(query_id), ("", None))[1]
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until all batches so far are committed or have failed to be; whether they are.
+
+        A query that has ended may have reports on their way; see that they arrive before the
+        process ends.
+        """
+        if self._session is not None and not self._has_heard_all(self._session, timeout_s):
+            return False
+        return self.committer.settle(timeout_s)
+
+    def _has_heard_all(self, session: SparkSession, timeout_s: float) -> bool:
+        if _is_classic(session):
+            bus: Any = session.sparkContext._jsc.sc().listenerBus()  # noqa: SLF001 - no other way
+            try:
+                bus.waitUntilEmpty(int(timeout_s * 1000))
+            except Py4JJavaError:  # It took longer.
+                return False
+            return True
+        # Reports come over the network, the end of a run after its batches.
+        try:
+            active = {str(query.runId) for query in session.streams.active}
+        except PySparkException:
+            return False
+        with self._lock:
+            return self._lock.wait_for(lambda: self._runs <= active, timeout_s)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Look up what the sources of the query were told."""
+        with self._lock:
+            self._runs.add(str(event.runId))
+        if self._session is None or not _is_classic(self._session):
+            return
+        try:
+            targets = _targets_in_plan(self._session, str(event.id))
+        except Exception:  # noqa: BLE001 - Spark's inner plan may look otherwise, the query goes on
+            _log.warning("groups of query %s are not known", event.id, exc_info=True)
+            return
+        if any(targets):
+            with self._lock:
+                self._targets[str(event.runId)] = targets
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Commit where the batch ended."""
+        report = event.progress
+        sources = report.sources
+        lags = [lag_of(source.endOffset, source.latestOffset) for source in sources]
+        known = [lag for lag in lags if lag is not None]
+        query, run = str(report.id), str(report.runId)
+        with self._lock:
+            told = self._told.get(query) or self._told.get(report.name or "")
+            targets = told or self._targets.get(run, ())
+            self._lags[query] = run, _sum(known) if known else None
+        for source, target in zip(sources, _fitted(targets, len(sources)), strict=True):
+            position = parse_position(source.endOffset)
+            if target is None or position is None:
+                continue
+            metadata = f"batch {report.batchId}"
+            self.committer.submit(
+                target,
+                {tp: OffsetAndMetadata(at, metadata) for tp, at in position.offsets().items()},
+            )
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Forget the run; its last report came before."""
+        query, run = str(event.id), str(event.runId)
+        with self._lock:
+            self._targets.pop(run, None)
+            if self._lags.get(query, ("", None))[0] == run:
+                del self._lags[query]
+            self._runs.discard(run)
+            self._lock.notify_all()
+
+
+def _fitted(
+    targets: Sequence[ProgressTarget | None], count: int
+) -> Sequence[ProgressTarget | None]:
+    """A group for each source of a report.
+
+    Spark merges sources that a query names twice. If the numbers differ, it is safe where all have
+    the same group: a position names its topics.
+    """
+    if len(targets) == count:
+        return targets
+    distinct = set(targets)
+    return [distinct.pop() if len(distinct) == 1 else None] * count
+
+
+def _sum(lags: Sequence[dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    merged: dict[TopicPartition, int] = {}
+    for lag in lags:
+        merged |= lag
+    return merged
+
+
+def _targets_in_plan(spark: SparkSession, query_id: str) -> list[ProgressTarget | None]:
+    query: Any = spark.streams.get(query_id)
+    if query is None or query._jsq is None:  # noqa: SLF001 - Spark has no public way to the plan
+        return []
+    leaves = query._jsq.streamingQuery().analyzedPlan().collectLeaves()  # noqa: SLF001
+    targets = []
+    for number in range(leaves.size()):
+        leaf = leaves.apply(number)
+        if not leaf.isStreaming():
+            continue
+        is_ours = hasattr(leaf, "sourceName") and leaf.sourceName() == _SOURCE_NAME
+        options = dict(leaf.extraOptions().asCaseSensitiveMap()) if is_ours else {}
+        targets.append(target_of(options))
+    return targets
+
+
+_listeners: "weakref.WeakKeyDictionary[SparkSession, ProgressListener]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def progress_of(session: SparkSession) -> ProgressListener:
+    """The listener of a session, which has one from then on."""
+    listener = _listeners.get(session)
+    if listener is None:
+        listener = _listeners[session] = ProgressListener(session)
+        session.streams.addListener(listener)
+    return listener
+
+
+def leave_progress(session: SparkSession) -> None:
+    """Stop listening to a session that is about to end.
+
+    One of Spark Connect warns of every listener that it still has then.
+    """
+    listener = _listeners.pop(session, None)
+    if listener is not None:
+        session.streams.removeListener(listener)
+
+
+def _is_classic(session: object) -> bool:
+    """Whether the queries are in this process, and not behind Spark Connect."""
+    return isinstance(session, SparkSession)
