@@ -110,7 +110,7 @@ Run: TypeAlias = Callable[[Scenario], None]
 
 async def until(condition: Callable[[], bool]) -> None:
     """Lets the loop turn until something another session did is visible here."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the store has no event for a test to wait on
             await asyncio.sleep(0)
 

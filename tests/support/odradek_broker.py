@@ -77,7 +77,7 @@ class OdradekBroker:
 
     def metrics(self) -> str:
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             text: str = answer.read().decode()
         return text
 

@@ -15,6 +15,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.conformance.clients.adaptors import CODECS, AioKafka, KafkaPython, Librdkafka, Message
+from tests.support.group_members import wait_until
 from tests.support.odradek_broker import OdradekBroker
 
 pytestmark = pytest.mark.slow
@@ -73,9 +74,12 @@ def test_admin_round_trip(
         )
         altered = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
         admin.incremental_alter_configs([altered])[altered].result(_TIMEOUT_S)
-        configs = admin.describe_configs([resource])[resource].result(_TIMEOUT_S)
-        assert configs["max.message.bytes"].value == "2000000"
-        assert configs["retention.ms"].value == "3600000"
+
+        def described() -> tuple[str, str]:
+            configs = admin.describe_configs([resource])[resource].result(_TIMEOUT_S)
+            return configs["max.message.bytes"].value, configs["retention.ms"].value
+
+        wait_until(lambda: described() == ("2000000", "3600000"), "the change shows")
 
         Librdkafka().produce(odradek.bootstrap, topic, "none", _numbered(10))
         partition = TopicPartition(topic, 0)

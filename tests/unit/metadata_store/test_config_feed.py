@@ -35,7 +35,7 @@ class Setup:
         self.deltas: AsyncIterator[ClusterDelta] = self.feed.deltas()
 
     async def next(self) -> ClusterDelta:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await anext(self.deltas)
 
 
