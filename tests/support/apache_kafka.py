@@ -55,11 +55,22 @@ class KafkaInstall:
     java: str
     lib_dir: Path
 
+    @property
+    def archive(self) -> Path:
+        """The classes as this Java has loaded them once, which halves the time of a start.
+
+        The first broker that is stopped leaves it behind, beside the jars.
+        """
+        built = int(Path(self.java).resolve().stat().st_mtime)
+        return self.lib_dir.parent / f"classes-{built}.jsa"
+
     def command(self, class_name: str, *args: str, log_level: str = "warn") -> list[str]:
         """The command line that runs a class of this Kafka."""
         return [
             self.java,
             *_JVM_OPTIONS,
+            *((f"-XX:SharedArchiveFile={self.archive}",) if self.archive.exists() else ()),
+            "-Xlog:disable",  # An archive that does not fit is left alone without a word.
             f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
             "-cp",
             f"{self.lib_dir}/*",
@@ -93,6 +104,8 @@ class RunningBroker:
     bootstrap: str  # host:port for clients
     log_dir: Path  # holds a directory per partition, ``topic-0``, and the checkpoints
     _process: subprocess.Popen[bytes] = field(repr=False)
+    # What it leaves behind when it ends, and where that goes.
+    _fresh_archive: tuple[Path, Path] | None = field(default=None, repr=False)
 
     @property
     def pid(self) -> int:
@@ -108,6 +121,8 @@ class RunningBroker:
         except subprocess.TimeoutExpired:
             self.kill()
             raise
+        if self._fresh_archive is not None and self._fresh_archive[0].exists():
+            self._fresh_archive[0].replace(self._fresh_archive[1])
 
     def kill(self) -> None:
         """Kills without warning (SIGKILL)."""
@@ -166,13 +181,19 @@ def _lib_dir(version: str) -> Path:
 
 def _start(install: KafkaInstall, data_dir: Path, overrides: Mapping[str, str]) -> RunningBroker:
     log_path = data_dir / "broker.log"
+    fresh: tuple[Path, Path] | None = None
+    if not install.archive.exists():
+        fresh = install.archive.with_suffix(f".{os.getpid()}.new"), install.archive
     for _ in range(_START_ATTEMPTS):
         port, controller_port = free_ports(2)
         properties_path = _write_properties(data_dir, port, controller_port, overrides)
         _format_storage(install, data_dir, properties_path)
+        command = install.command("kafka.Kafka", str(properties_path), log_level="info")
+        if fresh is not None:
+            command.insert(1, f"-XX:ArchiveClassesAtExit={fresh[0]}")
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                install.command("kafka.Kafka", str(properties_path), log_level="info"),
+                command,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -185,7 +206,7 @@ def _start(install: KafkaInstall, data_dir: Path, overrides: Mapping[str, str]) 
                 process.kill()
                 process.wait()
         if started:
-            return RunningBroker(f"127.0.0.1:{port}", data_dir / "logs", process)
+            return RunningBroker(f"127.0.0.1:{port}", data_dir / "logs", process, fresh)
         if _PORT_TAKEN_LINE not in log_path.read_text(errors="replace"):
             break
     tail = log_path.read_text(errors="replace")[-4000:]
