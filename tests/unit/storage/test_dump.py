@@ -433,6 +433,7 @@ def test_every_flipped_bit_of_an_offset_index_is_found(log: LogFixture) -> None:
         assert dump(path)[1], bit
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_a_time_index_is_found(log: LogFixture) -> None:
     log.close()
     path = log.path(f"{BASE}.timeindex")
@@ -506,6 +507,7 @@ def test_file_that_cannot_be_read(log: LogFixture) -> None:
         assert lines[-1] == (f"{log.path(f'{BASE}.log')}: Permission denied", True)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

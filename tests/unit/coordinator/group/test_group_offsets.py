@@ -59,6 +59,7 @@ def test_a_batch_is_what_the_record_encoder_would_write(count: int, group_id: st
     assert write.count == count
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -64,6 +64,7 @@ def test_a_truncation_lowers_it(tmp_path: Path) -> None:
         assert on_disk(fixture) == {PARTITION: 2}, "below the log start: it counts for nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["drop", "keep"])
 @pytest.mark.parametrize("how", ["truncate", "restart"])
 def test_a_log_that_grows_again_after_a_crash_is_dirty_from_there(

@@ -58,6 +58,7 @@ def crash(fixture: CleaningFixture, disk: SimDisk, random: Random, mode: str) ->
 # What replaces a record is on disk before the record goes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_synced_value_outlives_a_crash_until_its_successor_is_synced(
     mode: str, tmp_path: Path
@@ -85,6 +86,7 @@ def test_a_synced_value_outlives_a_crash_until_its_successor_is_synced(
     assert task_count > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_so_does_one_that_a_transaction_replaced(mode: str, tmp_path: Path) -> None:
     """The marker decides, and it may lie behind what the pass looks at."""

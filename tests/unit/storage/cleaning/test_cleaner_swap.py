@@ -317,6 +317,7 @@ def test_nothing_takes_the_place_of_a_group_without_records(tmp_path: Path) -> N
 MODES: list[Literal["drop", "torn", "keep"]] = ["drop", "keep", "torn"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_heard", [True, False], ids=["heard", "unheard"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crash_while_the_loop_runs_brings_nothing_back(
@@ -359,6 +360,7 @@ def test_a_crash_while_the_loop_runs_brings_nothing_back(
     assert counts == {8, 7, 6, 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @AT_EVERY_SYNC
 def test_a_crash_in_a_truncation_that_ends_it(

@@ -59,6 +59,7 @@ def test_a_zero_filled_time_index_hides_nothing(fixture: LogFixture) -> None:
     check_all_times(fixture.open(clean=True, recovery_point=COUNT), "zeros")
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_a_time_index_hides_anything(fixture: LogFixture) -> None:
     write(fixture)
     path = fixture.path(TIME_INDEX)
@@ -107,6 +108,7 @@ def test_no_record_goes_before_its_time_for_a_damaged_time_index(
     assert delete_old_segments(log) == 1
 
 
+@pytest.mark.slow
 def test_aborted_transactions_are_listed_whatever_the_offset_index_says(
     fixture: LogFixture,
 ) -> None:

@@ -459,6 +459,7 @@ def test_recovery_does_not_raise_the_recovery_point(mode: str, tmp_path: Path) -
             assert log.log_end_offset == 120 or mode == "torn"
 
 
+@pytest.mark.slow
 def test_a_crash_while_recovering_leaves_no_hole(tmp_path: Path) -> None:
     """01:LOAD-16 at every point: cut data and dropped segments do not come back in part"""
     for n in itertools.count():

@@ -24,6 +24,7 @@ def rebase(path: Path, number: int, base_offset: int) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_checkpoint_lost", [False, True])
 @pytest.mark.parametrize("bit", range(1, 64))
 def test_each_flipped_bit_of_the_last_base_offset(

@@ -180,6 +180,7 @@ def in_front(stopped: Stopped, name: str, position: int) -> list[int]:
     return [*range(base), *own, *behind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOGS)
 def test_a_flipped_bit_in_a_segment(name: str, stopped: Stopped, tmp_path: Path) -> None:
     size = (stopped.directory / str(PARTITION) / name).stat().st_size
@@ -249,6 +250,7 @@ def append_junk(path: Path) -> None:
 KINDS = [cut_in_half, cut_by_one, empty, zeros, noise, foreign, append_junk, Path.unlink]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_files_beside_the_segments_are_dispensable(
     kind: Callable[[Path], None], stopped: Stopped, tmp_path: Path

@@ -143,6 +143,7 @@ def test_renames_go_from_the_highest_base_down(template: Path, tmp_path: Path) -
 MODES: list[tuple[Mode, int]] = [("drop", 0), ("keep", 0), ("torn", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "seed"), MODES)
 def test_a_crash_in_a_compaction_leaves_the_old_or_the_new_set(
     mode: Mode, seed: int, template: Path, tmp_path: Path
@@ -254,6 +255,7 @@ def test_a_split_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         assert read_all(log) == OVERFLOWING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "seed", "recovery_point"),
     [("drop", 0, LOG_END), ("keep", 0, 0), ("torn", 1, 0), ("torn", 2, LOG_END)],

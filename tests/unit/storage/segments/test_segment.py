@@ -300,6 +300,7 @@ def test_damage_hides_no_sound_batch(
 # Index as a hint
 
 
+@pytest.mark.slow
 def test_any_flipped_index_bit_is_harmless(
     tmp_path: Path, open_segment: OpenSegment, caplog: pytest.LogCaptureFixture
 ) -> None:

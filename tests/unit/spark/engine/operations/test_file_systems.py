@@ -25,6 +25,7 @@ def test_a_folder_is_the_same_by_path_and_by_uri(form: str, tmp_path: Path) -> N
     assert CheckpointFolder(str(path)).holder() is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3A"])
 def test_the_names_that_hadoop_has_for_s3_are_one_store(scheme: str) -> None:
     """12:SP-48. In a process of its own: Arrow starts threads for it."""

@@ -31,6 +31,7 @@ def test_what_a_pipeline_needs() -> None:
     assert task_libraries(into) == ("fastavro",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "needless"),
     [
