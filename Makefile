@@ -17,8 +17,14 @@ COMMIT ?= fdef23a
 # The order of the tests: one for the gate, so that a verdict can be had again; any other to look for trouble.
 SEED ?= 1
 SEEDS ?= 1000
+# Of pytest, for two cores: tests of processes wait for them much of their time.
+WORKERS ?= 3
 # What a compiled build can change; foreign clients and Spark see the same broker through the wire.
-TESTED_COMPILED ?= tests/unit tests/property tests/fuzz tests/contract tests/integration --ignore=tests/unit/spark
+TESTED_COMPILED ?= tests/unit tests/property tests/fuzz tests/contract tests/integration tests/torture \
+	tests/architecture/test_compiled_modules.py --ignore=tests/unit/spark --ignore=tests/integration/test_wheels.py -m "not kafka"
+PYTEST := scripts/in-memory $(BIN)/pytest -q --randomly-seed=$(SEED)
+# Without a compiler everything is pure Python, and has been tested as such.
+IS_COMPILABLE = $(if $(filter 1,$(ODRADEK_PURE)),,$(shell command -v cc))
 
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,21 +50,21 @@ $(COMPILED_READY): $(READY) scripts/compiled $(SOURCES)
 demo: $(READY) ## a broker, a million messages, a kill and the recovery; then a pipeline from a topic to a table
 	@$(BIN)/python -m scripts.demo
 
-test: $(READY) ## all checks and all tests; what CI runs
+test: $(READY) ## all checks and all tests, and once more with everything compiled; what CI runs
 	@scripts/kafka || echo "test: no Apache Kafka here, the tests that need it will be skipped"
 	@scripts/spark-connector || echo "test: no Kafka connector of Spark here, the tests that need it will be skipped"
 	@scripts/debian-packages postgresql || echo "test: no PostgreSQL here, the tests that need it will be skipped"
-	@$(MAKE) lint types imports
-	@scripts/tests -n 2 --randomly-seed=$(SEED) --ignore=tests/spark
-	@scripts/tests --randomly-seed=$(SEED) tests/spark  # One Spark is enough for two cores.
+	@$(MAKE) -j 2 --output-sync=target $(if $(IS_COMPILABLE),compiled) types lint imports
+	@$(PYTEST) -n $(WORKERS) --dist loadgroup  # One Spark is enough: its tests are a group.
+	@$(if $(IS_COMPILABLE),$(MAKE) test-compiled,echo "test: no compiler here, nothing was tested compiled")
 
-test-compiled: $(COMPILED_READY) ## the unit, property, contract and integration tests once more, with everything compiled
-	@PYTHONPATH=$(COMPILED) scripts/tests -n 2 --randomly-seed=$(SEED) $(TESTED_COMPILED)
+test-compiled: $(COMPILED_READY) ## the tests that a compiled build can change, with everything compiled
+	@PYTHONPATH=$(COMPILED) $(PYTEST) -n $(WORKERS) $(TESTED_COMPILED)
 
 check: test ## the same as test
 
 unit: $(READY) ## the suite of a minute: units and contracts, without processes and whatever is slow
-	@$(BIN)/pytest -q -n 2 --randomly-seed=$(SEED) -m "not slow and not kafka" tests/unit tests/contract
+	@$(PYTEST) -n 2 -m "not slow and not kafka" tests/unit tests/contract
 
 mutants: $(READY) ## change each comparison of the modules that decide, one at a time: a test must notice
 	@$(BIN)/python -m scripts.mutants

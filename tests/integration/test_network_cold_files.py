@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import ssl
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -30,13 +31,12 @@ SIZE = 3 * READ_AHEAD_BYTES + 1000
 
 
 @pytest.fixture
-def segment(tmp_path: Path) -> Iterator[tuple[int, bytes]]:
+def segment() -> Iterator[tuple[int, bytes]]:
     data = random.Random(5).randbytes(SIZE)
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(data)
-    fd = os.open(path, os.O_RDWR)
-    yield fd, data
-    os.close(fd)
+    # Temporary files may be in memory, where none is ever cold.
+    with tempfile.TemporaryFile(dir="/var/tmp", buffering=0) as file:
+        file.write(data)
+        yield file.fileno(), data
 
 
 class ColdPages(PageCache):
