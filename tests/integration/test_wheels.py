@@ -1,0 +1,152 @@
+"""What a user installs: wheels, built with and without a compiler, in an environment of their own.
+
+The package is copied and built there, so that nothing of this checkout changes. What `make
+compiled` left behind goes with it: the build then finds that it has little to do.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = Path(sysconfig.get_path("purelib"))
+
+# A broker and both ends of a topic; prints which of two files of a module Python has loaded.
+SMOKE_TEST = """
+import subprocess, sys
+from odradek.network import connection
+from odradek.testing import EmbeddedBroker
+
+odradek = sys.argv[1]
+with EmbeddedBroker() as broker:
+    server = ["--bootstrap-server", broker.bootstrap_servers]
+    lines = "".join(f"line {number}\\n" for number in range(1_000))
+    subprocess.run([odradek, "produce", "t", *server], input=lines, text=True, check=True)
+    read = subprocess.run(
+        [odradek, "consume", "t", "--from-beginning", "--max-messages", "1000", *server],
+        stdout=subprocess.PIPE, text=True, check=True,
+    )
+    assert sorted(read.stdout.splitlines()) == sorted(lines.splitlines()), read.stdout
+print(connection.__file__)
+"""
+
+
+class Installed(NamedTuple):
+    """A wheel in an environment that holds nothing else; its dependencies are borrowed."""
+
+    place: Path
+
+    @property
+    def packages(self) -> Path:
+        [packages] = self.place.glob("lib/python*/site-packages")
+        return packages
+
+    def run(self, program: str, *words: str) -> "subprocess.CompletedProcess[str]":
+        command = [str(self.place / "bin" / program), *words]
+        return subprocess.run(
+            command, env=_environment(), cwd=self.place, capture_output=True, text=True, check=False
+        )
+
+    def smoke_test(self) -> Path:
+        """Writes and reads a topic; which file the broker's connections came from."""
+        done = self.run("python", "-c", SMOKE_TEST, str(self.place / "bin" / "odradek"))
+        assert done.returncode == 0, done.stderr
+        return Path(done.stdout.strip())
+
+
+def _environment(**settings: str) -> dict[str, str]:
+    """This process's, without what would bring in the checkout or choose a build."""
+    chosen = ("PYTHONPATH", "ODRADEK_PURE", "ODRADEK_COMPILED")
+    kept = {name: value for name, value in os.environ.items() if name not in chosen}
+    return {**kept, **settings}
+
+
+def _copy_sources(to: Path) -> Path:
+    to.mkdir()
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, to)
+    ignored = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__", "compiled.json")
+    shutil.copytree(ROOT / "src", to / "src", ignore=ignored)
+    return to
+
+
+def _install_wheel(sources: Path, place: Path, **settings: str) -> Installed:
+    """Builds a wheel of the sources as an installer does, and installs it."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    wheels = place / "wheels"
+    # The tools of the build are those of this environment: nothing is fetched.
+    build = [*pip, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir"]
+    _check_run([*build, str(wheels), str(sources)], cwd=sources, **settings)
+    [wheel] = wheels.glob("odradek-*.whl")
+    venv.create(place / "venv", with_pip=False, symlinks=True)
+    installed = Installed(place / "venv")
+    python = str(installed.place / "bin" / "python")
+    _check_run([*pip, "--python", python, "install", "--no-deps", "--no-index", str(wheel)])
+    # Searched behind the environment's own, and without the link to the checkout that it holds.
+    (installed.packages / "dependencies.pth").write_text(f"{PACKAGES}\n")
+    return installed
+
+
+def _check_run(command: list[str], cwd: Path = ROOT, **settings: str) -> None:
+    done = subprocess.run(
+        command, cwd=cwd, env=_environment(**settings), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    place = tmp_path_factory.mktemp("compiled")
+    sources = _copy_sources(place / "sources")
+    built = sources / "build"
+    if (ROOT / "build" / "compiled" / ".ready").exists():
+        for name in ("cython", "mypyc"):
+            shutil.copytree(ROOT / "build" / name, built / name)
+        library = built / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+        ignored = shutil.ignore_patterns("__pycache__", ".ready")
+        shutil.copytree(ROOT / "build" / "compiled", library, ignore=ignored)
+    return _install_wheel(sources, place)
+
+
+@pytest.fixture(scope="module")
+def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    place = tmp_path_factory.mktemp("uncompiled")
+    return _install_wheel(_copy_sources(place / "sources"), place, CC="/bin/false")
+
+
+def test_a_wheel_is_compiled_and_says_so(compiled: Installed) -> None:
+    shown = compiled.run("odradek", "--version")
+    assert shown.stdout.rstrip().endswith("(compiled)"), shown
+    loaded = compiled.smoke_test()
+    assert loaded.suffix == ".so"
+    assert loaded.is_relative_to(compiled.packages)
+
+
+def test_a_wheel_built_without_a_compiler_is_python_alone(uncompiled: Installed) -> None:
+    shown = uncompiled.run("odradek", "--version")
+    assert shown.stdout.rstrip().endswith("(pure)"), shown
+    assert not list(uncompiled.packages.joinpath("odradek").rglob("*.so"))
+    loaded = uncompiled.smoke_test()
+    assert loaded.suffix == ".py"
+    assert loaded.is_relative_to(uncompiled.packages)
+
+
+def test_a_wheel_whose_source_was_changed_refuses_to_start(compiled: Installed) -> None:
+    source = compiled.packages / "odradek" / "network" / "connection.py"
+    before = source.read_text()
+    source.write_text(before + "\n# Mended on the spot.\n")
+    try:
+        refused = compiled.run("odradek", "serve")
+    finally:
+        source.write_text(before)
+    assert refused.returncode == 1
+    assert "has changed since the compiled odradek.network.connection was built" in refused.stderr
