@@ -103,12 +103,21 @@ def _check_run(command: list[str], cwd: Path = ROOT, **settings: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def _is_compiled() -> bool:
+    """Whether `make compiled` was the last that happened to this checkout."""
+    mark = ROOT / "build" / "compiled" / ".ready"
+    if not mark.exists():
+        return False
+    sources = [ROOT / "pyproject.toml", ROOT / "setup.py", *(ROOT / "src").rglob("*.py")]
+    return max(path.stat().st_mtime for path in sources) <= mark.stat().st_mtime
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     place = tmp_path_factory.mktemp("compiled")
     sources = _copy_sources(place / "sources")
     built = sources / "build"
-    if (ROOT / "build" / "compiled" / ".ready").exists():
+    if _is_compiled():
         for name in ("cython", "mypyc"):
             shutil.copytree(ROOT / "build" / name, built / name)
         library = built / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
