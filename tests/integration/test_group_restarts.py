@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from odradek.coordinator.group.partitioning import partition_for
 from odradek.coordinator.group.records import encode_offset_key
+from odradek.coordinator.partitioning import partition_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey

@@ -19,18 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.coordinator.group import sessions
-from odradek.coordinator.group.group import Group
-from odradek.coordinator.group.joining import NEW_MEMBER_TIMEOUT_MS
+from odradek.coordinator.group.group import Group, GroupState
 from odradek.coordinator.group.member import protocol_names
+from odradek.coordinator.group.membership import NEW_MEMBER_TIMEOUT_MS
 from odradek.coordinator.group.offsets import (
+    GroupOffsets,
     apply_commit,
     build_commit,
-    check_commit,
     fail_commit,
     fetch_offset,
 )
 from odradek.coordinator.group.replay import Replay
-from odradek.coordinator.group.states import GroupState
+from odradek.coordinator.group.sessions import check_commit
 from odradek.errors import ErrorCode
 from tests.unit.coordinator.group.group_driver import GroupDriver, Ticket
 
@@ -224,13 +224,13 @@ class World:
             return error
         self.next_offset += 1
         topics = [("t", [(partition, self.next_offset, -1, "")])]
-        write = build_commit(group, topics, self.driver.now.wall_ms)
+        write = build_commit(self.driver.offsets, topics, self.driver.now.wall_ms, 4096)
         assert write is not None
         if self.has_fault(0.1):
-            fail_commit(group, write)
+            fail_commit(write)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         self.driver.log += write.records()
-        apply_commit(group, write, len(self.driver.log))
+        apply_commit(write, len(self.driver.log))
         self.committed[partition] = self.next_offset
         return ErrorCode.NONE
 
@@ -303,9 +303,8 @@ class World:
         for offset, (key, value) in enumerate(driver.log):
             replay.record(key, value, batch_offset=offset)
         groups = list(replay.finish(driver.now.wall_ms))
-        driver.restart_with(
-            groups[0] if groups else Group("g", driver.config, wall_ms=driver.now.wall_ms)
-        )
+        new = Group("g", driver.config, wall_ms=driver.now.wall_ms), GroupOffsets("g")
+        driver.restart_with(*(groups[0] if groups else new))
 
     def check(self) -> None:
         group = self.driver.group
@@ -324,7 +323,9 @@ class World:
         if group.state is GroupState.EMPTY:
             assert not members
         for partition, offset in self.committed.items():
-            assert fetch_offset(group, "t", partition, require_stable=True)[0] == offset
+            assert (
+                fetch_offset(self.driver.offsets, "t", partition, require_stable=True)[0] == offset
+            )
 
     def settle(self) -> None:
         self.are_faults_on = False

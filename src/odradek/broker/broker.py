@@ -26,7 +26,7 @@ from odradek.broker.config import BrokerSettings
 from odradek.broker.dispatch import StartGate
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.metadata import build_controller, follow_configs, open_metadata
-from odradek.broker.parts.network import Network, build_context, serve_requests
+from odradek.broker.parts.network import Network, build_context, build_poller, serve_requests
 from odradek.broker.parts.observability import serve_commands, serve_observability
 from odradek.broker.parts.replication import build_isr_updates
 from odradek.broker.parts.state import build_state
@@ -119,10 +119,12 @@ class Broker:
         self._port = port = engine.port
         tasks = await enter(OwnedTasks(around.sleep))
 
+        poller = build(build_poller(base))
+
         # 2. The configs, into what requests work on, which is still empty.
         self._state = state = build(
             build_state(
-                base, executor, port, tasks, lambda: self._fail("no data directory is left")
+                base, executor, port, tasks, poller, lambda: self._fail("no data directory is left")
             )
         )
         self._changes = state.changes
@@ -146,8 +148,7 @@ class Broker:
         self._controller = controller = build_controller(base, engine, state)
         controller.on_deletion_step = waiter.notify
         context = build_context(base, engine, state, controller, tasks)
-        self._network = network = await enter(serve_requests(base, context, self._gate))
-        state.groups.service.commit_lane.wake_ups = network.server.poller
+        self._network = network = await enter(serve_requests(base, context, self._gate, poller))
         replicas.after_answers = network.server.after_answers
 
         # 5. The cluster.

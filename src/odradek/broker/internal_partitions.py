@@ -1,44 +1,14 @@
 """Partitions as coordinators see them: those of their internal topic, and where others end."""
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
+from odradek.coordinator.writing import OnAppended, OnCommitted
 from odradek.errors import ApiError, ErrorCode
-from odradek.metadata.delta import LocalDelta
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.replication import ProduceResult, ReplicaManager
 from odradek.storage.log.log import FetchIsolation, Log
 
-__all__ = ["InternalPartitions", "LeadingAndResigning", "follow_leadership", "led_high_watermark"]
-
-
-class LeadingAndResigning(Protocol):
-    """A coordinator of an internal topic."""
-
-    def lead(self, partition: int, leader_epoch: int) -> object: ...
-
-    def resign(self, partition: int, leader_epoch: int | None) -> object: ...
-
-
-def follow_leadership(
-    coordinator: LeadingAndResigning, delta: LocalDelta, topic: str, broker_id: int
-) -> None:
-    """Makes a coordinator lead what this broker leads of its topic, and resign from the rest."""
-    for hosted in delta.hosted:
-        state = hosted.state
-        if state.tp.topic != topic:
-            continue
-        if hosted.is_new:
-            coordinator.resign(state.tp.partition, None)
-        if state.leader == broker_id:
-            coordinator.lead(state.tp.partition, state.leader_epoch)
-        else:
-            coordinator.resign(state.tp.partition, state.leader_epoch)
-    for stopped in delta.stopped:
-        if stopped.tp.topic == topic:
-            is_gone = stopped.deletes_log or stopped.leader_epoch < 0
-            epoch = None if is_gone else stopped.leader_epoch
-            coordinator.resign(stopped.tp.partition, epoch)
+__all__ = ["InternalPartitions", "led_high_watermark"]
 
 
 def led_high_watermark(replicas: ReplicaManager, topic: str, partition: int) -> int | None:
@@ -68,30 +38,50 @@ class InternalPartitions:
         self._timeout_ms = timeout_ms
         self._required_acks = required_acks
 
-    def try_append(self, partition: int, batch: bytearray) -> tuple[ErrorCode, int] | None:
+    def try_append(
+        self, partition: int, leader_epoch: int, batch: bytearray
+    ) -> tuple[ErrorCode, int] | None:
         """Appends a batch if no other replica has to be waited for: (error, first offset)."""
         tp = TopicPartition(self._topic, partition)
-        result = self._replicas.try_append_lone(tp, batch, AppendOrigin.COORDINATOR)
+        result = self._replicas.try_append_lone(tp, batch, AppendOrigin.COORDINATOR, leader_epoch)
         return None if result is None else result[:2]
 
     def append(
-        self, partition: int, batch: bytearray, respond: Callable[[ErrorCode, int], None]
+        self,
+        partition: int,
+        leader_epoch: int,
+        batch: bytearray,
+        on_committed: OnCommitted,
+        on_appended: OnAppended | None = None,
     ) -> None:
-        """Appends a batch; answers (error, first offset) when it is committed."""
+        """Appends a batch if this broker leads in that epoch; see `InternalTopic`."""
         tp = TopicPartition(self._topic, partition)
+        found = self._replicas.find_online(self._topic, partition)
+        if found is not None and found.leader_epoch != leader_epoch:
+            on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+            return
+        is_local = False
 
-        def on_appended(results: Mapping[TopicPartition, ProduceResult]) -> None:
+        def on_local(result: ProduceResult) -> None:
+            nonlocal is_local
+            if not is_local and on_appended is not None and result.base_offset >= 0:
+                on_appended(result.base_offset)
+            is_local = True
+
+        def on_result(results: Mapping[TopicPartition, ProduceResult]) -> None:
             result = results[tp]
-            respond(result.error, result.base_offset)
+            on_local(result)
+            on_committed(result.error, result.base_offset)
 
-        self._replicas.append_records(
+        results = self._replicas.append_records(
             timeout_ms=self._timeout_ms,
             required_acks=self._required_acks,
             internal_topics_allowed=True,
             origin=AppendOrigin.COORDINATOR,
             entries={tp: batch},
-            respond=on_appended,
+            respond=on_result,
         )
+        on_local(results[tp])
 
     def start_offset(self, partition: int) -> int:
         """Raises:

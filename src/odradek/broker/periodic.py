@@ -33,7 +33,7 @@ def start_periodic_work(
     tasks.spawn(isr_updates.run_expiration())
     tasks.spawn(isr_updates.run_announcements())
     every(background, _QUOTA_EXPIRY_MS, state.quotas.expire)
-    every(background, settings.groups.retention_check_interval_ms, groups.upkeep.start_round)
+    every(background, settings.groups.retention_check_interval_ms, groups.expire)
 
 
 def every(background: LoopTasks, interval_ms: int, action: Callable[[], None]) -> None:

@@ -87,6 +87,7 @@ class SocketServer:
         security: How connections of each listener become trusted, by its name; plain if absent.
         limits: What single listeners have for themselves.
         pages: Says which pieces of files are in memory; the system does if not given.
+        poller: Watches the connections; closed with the server. One of its own if not given.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class SocketServer:
         streams: ByteStreams = SYSTEM_STREAMS,
         threads: Threads = ThreadPoolExecutor,
         sleep: Sleep = asyncio.sleep,
+        poller: Poller | None = None,
     ) -> None:
         self._config = config
         self._broker_id = broker_id
@@ -113,9 +115,8 @@ class SocketServer:
         self._streams = streams
         self._turns = turns_of(loop)
         self._turns.register(metrics)
-        self.poller = Poller(
-            loop, streams.epoll
-        )  # Of the connections; listeners have the loop itself.
+        # Of the connections; listeners have the loop itself.
+        self.poller = poller or Poller(loop, streams.epoll)
         self._timer = timer
         self._clock = clock
         self._metrics = metrics

@@ -95,17 +95,21 @@ class Appends:
         origin: AppendOrigin,
         entries: Mapping[TopicPartition, Buffer],
         respond: Callable[[Mapping[TopicPartition, ProduceResult]], None],
-    ) -> None:
+    ) -> Mapping[TopicPartition, ProduceResult]:
         """Appends to leaders here; answers when `required_acks` is satisfied.
 
         The buffers are used before this returns, never after.
+
+        Returns:
+            What the appends here came to, whether or not others are waited for.
         """
+        results: dict[TopicPartition, ProduceResult] = {}
         if required_acks not in (-1, 0, 1):
-            respond(dict.fromkeys(entries, ProduceResult(error=ErrorCode.INVALID_REQUIRED_ACKS)))
-            return
+            results = dict.fromkeys(entries, ProduceResult(error=ErrorCode.INVALID_REQUIRED_ACKS))
+            respond(results)
+            return results
         is_outermost, self._is_busy = not self._is_busy, True
         try:
-            results: dict[TopicPartition, ProduceResult] = {}
             pending: dict[TopicPartition, int] = {}
             self._inline_budget.begin()
             try:
@@ -120,6 +124,7 @@ class Appends:
                 self._park_produce(timeout_ms, pending, results, respond)
             else:
                 respond(results)
+            return results
         finally:
             if is_outermost:
                 self._check_waiting()
@@ -189,14 +194,20 @@ class Appends:
         self.purgatories.produce.try_complete_else_watch(operation, list(pending))
 
     def try_append_lone(
-        self, tp: TopicPartition, records: Buffer, origin: AppendOrigin
+        self, tp: TopicPartition, records: Buffer, origin: AppendOrigin, leader_epoch: int
     ) -> ProduceResult | None:
         """`append_records` with acks=all for one partition that has no other replica, at once.
 
-        None, with nothing done, if there may be somebody to wait for.
+        None, with nothing done, if there may be a replica to wait for, or this broker does not
+        lead in that epoch.
         """
         partition = self._hosted.get(tp)
-        if partition is None or partition.followers or not partition.is_leader:
+        if (
+            partition is None
+            or partition.followers
+            or not partition.is_leader
+            or partition.leader_epoch != leader_epoch
+        ):
             return None
         is_outermost, self._is_busy = not self._is_busy, True
         try:

@@ -6,8 +6,12 @@ from random import Random
 from typing import Any
 
 from odradek.coordinator.config import GroupCoordinatorConfig
+from odradek.coordinator.group.commit_batching import WakeUps
 from odradek.coordinator.group.coordinator import GroupCoordinator
+from odradek.coordinator.group.registry import GroupRegistry
+from odradek.coordinator.loading import StateLoader
 from odradek.coordinator.stall_clock import StallClock
+from odradek.coordinator.writing import OnAppended, OnCommitted
 from odradek.errors import ApiError, ErrorCode
 from odradek.metrics import MetricRegistry
 from odradek.purgatory import ManualTimer
@@ -18,12 +22,14 @@ __all__ = ["Coordination", "MemoryTopic", "Tasks"]
 
 
 class MemoryTopic:
-    """Partitions as lists of batches; `PartitionLog` and `PartitionWriter`.
+    """Partitions as lists of batches; `PartitionLog` and `InternalTopic`.
 
     Attributes:
         epochs: The epoch in which each partition is led here.
         error: What the next appends fail with.
         is_held: Whether appends wait for `release`.
+        is_replicated: Whether other replicas are waited for, until `replicate`.
+        max_batch_bytes: Of a batch that is not refused.
     """
 
     def __init__(self) -> None:
@@ -32,7 +38,10 @@ class MemoryTopic:
         self.epochs: dict[int, int] = {}
         self.error = ErrorCode.NONE
         self.is_held = False
-        self.held: list[tuple[int, bytearray, Callable[[ErrorCode, int], None]]] = []
+        self.is_replicated = False
+        self.unreplicated: list[tuple[int, int, OnCommitted]] = []
+        self.max_batch_bytes = 1 << 20
+        self.held: list[tuple[int, bytearray, OnCommitted]] = []
         self.read_error: Exception | None = None
         self.on_read: Callable[[], None] = lambda: None
 
@@ -41,22 +50,56 @@ class MemoryTopic:
         self.batches.setdefault(partition, [])
         self.ends.setdefault(partition, 0)
 
-    def try_append(self, partition: int, batch: bytearray) -> tuple[ErrorCode, int] | None:
-        if self.is_held:
+    def try_append(
+        self, partition: int, leader_epoch: int, batch: bytearray
+    ) -> tuple[ErrorCode, int] | None:
+        if self.is_held or self.is_replicated or self.epochs.get(partition) != leader_epoch:
             return None
         if self.error is not ErrorCode.NONE:
             return self.error, -1
         return ErrorCode.NONE, self.store(partition, batch)
 
     def append(
-        self, partition: int, batch: bytearray, respond: Callable[[ErrorCode, int], None]
+        self,
+        partition: int,
+        leader_epoch: int,
+        batch: bytearray,
+        on_committed: OnCommitted,
+        on_appended: OnAppended | None = None,
     ) -> None:
-        if self.is_held:
-            self.held.append((partition, batch, respond))
+        if self.epochs.get(partition) != leader_epoch:
+            on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        elif self.is_held:
+            self.held.append((partition, batch, on_committed))
         elif self.error is not ErrorCode.NONE:
-            respond(self.error, -1)
+            on_committed(self.error, -1)
+        elif len(batch) > self.max_batch_bytes:
+            on_committed(ErrorCode.RECORD_LIST_TOO_LARGE, -1)
         else:
-            respond(ErrorCode.NONE, self.store(partition, batch))
+            base_offset = self.store(partition, batch)
+            if on_appended is not None:
+                on_appended(base_offset)
+            if self.is_replicated:
+                self.unreplicated.append((partition, base_offset, on_committed))
+            else:
+                on_committed(ErrorCode.NONE, base_offset)
+
+    def replicate(self) -> None:
+        """Every replica has everything."""
+        waiting, self.unreplicated = self.unreplicated, []
+        for _, base_offset, on_committed in waiting:
+            on_committed(ErrorCode.NONE, base_offset)
+
+    def fail_over(self, partition: int, leader_epoch: int) -> None:
+        """Another broker leads, which lacks what was not replicated; appends that wait fail."""
+        waiting, self.unreplicated = self.unreplicated, []
+        for lost, base_offset, _ in reversed(waiting):
+            assert lost == partition
+            self.batches[partition].pop()
+            self.ends[partition] = base_offset
+        self.epochs[partition] = leader_epoch
+        for _, _, on_committed in waiting:
+            on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """Ends the waiting of the first append that was held."""
@@ -134,7 +177,9 @@ class Coordination:
         clock: ManualClock | None = None,
         metrics: MetricRegistry | None = None,
         partition_count: int = 50,
+        wake_ups: WakeUps | None = None,
     ) -> None:
+        self._wake_ups = wake_ups
         self.clock = clock or ManualClock()
         self.topic = MemoryTopic()
         self.tasks = Tasks()
@@ -161,8 +206,29 @@ class Coordination:
             tasks=self.tasks,
             new_id=lambda: f"{next(self.ids):036d}",
             metrics=self.metrics,
+            wake_ups=self._wake_ups,
         )
         return self.groups
+
+    @property
+    def registry(self) -> GroupRegistry:
+        """The groups behind the face, for tests to look at."""
+        return self.groups._registry
+
+    @property
+    def loader(self) -> StateLoader:
+        """Moves leadership without a delta of the whole broker."""
+        return self.groups._loader
+
+    def committed(self, group_id: str) -> dict[tuple[str, int], int]:
+        """The offsets of a group that are durable."""
+        if group_id not in self.registry.groups:
+            return {}
+        return {
+            key: slot.committed.offset
+            for key, slot in self.registry.offsets.of(group_id).slots.items()
+            if slot.committed is not None
+        }
 
     def _call_later(self, _seconds: float, action: Callable[[], None]) -> "Never":
         self.ticks.append(action)
@@ -172,7 +238,7 @@ class Coordination:
         """Leads and loads every partition."""
         for partition in range(self.partition_count):
             self.topic.lead(partition, leader_epoch)
-            self.groups.runtime.lead(partition, leader_epoch)
+            self.loader.lead(partition, leader_epoch)
         self.tasks.run()
 
     def advance(self, ms: int) -> None:

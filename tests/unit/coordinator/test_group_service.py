@@ -32,7 +32,7 @@ def join(made: Coordination, member_id: str = "", **fields: Any) -> list[JoinRep
         "version": 3,
         **fields,
     }
-    made.groups.service.join(JoinRequest(**request), answers.append)
+    made.groups.join(JoinRequest(**request), answers.append)
     made.timer.advance_clock(0)
     return answers
 
@@ -43,13 +43,13 @@ def sync(
     answers: list[SyncReply] = []
     assignments = {} if assignment is None else {member_id: assignment}
     request = SyncRequest(generation_id, member_id, None, None, None, assignments)
-    made.groups.service.sync("g", request, answers.append)
+    made.groups.sync("g", request, answers.append)
     return answers
 
 
 def commit(made: Coordination, topic: str, offset: int, group_id: str = "g") -> ErrorCode:
     view = OffsetCommitView(group_id, -1, "", None, -1, [(topic, [(0, offset, -1, None)])])
-    outcome = made.groups.service.commit(view, 8, lambda _error, _rejected: None)
+    outcome = made.groups.commit(view, 8, lambda _error, _rejected: None)
     assert outcome is not None
     return outcome[0]
 
@@ -64,14 +64,7 @@ def stable(made: Coordination, **fields: Any) -> str:
 
 
 def committed(made: Coordination, group_id: str = "g") -> dict[tuple[str, int], int]:
-    group = made.groups.registry.groups.get(group_id)
-    if group is None:
-        return {}
-    return {
-        key: slot.committed.offset
-        for key, slot in group.offsets.items()
-        if slot.committed is not None
-    }
+    return made.committed(group_id)
 
 
 def test_another_coordinator_finds_what_this_one_wrote() -> None:
@@ -83,7 +76,7 @@ def test_another_coordinator_finds_what_this_one_wrote() -> None:
     made.restart(NO_DELAY)
     made.lead_all(1)
     assert committed(made, "simple") == {("t", 0): 5}
-    service = made.groups.service
+    service = made.groups
     assert service.heartbeat("g", 1, member_id, None) is ErrorCode.NONE
     [synced] = sync(made, member_id, 1, None)
     assert synced.assignment == b"a"
@@ -99,8 +92,8 @@ def test_a_static_member_whose_return_is_not_written_keeps_its_old_id() -> None:
     assert refused.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert refused.member_id == ""
     made.topic.error = ErrorCode.NONE
-    assert made.groups.service.heartbeat("g", 1, old_id, "i") is ErrorCode.NONE
-    assert list(made.groups.registry.groups["g"].members) == [old_id]
+    assert made.groups.heartbeat("g", 1, old_id, "i") is ErrorCode.NONE
+    assert list(made.registry.groups["g"].members) == [old_id]
 
 
 def test_a_partition_that_moves_tells_whoever_waits() -> None:
@@ -111,13 +104,13 @@ def test_a_partition_that_moves_tells_whoever_waits() -> None:
     waiting = join(made)
     assert not waiting
     assert commit(made, "t", 5, "test") is ErrorCode.NONE
-    partition = made.groups.registry.partition_of("g")
-    assert partition != made.groups.registry.partition_of("test")
-    made.groups.runtime.resign(partition, 1)
+    partition = made.groups.partition_of("g")
+    assert partition != made.groups.partition_of("test")
+    made.loader.resign(partition, 1)
     assert [reply.error for reply in waiting] == [ErrorCode.NOT_COORDINATOR]
-    assert "g" not in made.groups.registry.groups
+    assert "g" not in made.registry.groups
     assert committed(made, "test") == {("t", 0): 5}
-    assert made.groups.service.heartbeat("g", 1, "m", None) is ErrorCode.NOT_COORDINATOR
+    assert made.groups.heartbeat("g", 1, "m", None) is ErrorCode.NOT_COORDINATOR
 
 
 def test_an_answer_that_fails_leaves_others_theirs() -> None:
@@ -135,20 +128,20 @@ def test_an_answer_that_fails_leaves_others_theirs() -> None:
         request = JoinRequest(
             "g", "", None, client, "/h", 10_000, 60_000, "consumer", protocols, version=3
         )
-        made.groups.service.join(request, answer)
-    made.groups.runtime.resign(made.groups.registry.partition_of("g"), 1)
+        made.groups.join(request, answer)
+    made.loader.resign(made.groups.partition_of("g"), 1)
     assert [reply.error for reply in joined] == [ErrorCode.NOT_COORDINATOR] * 2
 
 
 def test_requests_while_a_partition_is_loaded() -> None:
     """07 check 17: members are told to begin again, or that all is well."""
     made = Coordination(NO_DELAY)
-    partition = made.groups.registry.partition_of("g")
+    partition = made.groups.partition_of("g")
     made.topic.lead(partition, 0)
-    made.groups.runtime.lead(partition, 0)
+    made.loader.lead(partition, 0)
     assert [reply.error for reply in sync(made, "m", 1)] == [ErrorCode.REBALANCE_IN_PROGRESS]
     assert [r.error for r in join(made)] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-    assert made.groups.service.heartbeat("g", 1, "m", None) is ErrorCode.NONE
+    assert made.groups.heartbeat("g", 1, "m", None) is ErrorCode.NONE
     assert commit(made, "t", 1) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     made.tasks.run()
     assert commit(made, "t", 1) is ErrorCode.NONE
@@ -160,11 +153,11 @@ def test_a_member_that_is_silent_is_removed() -> None:
     made.lead_all()
     member_id = stable(made)
     made.advance(9_900)
-    assert made.groups.service.heartbeat("g", 1, member_id, None) is ErrorCode.NONE
+    assert made.groups.heartbeat("g", 1, member_id, None) is ErrorCode.NONE
     made.advance(9_900)
-    assert member_id in made.groups.registry.groups["g"].members
+    assert member_id in made.registry.groups["g"].members
     made.advance(300)
-    assert not made.groups.registry.groups["g"].members
+    assert not made.registry.groups["g"].members
 
 
 def test_offsets_that_are_old_go_and_the_group_with_them(
@@ -175,19 +168,19 @@ def test_offsets_that_are_old_go_and_the_group_with_them(
     made.lead_all()
     assert commit(made, "t", 5) is ErrorCode.NONE
     made.clock.advance(DAY_MS - 1)
-    made.groups.upkeep.start_round()
+    made.groups.expire()
     made.tasks.run()
     assert committed(made) == {("t", 0): 5}
     made.clock.advance(1)
     with caplog.at_level(logging.INFO):
-        made.groups.upkeep.start_round()
-        made.groups.upkeep.start_round()
+        made.groups.expire()
+        made.groups.expire()
         made.tasks.run()
     assert caplog.text.count("Removed 1 expired offsets in 0 milliseconds.") == 1
-    assert "g" not in made.groups.registry.groups
+    assert "g" not in made.registry.groups
     made.restart(GroupCoordinatorConfig())
     made.lead_all(1)
-    assert not made.groups.registry.groups, "its end is in the log"
+    assert not made.registry.groups, "its end is in the log"
 
 
 def test_offsets_of_a_deleted_topic_go_at_once() -> None:
@@ -195,7 +188,7 @@ def test_offsets_of_a_deleted_topic_go_at_once() -> None:
     made.lead_all()
     for topic in ("t", "u"):
         commit(made, topic, 5)
-    made.groups.upkeep.forget_topics(["u"])
+    made.groups.forget_topics(["u"])
     assert commit(made, "u", 1) is ErrorCode.NONE, "the topic was made again"
     made.tasks.run()
     assert committed(made)["t", 0] == 5
@@ -209,7 +202,7 @@ def test_offsets_of_a_topic_that_is_missing_go_in_the_second_round() -> None:
         commit(made, topic, 5)
 
     def run_round() -> None:
-        made.groups.upkeep.start_round()
+        made.groups.expire()
         made.tasks.run()
 
     made.topics.remove("u")
@@ -229,7 +222,7 @@ def test_commits_can_be_compressed() -> None:
     made.lead_all()
     answers: list[ErrorCode] = []
     view = OffsetCommitView("g", -1, "", None, -1, [("t", [(0, 5, -1, "x" * 1_000)])])
-    outcome = made.groups.service.commit(view, 8, lambda error, _rejected: answers.append(error))
+    outcome = made.groups.commit(view, 8, lambda error, _rejected: answers.append(error))
     assert outcome is None
     assert answers == [ErrorCode.NONE]
     made.restart(GroupCoordinatorConfig())
@@ -243,8 +236,8 @@ def test_a_stopped_coordinator_serves_nobody() -> None:
     commit(made, "t", 5)
     made.groups.stop()
     assert commit(made, "t", 6) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    error, group = made.groups.service.find_for_fetch("g")
-    assert (error, group) == (ErrorCode.NOT_COORDINATOR, None)
+    error, offsets = made.groups.find_offsets("g")
+    assert (error, offsets) == (ErrorCode.NOT_COORDINATOR, None)
 
 
 def test_session_timeouts_must_leave_room() -> None:
@@ -267,7 +260,7 @@ def test_the_lag_is_told_of_partitions_that_are_led_here() -> None:
     of_g = 'kafka_consumergroup_lag{consumergroup="g",topic="t",partition="0"} 4'
     of_ahead = 'kafka_consumergroup_lag{consumergroup="ahead",topic="t",partition="0"} 0'
     assert lags() == {of_g, of_ahead}
-    made.groups.runtime.resign(made.groups.registry.partition_of("ahead"), 1)
+    made.loader.resign(made.groups.partition_of("ahead"), 1)
     assert lags() == {of_g}
     made.high_watermarks.clear()
     assert lags() == set()
@@ -306,7 +299,7 @@ def test_groups_are_counted_by_their_states() -> None:
     assert counts() == {"": 1} | of_state | {"completingrebalance": 1}
     made.advance(60_000)
     assert counts() == {"": 1} | of_state | {"empty": 1}
-    made.groups.upkeep.start_round()
+    made.groups.expire()
     made.tasks.run()
     assert counts() == {"": 0} | of_state, "who is dead is not kept"
 
@@ -324,7 +317,7 @@ def test_removals_and_loads_are_counted() -> None:
     before = counts()
     assert before["offset_deletion_total"] == before["offset_expiration_total"] == 0
     deleted: list[ErrorCode] = []
-    made.groups.upkeep.delete_offsets("g", [("u", 0)], lambda error, _: deleted.append(error))
+    made.groups.delete_offsets("g", [("u", 0)], lambda error, _: deleted.append(error))
     assert deleted == [ErrorCode.NONE]
     assert counts() == before | {"offset_deletion_total": 1}
 
@@ -343,6 +336,6 @@ def test_removals_and_loads_are_counted() -> None:
     assert now["partition_load_time_sum"] == 7
 
     made.clock.advance(DAY_MS)
-    made.groups.upkeep.start_round()
+    made.groups.expire()
     made.tasks.run()
     assert counts() == now | {"offset_expiration_total": 1}

@@ -28,7 +28,7 @@ def refuse_to_wait(seconds: float) -> None:
 
 def write(made: Coordination, group_id: str, key: bytes, value: bytes | None) -> int:
     """Puts a record into the group's partition, as an earlier coordinator did."""
-    partition = made.groups.registry.partition_of(group_id)
+    partition = made.groups.partition_of(group_id)
     made.topic.store(partition, build_batch([(NOW, key, value, ())]))
     return partition
 
@@ -46,10 +46,10 @@ def test_a_compacted_tail_does_not_hold_up_a_load() -> None:
     made.topic.ends[empty] = 3  # Nothing is left at all.
     made.tasks.on_sleep = refuse_to_wait
     made.lead_all()
-    check = made.groups.runtime.check_active
+    check = made.loader.check_active
     assert (check(partition), check(empty)) == (ErrorCode.NONE, ErrorCode.NONE)
-    group = made.groups.registry.groups["g"]
-    assert fetch_offset(group, "t", 0, require_stable=True) == (42, -1, "", 0)
+    offsets = made.registry.offsets.of("g")
+    assert fetch_offset(offsets, "t", 0, require_stable=True) == (42, -1, "", 0)
 
 
 def test_half_a_batch_at_the_end_still_fails_the_load() -> None:
@@ -57,14 +57,14 @@ def test_half_a_batch_at_the_end_still_fails_the_load() -> None:
     partition = write(made, "g", encode_offset_key("g", "t", 0), committed(42))
     made.topic.batches[partition][0] = made.topic.batches[partition][0][:-1]
     made.topic.lead(partition, 0)
-    made.groups.runtime.lead(partition, 0)
+    made.loader.lead(partition, 0)
 
     def resign(_seconds: float) -> None:
-        made.groups.runtime.resign(partition, 1)
+        made.loader.resign(partition, 1)
 
     made.tasks.on_sleep = resign
     made.tasks.run()
-    assert "g" not in made.groups.registry.groups
+    assert "g" not in made.registry.groups
 
 
 def test_a_registration_larger_than_the_load_buffer(caplog: pytest.LogCaptureFixture) -> None:
@@ -80,9 +80,10 @@ def test_a_registration_larger_than_the_load_buffer(caplog: pytest.LogCaptureFix
     write(made, "big", encode_offset_key("big", "t", 0), committed(42))
     made.tasks.on_sleep = refuse_to_wait
     made.lead_all()
-    group = made.groups.registry.groups["big"]
+    group = made.registry.groups["big"]
     assert (len(group.members), group.generation_id) == (2_000, 3)
-    assert fetch_offset(group, "t", 0, require_stable=True) == (42, -1, "", 0)
+    offsets = made.registry.offsets.of("big")
+    assert fetch_offset(offsets, "t", 0, require_stable=True) == (42, -1, "", 0)
     assert "offsets.load.buffer.size" in caplog.text
 
 
@@ -90,7 +91,7 @@ def test_an_answer_of_one_group_may_work_on_another() -> None:
     """15:KAFKA-6042: groups that set each other in motion from within their answers all end."""
     made = Coordination(GroupCoordinatorConfig(initial_rebalance_delay_ms=0))
     made.lead_all()
-    service = made.groups.service
+    service = made.groups
     asked = {"one": 0, "two": 0}
     joined: dict[str, list[JoinReply]] = {"one": [], "two": []}
     synced: list[SyncReply] = []

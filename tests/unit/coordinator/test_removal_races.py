@@ -23,16 +23,14 @@ def commit(
         (partition, offset, -1, None) for partition in partitions
     ]
     view = OffsetCommitView("g", -1, "", None, -1, [(topic, entries)])
-    outcome = made.groups.service.commit(view, 8, lambda error, _rejected: answers.append(error))
+    outcome = made.groups.commit(view, 8, lambda error, _rejected: answers.append(error))
     if outcome is not None:
         answers.append(outcome[0])
     return answers
 
 
 def committed(made: Coordination) -> dict[tuple[str, int], int]:
-    group = made.groups.registry.groups.get("g")
-    offsets = {} if group is None else group.offsets
-    return {k: slot.committed.offset for k, slot in offsets.items() if slot.committed is not None}
+    return made.committed("g")
 
 
 def reload(made: Coordination) -> dict[tuple[str, int], int]:
@@ -47,7 +45,7 @@ def test_a_commit_to_a_topic_made_again_survives_the_end_of_the_old_one() -> Non
     made = make()
     assert commit(made, 5) == [ErrorCode.NONE]
     assert commit(made, 1, topic="u") == [ErrorCode.NONE]
-    made.groups.upkeep.forget_topics(["t"])
+    made.groups.forget_topics(["t"])
     assert commit(made, 7) == [ErrorCode.NONE]
     assert committed(made) == {("t", 0): 7, ("u", 0): 1}
     made.tasks.run()
@@ -59,7 +57,7 @@ def test_a_group_that_loses_all_its_offsets_to_a_commit_still_has_that_commit() 
     """With the last old offset the group would go, too."""
     made = make()
     assert commit(made, 5) == [ErrorCode.NONE]
-    made.groups.upkeep.forget_topics(["t"])
+    made.groups.forget_topics(["t"])
     assert commit(made, 7) == [ErrorCode.NONE]
     assert committed(made) == {("t", 0): 7}
     made.tasks.run()
@@ -71,8 +69,8 @@ def test_the_first_commit_of_a_group_while_its_topic_is_forgotten() -> None:
     """There is nothing to forget in a group that was just made."""
     made = make()
     view = OffsetCommitView("other", -1, "", None, -1, [("u", [(0, 1, -1, None)])])
-    assert made.groups.service.commit(view, 8, lambda *_: None) == (ErrorCode.NONE, None)
-    made.groups.upkeep.forget_topics(["t"])
+    assert made.groups.commit(view, 8, lambda *_: None) == (ErrorCode.NONE, None)
+    made.groups.forget_topics(["t"])
     assert commit(made, 7) == [ErrorCode.NONE]
     made.tasks.run()
     assert committed(made) == {("t", 0): 7}
@@ -81,12 +79,12 @@ def test_the_first_commit_of_a_group_while_its_topic_is_forgotten() -> None:
 def test_a_topic_that_is_deleted_twice_is_forgotten_twice() -> None:
     made = make()
     assert commit(made, 5) == [ErrorCode.NONE]
-    made.groups.upkeep.forget_topics(["t"])
+    made.groups.forget_topics(["t"])
     assert commit(made, 7) == [ErrorCode.NONE]
-    made.groups.upkeep.forget_topics(["t"])
+    made.groups.forget_topics(["t"])
     made.tasks.run()
     assert committed(made) == {}
-    assert made.groups.service.forget_first is None
+    assert not made.groups._sweeps
     assert reload(made) == {}
 
 
@@ -96,7 +94,7 @@ def test_a_commit_under_way_goes_with_its_topic() -> None:
     assert commit(made, 5) == [ErrorCode.NONE]
     made.topic.is_held = True
     answers = commit(made, 7)
-    made.groups.upkeep.forget_topics(["t"])
+    made.groups.forget_topics(["t"])
     made.tasks.run()
     made.topic.release()
     assert answers == [ErrorCode.NONE]
@@ -111,7 +109,7 @@ def test_a_commit_behind_a_tombstone_under_way_stays() -> None:
     assert commit(made, 5) == [ErrorCode.NONE]
     assert commit(made, 1, topic="u") == [ErrorCode.NONE]
     made.topic.is_held = True
-    made.groups.upkeep.forget_topics(["t"])
+    made.groups.forget_topics(["t"])
     made.tasks.run()
     answers = commit(made, 7)
     made.topic.release()
@@ -129,7 +127,7 @@ def test_a_commit_between_two_batches_of_tombstones_is_as_the_log_has_it() -> No
     assert commit(made, 5, topic=TOPIC, partitions=partitions) == [ErrorCode.NONE]
     made.topic.is_held = True
     deleted: list[ErrorCode] = []
-    made.groups.upkeep.delete_offsets(
+    made.groups.delete_offsets(
         "g", [(TOPIC, partition) for partition in partitions],
         lambda error, _results: deleted.append(error),
     )  # fmt: skip
@@ -151,7 +149,7 @@ def test_tombstones_in_several_batches_of_which_one_fails() -> None:
     assert commit(made, 5, topic=TOPIC, partitions=partitions) == [ErrorCode.NONE]
     made.topic.is_held = True
     deleted: list[ErrorCode] = []
-    made.groups.upkeep.delete_offsets(
+    made.groups.delete_offsets(
         "g", [(TOPIC, partition) for partition in partitions],
         lambda error, _results: deleted.append(error),
     )  # fmt: skip
@@ -160,3 +158,7 @@ def test_tombstones_in_several_batches_of_which_one_fails() -> None:
         assert deleted == []
         made.topic.release()
     assert deleted == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    left = committed(made)
+    assert 0 < len(left) < len(partitions)
+    made.topic.is_held = False
+    assert reload(made) == left, "what was written is gone from memory, too, and nothing else"

@@ -33,7 +33,7 @@ def handle_delete_groups(request: Request, context: BrokerContext) -> None:
         request.reply(reply_throttled(request, DeleteGroupsResponse(results=[]), context))
     for name in names:
         if is_allowed(context.authorizer, request, Operation.DELETE, ResourceType.GROUP, name):
-            context.groups.upkeep.delete_group(
+            context.groups.delete_group(
                 name,
                 lambda error, name=name: settle(name, error),  # type: ignore[misc]
             )

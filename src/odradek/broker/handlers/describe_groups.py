@@ -5,7 +5,7 @@ from typing import Final
 from odradek.broker.authorization import allowed_operations, is_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
-from odradek.coordinator.group.admin import GroupSummary, describe
+from odradek.coordinator.group.admin import GroupSummary
 from odradek.errors import ErrorCode
 from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
@@ -42,15 +42,15 @@ def _describe(
     authorizer = context.authorizer
     if not is_allowed(authorizer, request, Operation.DESCRIBE, ResourceType.GROUP, group_id):
         return _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    error = context.groups.registry.check(group_id)
+    error = context.groups.check(group_id)
     if error is not ErrorCode.NONE:
         return _failed(group_id, error)
     operations = NOT_ASKED
     if with_operations:
         operations = allowed_operations(authorizer, request, ResourceType.GROUP, group_id)
-    group = context.groups.registry.groups.get(group_id)
-    if group is not None:
-        return _row(group_id, describe(group), operations)
+    summary = context.groups.describe(group_id)
+    if summary is not None:
+        return _row(group_id, summary, operations)
     if request.header.api_version >= _FIRST_NOT_FOUND_VERSION:
         return _failed(
             group_id,

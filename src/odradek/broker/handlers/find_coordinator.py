@@ -86,7 +86,7 @@ def _find(request: Request, key_type: int, key: str, context: BrokerContext) -> 
     if not cache.contains_topic(OFFSETS_TOPIC):
         context.topic_creator.start_creation(OFFSETS_TOPIC)
         return _Found(NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    partition = context.groups.registry.partition_of(key)
+    partition = context.groups.partition_of(key)
     node = cache.get_partition_leader_endpoint(OFFSETS_TOPIC, partition, request.context.listener)
     if node is None or node.id == NO_NODE.id:
         return _Found(NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -23,7 +23,7 @@ def handle_heartbeat(request: Request, context: BrokerContext) -> Response:
     if context.authorizer.is_allowed(
         sender.principal, sender.client_address, _READ, _GROUP, group_id
     ):
-        error = context.groups.service.heartbeat(group_id, generation_id, member_id, instance_id)
+        error = context.groups.heartbeat(group_id, generation_id, member_id, instance_id)
     else:
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     throttle_ms = request_throttle_ms(request, context) if context.quotas.limits_traffic else 0

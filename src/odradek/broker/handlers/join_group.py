@@ -35,7 +35,7 @@ def handle_join_group(request: Request, context: BrokerContext) -> None:
         return
     # Version 0 has none.
     rebalance_timeout_ms = message.rebalance_timeout_ms if version else message.session_timeout_ms
-    context.groups.service.join(
+    context.groups.join(
         JoinRequest(
             group_id=message.group_id,
             member_id=message.member_id,

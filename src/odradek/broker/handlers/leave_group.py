@@ -31,7 +31,7 @@ def handle_leave_group(request: Request, context: BrokerContext) -> Response:
     if is_allowed(
         context.authorizer, request, Operation.READ, ResourceType.GROUP, message.group_id
     ):
-        error, errors = context.groups.service.leave(
+        error, errors = context.groups.leave(
             message.group_id, [(row.member_id, row.group_instance_id) for row in members]
         )
     if version < _FIRST_LIST_VERSION:

@@ -5,8 +5,6 @@ from functools import partial
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
-from odradek.coordinator.group.admin import matches_filters
-from odradek.errors import ErrorCode
 from odradek.network.request import Request
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.list_groups import (
@@ -30,27 +28,19 @@ def handle_list_groups(request: Request, context: BrokerContext) -> Steps:
     may_describe = partial(is_allowed, context.authorizer, request, Operation.DESCRIBE)
     sees_all = may_describe()
     groups = context.groups
-    runtime = groups.registry.runtime
-    if runtime is None:
-        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    elif runtime.is_loading:
-        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    else:
-        error = ErrorCode.NONE
+    error = groups.check_all()
     # A filter that is said twice says no more than once.
     states, types = list(set(message.states_filter)), list(set(message.types_filter))
     rows: list[ListedGroup] = []
-    for count, group in enumerate(groups.registry):
+    for count, group in enumerate(groups.find_groups(states, types)):
         if count % _GROUPS_PER_STEP == 0:
             yield
-        if matches_filters(group, states, types) and (
-            sees_all or may_describe(ResourceType.GROUP, group.group_id)
-        ):
+        if group is not None and (sees_all or may_describe(ResourceType.GROUP, group.group_id)):
             rows.append(
                 ListedGroup(
                     group_id=group.group_id,
-                    protocol_type=group.protocol_type or "",
-                    group_state=group.state.value,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
                     group_type=_GROUP_TYPE,
                 )
             )

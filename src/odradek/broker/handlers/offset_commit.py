@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from odradek.broker.context import BrokerContext, request_throttle_ms
-from odradek.coordinator.group.service import Rejected
+from odradek.coordinator.group.coordinator import Rejected
 from odradek.errors import ErrorCode
 from odradek.network.request import Request, Response, SendResponse
 from odradek.protocol.headers import encode_response_header
@@ -54,7 +54,7 @@ def handle_offset_commit(request: Request, context: BrokerContext) -> Response |
         return _answer(request, asked, _NONE, refused, context, ids)
 
     waiting = _Waiting(request, context, asked, refused, ids)
-    outcome = context.groups.service.commit(view, version, waiting.answer)
+    outcome = context.groups.commit(view, version, waiting.answer)
     return None if outcome is None else waiting.respond(*outcome)
 
 

@@ -63,7 +63,7 @@ def handle_offset_delete(request: Request, context: BrokerContext) -> None:
     ):
         answer(ErrorCode.GROUP_AUTHORIZATION_FAILED, {})
         return
-    context.groups.upkeep.delete_offsets(message.group_id, wanted, answer)
+    context.groups.delete_offsets(message.group_id, wanted, answer)
 
 
 def _asked_for(message: OffsetDeleteRequest) -> dict[str, dict[int, None]]:

@@ -148,11 +148,11 @@ def _fetch(
     may_describe = partial(is_allowed, context.authorizer, request, Operation.DESCRIBE)
     if not may_describe(ResourceType.GROUP, group_id):
         return _Fetched(ErrorCode.GROUP_AUTHORIZATION_FAILED, ())
-    error, group = context.groups.service.find_for_fetch(group_id)
+    error, offsets = context.groups.find_offsets(group_id)
     if error is not _NONE:
         return _Fetched(error, ())
     if topics is None:
-        everything = fetch_all(group, is_stable) if group is not None else []
+        everything = fetch_all(offsets, is_stable) if offsets is not None else []
         visible = [
             (name, rows) for name, rows in everything if may_describe(ResourceType.TOPIC, name)
         ]
@@ -163,18 +163,18 @@ def _fetch(
         name = topic.name
         if not may_describe(ResourceType.TOPIC, name):
             rows: list[_Row] = [(number, *forbidden) for number in topic.partition_indexes]
-        elif group is None:
+        elif offsets is None:
             rows = [(number, *NO_OFFSET) for number in topic.partition_indexes]
         else:
             rows = []
             for number in topic.partition_indexes:
                 if len(rows) % _ROWS_PER_STEP == _ROWS_PER_STEP - 1:
                     yield
-                    if not context.groups.registry.is_current(group):
+                    if not context.groups.is_serving(offsets):
                         # Deleted, or coordinated elsewhere: the client asks again, and the group
                         # must not look as if it had committed nothing.
                         return _Fetched(ErrorCode.NOT_COORDINATOR, ())
-                rows.append((number, *fetch_offset(group, name, number, is_stable)))
+                rows.append((number, *fetch_offset(offsets, name, number, is_stable)))
         found.append((name, rows))
     return _Fetched(_NONE, found)
 

@@ -31,7 +31,7 @@ def handle_sync_group(request: Request, context: BrokerContext) -> None:
     ):
         answer(SyncReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
-    context.groups.service.sync(
+    context.groups.sync(
         message.group_id,
         SyncRequest(
             generation_id=message.generation_id,

@@ -10,6 +10,7 @@ from odradek.broker.config import BROKER_COUNT, BrokerSettings
 from odradek.broker.internal_partitions import InternalPartitions, led_high_watermark
 from odradek.broker.parts.base import Base
 from odradek.controller.results import NewTopic
+from odradek.coordinator.group.commit_batching import WakeUps
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from odradek.coordinator.stall_clock import StallClock
 from odradek.metadata.cache import MetadataCache
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def build_groups(
-    base: Base, replicas: ReplicaManager, cache: MetadataCache, tasks: Tasks
+    base: Base, replicas: ReplicaManager, cache: MetadataCache, tasks: Tasks, wake_ups: WakeUps
 ) -> Iterator[GroupCoordinator]:
     """The coordinator of groups, which leads none yet; at the end it stops."""
     settings, around = base.settings, base.around
@@ -58,6 +59,7 @@ def build_groups(
         tasks=tasks,
         new_id=lambda: str(around.new_uuid()),
         metrics=base.metrics,
+        wake_ups=wake_ups,
     )
     try:
         yield groups

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, closing
 from typing import Final
 
 from odradek.broker.config import BrokerSettings
@@ -21,13 +21,14 @@ from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
 from odradek.metadata.image import Broker as BrokerImage
 from odradek.metadata_store.engine import StoreEngine
 from odradek.model import Endpoint
+from odradek.network.poller import Poller
 from odradek.network.socket_server import SocketServer
 from odradek.purgatory import SystemTimer
 from odradek.replication import register_fetch_session_metrics
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.tasks import Tasks
 
-__all__ = ["Network", "build_context", "serve_requests"]
+__all__ = ["Network", "build_context", "build_poller", "serve_requests"]
 
 _STOP_GRACE_MS: Final = 5_000  # For answers that are under way when the broker stops.
 
@@ -96,9 +97,14 @@ class Network:
             self.on_endpoints()
 
 
+def build_poller(base: Base) -> AbstractContextManager[Poller]:
+    """Looks at the sockets of clients, once a server has some; closed at the end."""
+    return closing(Poller(asyncio.get_running_loop(), base.around.streams.epoll))
+
+
 @asynccontextmanager
 async def serve_requests(
-    base: Base, context: BrokerContext, gate: StartGate
+    base: Base, context: BrokerContext, gate: StartGate, poller: Poller
 ) -> AsyncIterator[Network]:
     """Binds the listeners and accepts clients, whose requests wait at the gate.
 
@@ -132,6 +138,7 @@ async def serve_requests(
             streams=around.streams,
             threads=around.threads,
             pages=around.pages,
+            poller=poller,
         ) as server:
             server.bind()
             try:

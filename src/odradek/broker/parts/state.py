@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
-from odradek.broker.internal_partitions import follow_leadership
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.coordinators import build_groups
 from odradek.broker.parts.replication import Replication, build_replication
@@ -12,7 +11,8 @@ from odradek.broker.parts.storage import Storage, build_storage
 from odradek.broker.publisher import Publisher
 from odradek.broker.quotas import ClientQuotas
 from odradek.broker.settings_changes import SettingsChanges
-from odradek.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from odradek.coordinator.group.commit_batching import WakeUps
+from odradek.coordinator.group.coordinator import GroupCoordinator
 from odradek.errors import StorageError
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata_store.broker_port import StoreControllerPort
@@ -48,6 +48,7 @@ def build_state(
     executor: Executor,
     port: StoreControllerPort,
     tasks: Tasks,
+    wake_ups: WakeUps,
     on_all_directories_failed: Callable[[], None],
 ) -> Iterator[State]:
     """All of it, still empty; at the end requests that wait are let go."""
@@ -69,18 +70,16 @@ def build_state(
         )
         replication = stack.enter_context(build_replication(base, storage, cache))
         replicas = replication.replicas
-        groups = stack.enter_context(build_groups(base, replicas, cache, tasks))
+        groups = stack.enter_context(build_groups(base, replicas, cache, tasks, wake_ups))
         quotas = ClientQuotas(settings.quotas, clock=around.clock, metrics=base.metrics)
         changes = SettingsChanges(settings, storage=storage, quotas=quotas, replicas=replicas)
         publisher = Publisher(
             cache,
             replicas,
             on_settings=changes.apply,
-            on_roles=lambda delta: follow_leadership(
-                groups.runtime, delta, OFFSETS_TOPIC, settings.node.id
-            ),
+            on_roles=lambda delta: groups.follow_leadership(delta, settings.node.id),
             on_published=replication.notify,
-            on_deleted=groups.upkeep.forget_topics,
+            on_deleted=groups.forget_topics,
         )
         yield State(
             cache=cache,

@@ -3,28 +3,19 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from odradek.coordinator.group.group import Group
-from odradek.coordinator.group.member import MemberSummary
-from odradek.coordinator.group.removals import (
-    Removal,
-    apply_removal,
-    fail_removal,
-    make_removal,
-)
-from odradek.coordinator.group.states import GroupState
-from odradek.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
+from odradek.coordinator.group.expiry import Removal, make_removal
+from odradek.coordinator.group.group import Group, GroupState
+from odradek.coordinator.group.member import CONSUMER_PROTOCOL_TYPE, MemberSummary
+from odradek.coordinator.group.offsets import GroupOffsets
 from odradek.errors import ErrorCode
 
 __all__ = [
     "GROUP_TYPE",
     "GroupOverview",
     "GroupSummary",
-    "Removal",
-    "apply_removal",
-    "decide_delete_group",
-    "decide_delete_offsets",
+    "delete_group",
+    "delete_offsets",
     "describe",
-    "fail_removal",
     "matches_filters",
     "overview",
 ]
@@ -72,8 +63,8 @@ def matches_filters(group: Group, states: Sequence[str], types: Sequence[str]) -
     return not types or GROUP_TYPE in map(str.lower, types)
 
 
-def decide_delete_group(group: Group) -> ErrorCode | Removal:
-    """Remove an Empty group and its offsets.
+def delete_group(group: Group, offsets: GroupOffsets) -> ErrorCode | Removal:
+    """Removes an Empty group and its offsets.
 
     Until the tombstones are written (`apply_removal`) or not (`fail_removal`), the group takes no
     requests.
@@ -84,13 +75,13 @@ def decide_delete_group(group: Group) -> ErrorCode | Removal:
         return ErrorCode.NON_EMPTY_GROUP
     group.is_being_deleted = True
     group.pending_members.clear()
-    return make_removal(group, group.offsets, is_group=True)
+    return make_removal(group, offsets, offsets.slots, is_group=True)
 
 
-def decide_delete_offsets(
-    group: Group, partitions: Iterable[tuple[str, int]]
+def delete_offsets(
+    group: Group, offsets: GroupOffsets, partitions: Iterable[tuple[str, int]]
 ) -> tuple[ErrorCode, dict[tuple[str, int], ErrorCode], Removal]:
-    """Forget offsets of partitions that nobody in the group is subscribed to.
+    """The tombstones for offsets of partitions that no member is subscribed to.
 
     Returns:
         The error of the request, those of the partitions, and what to write.
@@ -109,7 +100,7 @@ def decide_delete_offsets(
             errors[key] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             continue
         errors[key] = ErrorCode.NONE
-        slot = group.offsets.get(key)
+        slot = offsets.slots.get(key)
         if slot is not None and (slot.committed is not None or slot.pending_count):
             removed.append(key)
-    return ErrorCode.NONE, errors, make_removal(group, removed, is_group=False)
+    return ErrorCode.NONE, errors, make_removal(group, offsets, removed, is_group=False)

@@ -1,37 +1,86 @@
-"""The group coordinator, put together: registry, service, upkeep, and the runtime below them."""
+"""The group coordinator of one broker: requests in, answers out, state made durable in between.
 
-import logging
-from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+Handlers and the broker call `GroupCoordinator` and nothing behind it. Its duties towards the pure
+functions of this package, in order, for every decision:
+
+1. arm its timers;
+2. append its write, if it has one, and carry out what `complete_write` makes of the outcome;
+3. give its answers, after the two, once nothing else of this coordinator is on the stack: an answer
+   may bring its client's next request at once.
+
+Commits and heartbeats, which are most of what comes, take a shorter way: no decision is made of
+them, and with this broker alone in sync a commit is answered before its function returns, or with
+its neighbours of the same wake-up (`commit_batching`).
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Final
 
 from odradek.clock import PreciseClock
+from odradek.coordinator.answers import AnswerQueue
 from odradek.coordinator.config import GroupCoordinatorConfig
+from odradek.coordinator.group import admin, membership, sessions, syncing, writes
+from odradek.coordinator.group.commit_batching import (
+    CommitAnswer,
+    CommitBatcher,
+    Rejected,
+    WakeUps,
+)
+from odradek.coordinator.group.decisions import (
+    Decision,
+    GroupWrite,
+    JoinReply,
+    JoinRequest,
+    Now,
+    SyncReply,
+    SyncRequest,
+    TimerKey,
+    TimerKind,
+)
 from odradek.coordinator.group.group import Group
-from odradek.coordinator.group.metrics import GroupMetrics
+from odradek.coordinator.group.metrics import GroupMetrics, register_gauges
+from odradek.coordinator.group.offsets import (
+    CommitWrite,
+    GroupOffsets,
+    apply_commit,
+    build_commit,
+    fail_commit,
+)
+from odradek.coordinator.group.partition_load import OFFSETS_TOPIC, OffsetsTopic, PartitionLoad
+from odradek.coordinator.group.records import fits_string
 from odradek.coordinator.group.registry import GroupRegistry
 from odradek.coordinator.group.replay import Replay
-from odradek.coordinator.group.service import GroupService
 from odradek.coordinator.group.upkeep import GroupUpkeep
-from odradek.coordinator.runtime import CoordinatorRuntime, PartitionLog, PartitionWriter
+from odradek.coordinator.loading import StateLoader
 from odradek.coordinator.stall_clock import StallClock
+from odradek.coordinator.timers import Alarm, Deadlines
+from odradek.coordinator.writing import Asked, StateWriter, append_error
+from odradek.errors import ErrorCode
+from odradek.metadata.delta import LocalDelta
 from odradek.metrics import MetricRegistry
+from odradek.protocol.hot.offset_commit import OffsetCommitView
 from odradek.purgatory.timer import Timer
-from odradek.records.batch import BatchHeader
 from odradek.tasks import Tasks
 
-__all__ = ["OFFSETS_TOPIC", "GroupCoordinator"]
+__all__ = [
+    "MAX_PENDING_MEMBERS",
+    "OFFSETS_TOPIC",
+    "CommitAnswer",
+    "GroupCoordinator",
+    "Rejected",
+]
 
-_log = logging.getLogger(__name__)
+_NONE: Final = ErrorCode.NONE
+_FIRST_GROUP_ID_NOT_FOUND_VERSION: Final = 9  # Of OffsetCommit.
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-
-
-class OffsetsTopic(PartitionLog, PartitionWriter, Protocol):
-    """The offsets topic, as far as this broker hosts it."""
+# Member ids of all groups together that were handed out and not used; the oldest makes room. Far
+# more clients than begin to join within a second, and some ten megabytes at most.
+MAX_PENDING_MEMBERS: Final = 10_000
 
 
 class GroupCoordinator:
-    """The coordinator of one broker.
+    """Members, generations and offsets of the groups that this broker coordinates.
 
     Args:
         config: Limits and times.
@@ -45,6 +94,7 @@ class GroupCoordinator:
         tasks: Runs what takes a while.
         new_id: Makes the unique part of member ids.
         metrics: Where to count.
+        wake_ups: Tells commits that arrive together; None: every commit is a batch.
     """
 
     def __init__(
@@ -61,107 +111,355 @@ class GroupCoordinator:
         tasks: Tasks,
         new_id: Callable[[], str],
         metrics: MetricRegistry,
+        wake_ups: WakeUps | None = None,
     ) -> None:
         self._config = config
-        self._clock = clock
-        self._deadlines = deadlines
-        self._timer = timer
-        self.registry = GroupRegistry(config, partition_count=partition_count, now_ms=clock.now_ms)
-        counters = GroupMetrics(metrics, self.registry, high_watermark)
-        self.service = GroupService(
-            config,
-            self.registry,
-            topic,
-            clock=deadlines,
-            timer=timer,
-            new_id=new_id,
-            metrics=counters,
-        )
-        self.upkeep = GroupUpkeep(
-            self.service,
-            has_topic=has_topic,
-            clock=clock,
-            tasks=tasks,
-            metrics=counters,
-        )
-        self.runtime = CoordinatorRuntime(
+        self._max_metadata_size = config.max_metadata_size
+        # Whether a commit may take the short way: not compressed, and answered when committed.
+        self._is_plain = not config.compression_codec and config.commit_required_acks == -1
+        self._topic = topic
+        self._clock = deadlines
+        self._wall_ms = clock.now_ms
+        self._new_id = new_id
+        self._metrics = GroupMetrics(metrics)
+        self._loader = StateLoader(
             OFFSETS_TOPIC,
             topic,
-            begin=lambda partition: _PartitionLoad(
-                partition, Replay(config), self.service, clock.now_ms
-            ),
+            begin=self._begin_load,
             clock=clock,
             tasks=tasks,
             read_bytes=config.load_buffer_bytes,
-            stats=counters,
+            stats=self._metrics,
         )
-        self.registry.runtime = self.runtime
+        self._registry = GroupRegistry(
+            config, self._loader, partition_count=partition_count, now_ms=clock.now_ms
+        )
+        self._groups = self._registry.groups
+        self._offsets = self._registry.offsets
+        register_gauges(metrics, self._registry, high_watermark)
+        self._batcher = CommitBatcher(topic, self._complete_commit, wake_ups)
+        self._writer = StateWriter(
+            topic,
+            now_ms=clock.now_ms,
+            codec=config.compression_codec,
+            before_append=self._batcher.flush,
+        )
+        self._upkeep = GroupUpkeep(
+            self._registry,
+            self._writer,
+            has_topic=has_topic,
+            clock=clock,
+            tasks=tasks,
+            metrics=self._metrics,
+        )
+        self._sweeps = self._upkeep.sweeps
+        self._answers = AnswerQueue()
+        self._deadlines = Deadlines(deadlines, timer)
+        # Groups and alarms of ids that were handed out, oldest first, by (group id, member id).
+        # Invariant: at most MAX_PENDING_MEMBERS; an alarm that leaves it is cancelled.
+        self._pending: dict[tuple[str, str], tuple[Group, Alarm]] = {}
+
+    # Leadership
+
+    def follow_leadership(self, delta: LocalDelta, broker_id: int) -> None:
+        """Coordinates the groups of partitions that this broker leads, and of no others."""
+        self._loader.follow_leadership(delta, broker_id)
 
     def stop(self) -> None:
-        """Serves nobody any more: requests that still come are told to look elsewhere."""
-        self.registry.runtime = None
-        self.registry.groups.clear()
-        self.registry.by_partition.clear()
-        self._timer.shutdown()
+        """Serves no client any more: requests that still come are told to look elsewhere."""
+        self._loader.stop()
+        self._registry.clear()
         self._deadlines.stop()
 
+    # Members
 
-class _PartitionLoad:
-    """A partition of the offsets topic as it is read; `odradek.coordinator.runtime.Replay`."""
+    def join(self, request: JoinRequest, answer: Callable[[JoinReply], None]) -> None:
+        """JoinGroup; answered when the generation is complete."""
+        error = membership.check_join(self._config, request)
+        if error in (_NONE, ErrorCode.INVALID_SESSION_TIMEOUT):
+            error = self._registry.check(request.group_id) or error
+        if error is not _NONE:
+            answer(membership.refuse(request.member_id, error))
+            return
+        if request.member_id == "":
+            group = self._registry.get_or_create(request.group_id)
+        else:
+            found = self._groups.get(request.group_id)
+            if found is None:
+                answer(membership.refuse(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+                return
+            group = found
+        self._carry_out(group, membership.join(group, request, answer, self._now(), self._new_id))
+        self._forget_pending(group, request.member_id)
+        self._drop_oldest_pending()
+        self._registry.drop_if_disposable(group)
 
-    def __init__(
-        self, partition: int, replay: Replay, service: GroupService, now_ms: Callable[[], int]
+    def sync(
+        self, group_id: str, request: SyncRequest, answer: Callable[[SyncReply], None]
     ) -> None:
-        self._partition = partition
-        self._replay = replay
-        self._service = service
-        self._now_ms = now_ms
-        self._groups: dict[str, Group] = {}
+        """SyncGroup; answered when the leader has assigned."""
+        group = self._groups.get(group_id)
+        if group is None:
+            error = self._check_members_group(group_id)
+            if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                # What was going on is lost: the client is at the right place, and begins anew.
+                error = ErrorCode.REBALANCE_IN_PROGRESS
+            answer(SyncReply(error or ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        self._carry_out(group, syncing.sync(group, request, answer, self._now()))
 
-    def replay(
+    def heartbeat(
+        self, group_id: str, generation_id: int, member_id: str, instance_id: str | None
+    ) -> ErrorCode:
+        """Heartbeat."""
+        group = self._groups.get(group_id)
+        if group is not None:
+            return sessions.heartbeat(
+                group, member_id, generation_id, instance_id, self._clock.monotonic_ms()
+            )
+        error = self._check_members_group(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return _NONE  # It may well be a member: that is known when the group is loaded.
+        return error or ErrorCode.UNKNOWN_MEMBER_ID
+
+    def leave(
+        self, group_id: str, members: Sequence[tuple[str, str | None]]
+    ) -> tuple[ErrorCode, list[ErrorCode]]:
+        """LeaveGroup: the error of the request, and those of the members if there is none."""
+        group = self._groups.get(group_id)
+        if group is None:
+            error = self._check_members_group(group_id)
+            if error is not _NONE:
+                return error, []
+            return _NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(members)
+        if group.is_dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        errors, decision = membership.leave(group, members, self._now())
+        self._carry_out(group, decision)
+        for member_id, _ in members:
+            self._forget_pending(group, member_id)
+        if decision.write is None:
+            self._registry.drop_if_disposable(group)
+        return _NONE, errors
+
+    def _forget_pending(self, group: Group, member_id: str) -> None:
+        """Lets go of the alarm of an id that was handed out, unless it is still to be used."""
+        key = (group.group_id, member_id)
+        if key in self._pending and member_id not in group.pending_members:
+            self._pending.pop(key)[1].cancel()
+
+    def _drop_oldest_pending(self) -> None:
+        while len(self._pending) > MAX_PENDING_MEMBERS:
+            key = next(iter(self._pending))
+            group, alarm = self._pending.pop(key)
+            alarm.cancel()
+            if self._registry.is_current(group):
+                self._carry_out(group, sessions.drop_pending(group, key[1], self._now()))
+                self._registry.drop_if_disposable(group)
+
+    def _check_members_group(self, group_id: str) -> ErrorCode:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        return self._registry.check(group_id)
+
+    # Offsets
+
+    def commit(
+        self, view: OffsetCommitView, version: int, answer: CommitAnswer
+    ) -> tuple[ErrorCode, Rejected] | None:
+        """OffsetCommit; done when the offsets are in the log, on every replica in sync.
+
+        Returns what `answer` would be given, if that is known at once; None if it comes later.
+        """
+        group = self._groups.get(view.group_id)
+        if group is None:
+            error, group = self._find_for_commit(view, version)
+            if group is None:
+                return error, None
+        clock = self._clock
+        error = sessions.check_commit(
+            group, view.member_id, view.generation_id, view.group_instance_id, clock.monotonic_ms()
+        )
+        if error is not _NONE:
+            self._registry.drop_if_disposable(group)
+            return error, None
+        if self._sweeps:
+            self._upkeep.forget_before_commit(group, [topic for topic, _ in view.topics])
+            if group.is_dead:  # That was all it had. It had no members either, or it would live.
+                group = self._registry.get_or_create(view.group_id)
+        batcher = self._batcher
+        wall_ms = batcher.wall_ms or clock.now_ms()
+        retention_ms = view.retention_time_ms
+        write = build_commit(
+            self._offsets.of(view.group_id),
+            view.topics,
+            wall_ms,
+            self._max_metadata_size,
+            expire_ms=-1 if retention_ms < 0 else wall_ms + retention_ms,
+        )
+        if write is None:
+            self._registry.drop_if_disposable(group)
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE, None
+        if self._is_plain:
+            if batcher.try_add(group, write, wall_ms, answer):
+                return None
+            batcher.flush()
+            outcome = self._topic.try_append(group.partition, group.leader_epoch, write.batch)
+            if outcome is not None:
+                return self._complete_commit(group, write, *outcome), write.rejected
+        self._commit_later(group, write, answer)
+        return None
+
+    def _commit_later(self, group: Group, write: CommitWrite, answer: CommitAnswer) -> None:
+        def on_committed(error: ErrorCode, base_offset: int) -> None:
+            answer(self._complete_commit(group, write, error, base_offset), write.rejected)
+
+        if self._config.compression_codec:
+            self._writer.write(group.partition, group.leader_epoch, write.records(), on_committed)
+        else:
+            self._topic.append(group.partition, group.leader_epoch, write.batch, on_committed)
+
+    def _complete_commit(
+        self, group: Group, write: CommitWrite, error: ErrorCode, base_offset: int
+    ) -> ErrorCode:
+        if error is _NONE:
+            self._metrics.commits.count += write.count
+            apply_commit(write, base_offset)
+            return _NONE
+        fail_commit(write)
+        self._registry.drop_if_disposable(group)
+        return append_error(error, Asked.OFFSETS)
+
+    def _find_for_commit(
+        self, view: OffsetCommitView, version: int
+    ) -> tuple[ErrorCode, Group | None]:
+        if not fits_string(view.group_id):
+            return ErrorCode.INVALID_GROUP_ID, None
+        error = self._registry.check(view.group_id)
+        if error is not _NONE:
+            return error, None
+        if view.generation_id < 0:
+            return _NONE, self._registry.get_or_create(view.group_id)
+        if version >= _FIRST_GROUP_ID_NOT_FOUND_VERSION:
+            return ErrorCode.GROUP_ID_NOT_FOUND, None
+        return ErrorCode.ILLEGAL_GENERATION, None
+
+    def find_offsets(self, group_id: str) -> tuple[ErrorCode, GroupOffsets | None]:
+        """The offsets an OffsetFetch is about, None if there are none; or why that is not known."""
+        self._batcher.flush()
+        group = self._groups.get(group_id)
+        if group is not None:
+            return _NONE, None if group.is_dead else self._offsets.of(group_id)
+        error = self._registry.check(group_id)
+        # Java consumers before 3.9 give up at COORDINATOR_NOT_AVAILABLE.
+        if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            error = ErrorCode.NOT_COORDINATOR
+        return error, None
+
+    def is_serving(self, offsets: GroupOffsets) -> bool:
+        """Whether offsets that were found before are still served here."""
+        return self._offsets.is_current(offsets)
+
+    def delete_offsets(
         self,
-        key: bytes | None,
-        value: bytes | None,
-        offset: int,  # noqa: ARG002 - a commit is as old as its batch
-        header: BatchHeader,
+        group_id: str,
+        partitions: Sequence[tuple[str, int]],
+        answer: Callable[[ErrorCode, dict[tuple[str, int], ErrorCode]], None],
     ) -> None:
-        self._replay.record(
-            key,
-            value,
-            batch_offset=header.base_offset,
-            producer_id=header.producer_id,
-            is_transactional=header.is_transactional,
+        """OffsetDelete: an error of the group, or one per partition."""
+        self._upkeep.delete_offsets(group_id, partitions, answer)
+
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """Topics were deleted: no group has offsets of them any more."""
+        self._upkeep.forget_topics(topics)
+
+    def expire(self) -> None:
+        """Removes what has expired, as a task, unless that is still under way."""
+        self._upkeep.start_round()
+
+    # Groups
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of the offsets topic that keeps a group."""
+        return self._registry.partition_of(group_id)
+
+    def check(self, group_id: str) -> ErrorCode:
+        """NONE, or why a group of this name is not coordinated here now."""
+        return self._registry.check(group_id)
+
+    def check_all(self) -> ErrorCode:
+        """NONE, or why not all groups that this broker coordinates are known."""
+        return self._loader.check_all_active()
+
+    def describe(self, group_id: str) -> admin.GroupSummary | None:
+        """A group that is coordinated here; None if there is no such one."""
+        group = self._groups.get(group_id)
+        return None if group is None else admin.describe(group)
+
+    def find_groups(
+        self, states: Sequence[str], types: Sequence[str]
+    ) -> Iterator[admin.GroupOverview | None]:
+        """Every group, None for those that the filters leave out.
+
+        Goes on over changes: groups that come meanwhile may be left out, others not.
+        """
+        for group in self._registry:
+            is_shown = admin.matches_filters(group, states, types)
+            yield admin.overview(group) if is_shown else None
+
+    def delete_group(self, group_id: str, answer: Callable[[ErrorCode], None]) -> None:
+        """DeleteGroups, of one group."""
+        self._upkeep.delete_group(group_id, answer)
+
+    # Carrying out
+
+    def _now(self) -> Now:
+        """The moment, on both clocks."""
+        return Now(self._clock.monotonic_ms(), self._clock.now_ms())
+
+    def _begin_load(self, partition: int, leader_epoch: int) -> PartitionLoad:
+        return PartitionLoad(
+            partition,
+            leader_epoch,
+            Replay(self._config),
+            self._registry,
+            on_loaded=self._on_loaded,
+            before_unload=self._batcher.flush,
+            on_unloaded=self._on_unloaded,
+            now_ms=self._wall_ms,
         )
 
-    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
-        self._replay.marker(producer_id, is_commit)
+    def _on_timer(self, group: Group, key: TimerKey) -> None:
+        """A deadline has come."""
+        if key[0] is TimerKind.PENDING:
+            self._pending.pop((group.group_id, key[1]), None)
+        if self._registry.is_current(group):
+            self._carry_out(group, sessions.on_timer(group, key, self._now()))
+            self._registry.drop_if_disposable(group)
 
-    def prepare(self) -> Iterable[object]:
-        for version, count in sorted(self._replay.skipped_key_versions.items()):
-            _log.warning(
-                "%s-%d: %d records with keys of version %d are skipped: nobody here knows them",
-                OFFSETS_TOPIC, self._partition, count, version,
-            )  # fmt: skip
-        for group in self._replay.finish(self._now_ms()):
-            group.partition = self._partition
-            self._groups[group.group_id] = group
-            yield group
-        for why in self._replay.refused_registrations:
-            _log.error(
-                "%s-%d: a registration is skipped, the offsets of its group are kept: %s",
-                OFFSETS_TOPIC, self._partition, why,
-            )  # fmt: skip
+    def _on_loaded(self, group: Group) -> None:
+        """A group was loaded, and is served."""
+        if self._registry.is_current(group):
+            self._carry_out(group, sessions.on_loaded(group, self._now()))
 
-    def install(self) -> None:
-        self._service.registry.install(self._partition, self._groups)
+    def _on_unloaded(self, group: Group) -> None:
+        """A group is coordinated elsewhere from now on: clients that wait are told."""
+        self._carry_out(group, sessions.unload(group, self._now()))
 
-    def settle(self) -> Iterable[object]:
-        for group in tuple(self._groups.values()):
-            self._service.on_loaded(group)
-            yield group
+    def _carry_out(self, group: Group, decision: Decision) -> None:
+        """Does what a decision asks for; see the duties on top."""
+        with self._answers:
+            for key, due_ms in decision.timers:
+                alarm = self._deadlines.arm(due_ms, partial(self._on_timer, group, key))
+                if key[0] is TimerKind.PENDING:
+                    self._pending[group.group_id, key[1]] = (group, alarm)
+            if decision.write is not None:
+                self._append_write(group, decision.write)
+            self._answers.put(decision.replies)
 
-    def unload(self) -> None:
-        for group in self._service.registry.remove_partition(self._partition).values():
-            # One without members has nobody to tell, and there may be very many of them.
-            if group.members or not group.is_disposable:
-                self._service.on_unloaded(group)
+    def _append_write(self, group: Group, write: GroupWrite) -> None:
+        def on_committed(error: ErrorCode, _base_offset: int) -> None:
+            self._metrics.note_write(write.kind, error)
+            self._carry_out(group, writes.complete_write(group, write, error, self._now()))
+
+        self._writer.write(group.partition, group.leader_epoch, write.records, on_committed)

@@ -1,12 +1,13 @@
 """What happens to a group, and what its functions return: requests, replies, timers, writes.
 
-Rules between the functions of this package and the driver that calls them:
+The functions (`membership.join` and `leave`, `syncing.sync`, the timers of `sessions`) edit what is
+volatile and return what must be durable. Rules between them and the coordinator that calls them:
 
-1. A function edits the group's volatile state (who waits, who is late, which state) in place. That
-   is nobody's promise: it is gone with the coordinator, and members join again.
+1. A function edits the group's volatile state (which members wait, which are late, which state) in
+   place. No client was promised any of it: it is gone with the coordinator, and members join again.
 2. What is promised (assignments, a static member's new id, offsets) changes only when its record is
-   durable. The function returns the record in `Decision.write`; the driver appends it and hands the
-   outcome to `writes.complete_write`, which returns the next decision.
+   durable. The function returns the record in `Decision.write`; the coordinator appends it and
+   hands the outcome to `writes.complete_write`, which returns the next decision.
 3. `Decision.replies` may be sent at once: an answer that has to wait for a record is not in it
    before that record is written.
 4. `Decision.timers` are only ever added. A timer that rings before its deadline, because that was
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
+from odradek.coordinator.writing import Record
 from odradek.errors import ErrorCode
 
 __all__ = [
@@ -28,7 +30,6 @@ __all__ = [
     "JoinRequest",
     "JoinedMember",
     "Now",
-    "Record",
     "Reply",
     "SyncReply",
     "SyncRequest",
@@ -42,9 +43,6 @@ NO_GENERATION: Final = -1
 
 # Whatever the driver needs to answer a request later; never looked into.
 Ticket: TypeAlias = object
-
-# Key and value of a record of the offsets topic; a value of None deletes the key.
-Record: TypeAlias = tuple[bytes, bytes | None]
 
 
 class Now(NamedTuple):

@@ -1,19 +1,28 @@
-"""One group: its members, their votes, its generation, its offsets.
+"""One group of the classic protocol: its states, its members, their votes, its generation.
+
+Which state may follow which is `VALID_PREVIOUS`. Normal life::
+
+    Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance -> ...
+      ^______________|  no member joined
+
+Any state may end in Dead, for the group moves to another coordinator at any time; Dead ends there.
 
 Invariants:
 
 - `votes[p]` is the number of members that list protocol `p`.
 - `awaiting_join_count` is the number of members with a parked JoinGroup.
-- A static member's id is `static_members[its instance id]`, and nobody else's.
+- A static member's id is `static_members[its instance id]`, and no other member's.
 - `pending_sync` holds ids of members only, and is empty in Empty and PreparingRebalance.
 - While there are members, `leader_id` is one of them.
 
-This class keeps the books; when members come and go is decided by `joining`, `rebalance`,
-`syncing`, `leaving` and `sessions`. Protocol types other than `consumer` are as good: all their
-bytes are opaque.
+This class keeps the books; `membership`, `rebalance`, `syncing` and `sessions` decide when members
+come and go. Protocol types other than `consumer` are as good: all their bytes are opaque. The
+offsets that a group commits are not its own: `offsets` keeps them, for groups of any protocol.
 """
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final
 
 from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.coordinator.group.decisions import (
@@ -24,14 +33,48 @@ from odradek.coordinator.group.decisions import (
     Ticket,
     TimerKind,
 )
-from odradek.coordinator.group.member import Member, protocol_names
+from odradek.coordinator.group.member import (
+    CONSUMER_PROTOCOL_TYPE,
+    Member,
+    protocol_names,
+    subscribed_topics,
+)
 from odradek.coordinator.group.records import GroupValue, MemberValue
-from odradek.coordinator.group.slots import OffsetSlot, TransactionalOffsets
-from odradek.coordinator.group.states import VALID_PREVIOUS, GroupState, check_transition
-from odradek.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from odradek.errors import ErrorCode, InvariantViolation
 
-__all__ = ["Group"]
+__all__ = ["VALID_PREVIOUS", "Group", "GroupState", "check_transition"]
+
+
+class GroupState(Enum):
+    """What a group is doing; the value is the name tools print."""
+
+    EMPTY = "Empty"  # No members; it may hold offsets.
+    PREPARING_REBALANCE = "PreparingRebalance"  # Members are joining, for the first time or again.
+    COMPLETING_REBALANCE = "CompletingRebalance"  # All joined, the leader is assigning.
+    STABLE = "Stable"
+    DEAD = "Dead"  # Removed, or coordinated elsewhere.
+
+
+VALID_PREVIOUS: Final[dict[GroupState, frozenset[GroupState]]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+def check_transition(group_id: str, current: GroupState, target: GroupState) -> None:
+    """Raises:
+    InvariantViolation: `target` cannot follow `current`.
+    """
+    if current not in VALID_PREVIOUS[target]:
+        allowed = ", ".join(sorted(state.value for state in VALID_PREVIOUS[target]))
+        raise InvariantViolation(
+            f"group {group_id!r} is {current.value}: {target.value} may only follow {allowed}"
+        )
 
 
 class Group:
@@ -50,9 +93,9 @@ class Group:
         "join_deadline_ms",
         "join_remaining_ms",
         "join_timer_due_ms",
+        "leader_epoch",
         "leader_id",
         "members",
-        "offsets",
         "partition",
         "pending_members",
         "pending_sync",
@@ -64,7 +107,6 @@ class Group:
         "subscribed_topics",
         "sync_deadline_ms",
         "sync_timer_due_ms",
-        "transactional",
         "votes",
     )
 
@@ -73,7 +115,9 @@ class Group:
     ) -> None:
         self.group_id = group_id
         self.config = config
-        self.partition = -1  # Of the offsets topic; set by whoever keeps the groups.
+        # Of the offsets topic, and the leader epoch in which it is led; set by the registry.
+        self.partition = -1
+        self.leader_epoch = -1
         self.state = GroupState.EMPTY
         # Of the last transition. None: unknown, from an old record.
         self.state_timestamp_ms = wall_ms
@@ -87,8 +131,6 @@ class Group:
         self.pending_sync: dict[str, None] = {}  # Got their JoinGroup answer, have not synced.
         self.awaiting_join_count = 0
         self.votes: dict[str, int] = {}
-        self.offsets: dict[tuple[str, int], OffsetSlot] = {}
-        self.transactional: TransactionalOffsets = {}
         # None: unknown, which protects all topics from expiry.
         self.subscribed_topics: frozenset[str] | None = None
         # Somebody joined since the initial delay began: worth waiting for more.
@@ -111,14 +153,15 @@ class Group:
         return self.state is GroupState.DEAD or self.is_being_deleted
 
     @property
-    def is_disposable(self) -> bool:
-        """Whether forgetting it loses nothing: a first join that was refused leaves such a one."""
+    def is_vacant(self) -> bool:
+        """Whether forgetting it loses no member: a first join that was refused leaves such a one.
+
+        Its offsets are another matter.
+        """
         return (
             self.state is GroupState.EMPTY
             and not self.has_registration
             and not self.pending_members
-            and not self.offsets
-            and not self.transactional
         )
 
     @property

@@ -9,13 +9,13 @@ group, or either leadership: nothing is kept between two readings.
 from collections.abc import Callable
 
 from odradek.coordinator.group.decisions import WriteKind
+from odradek.coordinator.group.group import GroupState
 from odradek.coordinator.group.registry import GroupRegistry
-from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
 from odradek.metrics import MetricName, MetricRegistry
 from odradek.metrics.registry import Collected
 
-__all__ = ["GroupMetrics"]
+__all__ = ["GroupMetrics", "register_gauges"]
 
 _STATE_GAUGES = {
     "NumGroupsPreparingRebalance": GroupState.PREPARING_REBALANCE,
@@ -26,33 +26,34 @@ _STATE_GAUGES = {
 }
 
 
-class GroupMetrics:
-    """What is counted of all groups.
+def register_gauges(
+    metrics: MetricRegistry,
+    registry: GroupRegistry,
+    high_watermark: Callable[[str, int], int | None],
+) -> None:
+    """What is computed of all groups when it is read.
 
     Args:
         metrics: Where.
-        registry: The groups, counted by state when somebody asks.
+        registry: The groups.
         high_watermark: Of a partition (topic, number) that this broker leads; None of others.
     """
+    gauges = metrics.group("kafka.coordinator.group", "GroupMetadataManager")
+    gauges.gauge("NumGroups", lambda: len(registry))
+    gauges.gauge("NumOffsets", lambda: sum(len(offsets.slots) for offsets in registry.offsets))
+    for name, state in _STATE_GAUGES.items():
+        gauges.gauge(name, _counter(registry, state))
+    metrics.collect(
+        MetricName("kafka", "consumergroup", "lag"),
+        lambda: _read_lags(registry, high_watermark),
+        "Records of a partition behind the offset that a group has committed.",
+    )
 
-    def __init__(
-        self,
-        metrics: MetricRegistry,
-        registry: GroupRegistry,
-        high_watermark: Callable[[str, int], int | None],
-    ) -> None:
-        gauges = metrics.group("kafka.coordinator.group", "GroupMetadataManager")
-        gauges.gauge("NumGroups", lambda: len(registry))
-        gauges.gauge(
-            "NumOffsets", lambda: sum(len(group.offsets) for group in registry.groups.values())
-        )
-        for name, state in _STATE_GAUGES.items():
-            gauges.gauge(name, _counter(registry, state))
-        metrics.collect(
-            MetricName("kafka", "consumergroup", "lag"),
-            lambda: _read_lags(registry, high_watermark),
-            "Records of a partition behind the offset that a group has committed.",
-        )
+
+class GroupMetrics:
+    """What is counted as it happens."""
+
+    def __init__(self, metrics: MetricRegistry) -> None:
         counters = metrics.group("kafka.server", "group-coordinator-metrics")
         self.commits = counters.meter("offset-commit", "Offsets that were committed.")
         self.expirations = counters.meter("offset-expiration", "Offsets removed for their age.")
@@ -93,15 +94,15 @@ def _counter(registry: GroupRegistry, state: GroupState) -> Callable[[], int]:
 def _read_lags(
     registry: GroupRegistry, high_watermark: Callable[[str, int], int | None]
 ) -> Collected:
-    # Copies: commits and removals go on while somebody reads.
-    for group_id, group in tuple(registry.groups.items()):
-        for (topic, partition), slot in tuple(group.offsets.items()):
+    for offsets in registry.offsets:
+        # A copy: commits and removals go on meanwhile.
+        for (topic, partition), slot in tuple(offsets.slots.items()):
             if slot.committed is None:
                 continue
             end = high_watermark(topic, partition)
             if end is not None:
                 tags = (
-                    ("consumergroup", group_id),
+                    ("consumergroup", offsets.group_id),
                     ("topic", topic),
                     ("partition", str(partition)),
                 )

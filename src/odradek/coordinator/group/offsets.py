@@ -1,42 +1,46 @@
-"""Committed offsets: the commit lane from request to batch, and reading them back.
+"""Committed offsets, by group: from a request to a batch, and reading them back.
 
-A commit goes decide, persist, apply::
+They are kept apart from the members of a group: `OffsetStore` knows groups by their names alone, so
+a group of any protocol, and a transaction, commits by the same functions. A commit goes::
 
-    check_commit   may the sender commit?          moves its session deadline
     build_commit   the batch to append             the partitions count as pending from here on
-    ... the driver appends the batch ...
+    ... the coordinator appends the batch ...
     apply_commit   the offsets are what is read    or fail_commit, and nothing happened
 
 Between the last two, readers see the old offset, or UNSTABLE_OFFSET_COMMIT if they asked for stable
 ones. A partition whose metadata is too long is never pending: it would stay so for ever.
 
 A batch of one plain record is the everyday case and the whole cost of a commit here, so most of it
-is bytes kept in the partition's slot (`slots`), and several of them may share one batch
-(`merge_commits`).
+is bytes kept in the partition's `OffsetSlot`, and several of them may share one batch
+(`merge_commits`). All of a slot's `head` but the offset delta never changes::
+
+    length varint, attributes 0, timestamp delta 0
+    offset delta                                        at `delta_position`, one byte below 64
+    key length varint, key, value length varint 24, value version 3
+
+Behind it: offset, leader epoch, metadata length 0, commit timestamp, header count 0.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, TypeAlias
 
 from crc32c import crc32c
 
-from odradek.coordinator.group.decisions import Record
-from odradek.coordinator.group.group import Group
-from odradek.coordinator.group.joining import check_member
 from odradek.coordinator.group.records import (
     MAX_STRING_BYTES,
     NO_TIMESTAMP,
     OffsetAndMetadata,
     OffsetKey,
+    encode_offset_key,
     encode_offset_value,
     parse_key,
 )
-from odradek.coordinator.group.slots import OffsetSlot
-from odradek.coordinator.group.states import GroupState
+from odradek.coordinator.writing import Record
 from odradek.errors import ErrorCode
 from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, LOG_OVERHEAD
 from odradek.records.builder import encode_record
+from odradek.records.varint import encode_varint
 
 __all__ = [
     "MAX_MERGED",
@@ -44,16 +48,19 @@ __all__ = [
     "CommitWrite",
     "CommittedTopics",
     "FetchedOffset",
+    "GroupOffsets",
+    "OffsetSlot",
+    "OffsetStore",
+    "TransactionalOffsets",
     "apply_commit",
     "build_commit",
-    "check_commit",
     "complete_transaction",
     "fail_commit",
     "fetch_all",
     "fetch_offset",
     "has_pending_commit",
-    "map_commit_error",
     "merge_commits",
+    "store_offsets",
 ]
 
 # (topic, ((partition, offset, leader epoch or -1, metadata), ...)), as a request lists them.
@@ -79,36 +86,104 @@ _DELTAS: Final = tuple(bytes((2 * delta,)) for delta in range(64))
 # Everyday commits in one batch.
 MAX_MERGED: Final = len(_DELTAS)
 
-_COMMIT_ERRORS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # It may be written all the same: the client commits again, and nothing is lost.
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-}
+EMPTY_METADATA_VALUE_SIZE: Final = 24
+_HEAD_END: Final = encode_varint(EMPTY_METADATA_VALUE_SIZE) + b"\x00\x03"
+
+# Producer id to what its open transaction committed: partition to offset of the batch and value.
+TransactionalOffsets: TypeAlias = dict[int, dict[tuple[str, int], tuple[int, OffsetAndMetadata]]]
 
 _NONE: Final = ErrorCode.NONE
+
+
+class OffsetSlot:
+    """One partition's place in a group."""
+
+    __slots__ = ("committed", "delta_position", "head", "pending_count", "record_offset")
+
+    def __init__(self, group_id: str, topic: str, partition: int) -> None:
+        key = encode_offset_key(group_id, topic, partition)
+        back = encode_varint(len(key)) + key + _HEAD_END
+        # Attributes, timestamp delta, offset delta before, value and header count behind.
+        length = 3 + len(back) - 2 + EMPTY_METADATA_VALUE_SIZE + 1
+        front = encode_varint(length) + b"\x00\x00"
+        self.delta_position = len(front)
+        self.head = front + b"\x00" + back  # With offset delta 0.
+        self.committed: OffsetAndMetadata | None = None  # Durable. None: none yet.
+        self.record_offset = -1  # Of the batch that holds `committed`.
+        self.pending_count = 0  # Commits that are being written.
+
+    @property
+    def key(self) -> bytes:
+        """The key of its records."""
+        start = self.delta_position + 1
+        while self.head[start] >= 0x80:
+            start += 1
+        return self.head[start + 1 : -len(_HEAD_END)]
+
+
+class GroupOffsets:
+    """The offsets of one group."""
+
+    __slots__ = ("group_id", "slots", "transactional")
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.slots: dict[tuple[str, int], OffsetSlot] = {}  # By topic and partition.
+        self.transactional: TransactionalOffsets = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to keep."""
+        return not self.slots and not self.transactional
+
+
+class OffsetStore:
+    """The offsets of all groups that are coordinated here, by the group's name.
+
+    The registry opens an entry with a group and closes it with the group.
+    """
+
+    __slots__ = ("_groups",)
+
+    def __init__(self) -> None:
+        self._groups: dict[str, GroupOffsets] = {}
+
+    def __iter__(self) -> Iterator[GroupOffsets]:
+        """Over a copy: commits and removals go on meanwhile."""
+        return iter(tuple(self._groups.values()))
+
+    def of(self, group_id: str) -> GroupOffsets:
+        """Those of a group that is coordinated here."""
+        return self._groups[group_id]
+
+    def open(self, offsets: GroupOffsets) -> None:
+        """Serves the offsets of a group from now on."""
+        self._groups[offsets.group_id] = offsets
+
+    def close(self, group_id: str) -> None:
+        """Serves them no more."""
+        self._groups.pop(group_id, None)
+
+    def is_current(self, offsets: GroupOffsets) -> bool:
+        """Whether they are served still, and are not those of an earlier group of the name."""
+        return self._groups.get(offsets.group_id) is offsets
 
 
 class CommitWrite:
     """A commit on its way to the log."""
 
-    __slots__ = ("_batch", "plain_record", "rejected", "slots", "values")
+    __slots__ = ("_batch", "offsets", "plain_record", "rejected", "slots", "values")
 
     def __init__(
         self,
+        offsets: GroupOffsets,
         batch: bytearray | None,
         slots: Sequence[OffsetSlot],
         values: Sequence[OffsetAndMetadata],
         rejected: set[tuple[str, int]] | None,
         plain_record: bytes | None = None,
     ) -> None:
+        self.offsets = offsets
         self._batch = batch
         # Of the everyday commit its only record, with offset delta 0: it can share a batch.
         self.plain_record = plain_record
@@ -138,36 +213,13 @@ class CommitWrite:
         ]
 
 
-def map_commit_error(error: ErrorCode) -> ErrorCode:
-    """The answer to OffsetCommit when its append failed with `error`."""
-    return _COMMIT_ERRORS.get(error, error)
-
-
-def check_commit(
-    group: Group, member_id: str, generation_id: int, instance_id: str | None, timer_ms: int
-) -> ErrorCode:
-    """Whether the sender may commit; a member that may is alive."""
-    member = group.members.get(member_id)
-    if member is None or instance_id is not None or group.is_being_deleted:
-        if group.is_dead:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation_id < 0 and not member_id and instance_id is None:
-            # Somebody outside of the group, who must not fight its members.
-            return _NONE if group.state is GroupState.EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
-        error = check_member(group, member_id, instance_id)
-        if error is not _NONE:
-            return error
-        assert member is not None
-    if generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
-    member.deadline_ms = timer_ms + member.session_timeout_ms
-    if group.state is GroupState.COMPLETING_REBALANCE:
-        return ErrorCode.REBALANCE_IN_PROGRESS
-    return _NONE
-
-
 def build_commit(
-    group: Group, topics: CommittedTopics, wall_ms: int, *, expire_ms: int = NO_TIMESTAMP
+    offsets: GroupOffsets,
+    topics: CommittedTopics,
+    wall_ms: int,
+    max_metadata_size: int,
+    *,
+    expire_ms: int = NO_TIMESTAMP,
 ) -> CommitWrite | None:
     """Make one batch of all offsets that may be stored, and count them as pending.
 
@@ -179,7 +231,9 @@ def build_commit(
         if len(partitions) == 1:
             partition, offset, leader_epoch, metadata = partitions[0]
             if not metadata:
-                return _build_plain_commit(group, (topic, partition), offset, leader_epoch, wall_ms)
+                return _build_plain_commit(
+                    offsets, (topic, partition), offset, leader_epoch, wall_ms
+                )
     slots: list[OffsetSlot] = []
     values: list[OffsetAndMetadata] = []
     parts: list[bytes] = []
@@ -188,14 +242,14 @@ def build_commit(
     for topic, partitions in topics:
         for partition, offset, leader_epoch, metadata in partitions:
             key = (topic, partition)
-            if metadata and _is_too_long(metadata, group.config.max_metadata_size):
+            if metadata and _is_too_long(metadata, max_metadata_size):
                 if rejected is None:
                     rejected = set()
                 rejected.add(key)
                 continue
-            slot = group.offsets.get(key)
+            slot = offsets.slots.get(key)
             if slot is None:
-                slot = group.offsets[key] = OffsetSlot(group.group_id, topic, partition)
+                slot = offsets.slots[key] = OffsetSlot(offsets.group_id, topic, partition)
             slot.pending_count += 1
             value = OffsetAndMetadata(offset, leader_epoch, metadata or "", wall_ms, expire_ms)
             if metadata or expire_ms != NO_TIMESTAMP or delta >= 64:
@@ -214,20 +268,20 @@ def build_commit(
             delta += 1
     if not delta:
         return None
-    return CommitWrite(_seal(b"".join(parts), delta, wall_ms), slots, values, rejected)
+    return CommitWrite(offsets, _seal(b"".join(parts), delta, wall_ms), slots, values, rejected)
 
 
 def _build_plain_commit(
-    group: Group, key: tuple[str, int], offset: int, leader_epoch: int, wall_ms: int
+    offsets: GroupOffsets, key: tuple[str, int], offset: int, leader_epoch: int, wall_ms: int
 ) -> CommitWrite:
     """The everyday commit: one partition, no metadata."""
-    slot = group.offsets.get(key)
+    slot = offsets.slots.get(key)
     if slot is None:
-        slot = group.offsets[key] = OffsetSlot(group.group_id, *key)
+        slot = offsets.slots[key] = OffsetSlot(offsets.group_id, *key)
     slot.pending_count += 1
     record = slot.head + _PLAIN_VALUE(offset, leader_epoch, wall_ms)
     value = OffsetAndMetadata(offset, leader_epoch, "", wall_ms)
-    return CommitWrite(None, (slot,), (value,), None, record)
+    return CommitWrite(offsets, None, (slot,), (value,), None, record)
 
 
 def merge_commits(writes: Sequence[CommitWrite]) -> bytearray:
@@ -252,10 +306,8 @@ def _seal(records: bytes | bytearray, count: int, wall_ms: int) -> bytearray:
     return bytearray(_HEAD(length, -1, CURRENT_MAGIC, crc32c(tail)) + tail)
 
 
-def apply_commit(group: Group, write: CommitWrite, base_offset: int) -> None:
+def apply_commit(write: CommitWrite, base_offset: int) -> None:
     """The batch is durable at `base_offset`. Of two commits the one later in the log wins."""
-    if group.state is GroupState.DEAD:
-        return
     for slot, value in zip(write.slots, write.values):  # noqa: B905 - hot, and both of one length
         slot.pending_count -= 1
         # The same partition twice in one batch: the last counts, as it does when it is read.
@@ -264,33 +316,34 @@ def apply_commit(group: Group, write: CommitWrite, base_offset: int) -> None:
             slot.committed = value
 
 
-def fail_commit(group: Group, write: CommitWrite) -> None:
+def fail_commit(write: CommitWrite) -> None:
     """The batch was not written."""
+    slots = write.offsets.slots
     for slot in write.slots:
         slot.pending_count -= 1
         if slot.committed is None and not slot.pending_count:
             key = parse_key(slot.key)
             assert isinstance(key, OffsetKey)
-            if group.offsets.get(key[1:]) is slot:
-                del group.offsets[key[1:]]
+            if slots.get(key[1:]) is slot:
+                del slots[key[1:]]
 
 
-def has_pending_commit(group: Group, key: tuple[str, int]) -> bool:
+def has_pending_commit(offsets: GroupOffsets, key: tuple[str, int]) -> bool:
     """Whether a commit of the partition is being written, or waits for its transaction."""
-    slot = group.offsets.get(key)
+    slot = offsets.slots.get(key)
     if slot is not None and slot.pending_count:
         return True
-    return any(key in staged for staged in group.transactional.values())
+    return any(key in staged for staged in offsets.transactional.values())
 
 
-def fetch_offset(group: Group, topic: str, partition: int, require_stable: bool) -> FetchedOffset:
+def fetch_offset(
+    offsets: GroupOffsets, topic: str, partition: int, require_stable: bool
+) -> FetchedOffset:
     """What is committed for a partition, as far as it is durable."""
-    if group.state is GroupState.DEAD:
-        return NO_OFFSET
     key = (topic, partition)
-    if require_stable and has_pending_commit(group, key):
+    if require_stable and has_pending_commit(offsets, key):
         return _UNSTABLE
-    slot = group.offsets.get(key)
+    slot = offsets.slots.get(key)
     if slot is None or slot.committed is None:
         return NO_OFFSET
     committed = slot.committed
@@ -298,32 +351,33 @@ def fetch_offset(group: Group, topic: str, partition: int, require_stable: bool)
 
 
 def fetch_all(
-    group: Group, require_stable: bool
+    offsets: GroupOffsets, require_stable: bool
 ) -> list[tuple[str, list[tuple[int, int, int, str, int]]]]:
     """Everything that is committed, by topic, each with its partition in front."""
-    if group.state is GroupState.DEAD:
-        return []
     topics: dict[str, list[tuple[int, int, int, str, int]]] = {}
-    for (topic, partition), slot in group.offsets.items():
-        fetched = fetch_offset(group, topic, partition, require_stable)
+    for (topic, partition), slot in offsets.slots.items():
+        fetched = fetch_offset(offsets, topic, partition, require_stable)
         if slot.committed is not None or fetched[3] != _NONE:
             topics.setdefault(topic, []).append((partition, *fetched))
     return list(topics.items())
 
 
-def complete_transaction(group: Group, producer_id: int, *, is_commit: bool) -> None:
+def complete_transaction(offsets: GroupOffsets, producer_id: int, *, is_commit: bool) -> None:
     """A producer's transaction ended: its offsets count, or never were."""
-    staged = group.transactional.pop(producer_id, {})
+    staged = offsets.transactional.pop(producer_id, {})
     if is_commit:
-        store_offsets(group, ((*key, *entry) for key, entry in staged.items()))
+        store_offsets(offsets, ((*key, *entry) for key, entry in staged.items()))
 
 
-def store_offsets(group: Group, entries: Iterable[tuple[str, int, int, OffsetAndMetadata]]) -> None:
+def store_offsets(
+    offsets: GroupOffsets, entries: Iterable[tuple[str, int, int, OffsetAndMetadata]]
+) -> None:
     """Take over durable offsets: (topic, partition, offset of their batch, value)."""
     for topic, partition, record_offset, value in entries:
-        slot = group.offsets.get((topic, partition))
+        slot = offsets.slots.get((topic, partition))
         if slot is None:
-            slot = group.offsets[topic, partition] = OffsetSlot(group.group_id, topic, partition)
+            slot = OffsetSlot(offsets.group_id, topic, partition)
+            offsets.slots[topic, partition] = slot
         if record_offset >= slot.record_offset:
             slot.record_offset = record_offset
             slot.committed = value

@@ -28,10 +28,9 @@ from odradek.coordinator.group.decisions import (
     TimerKind,
     WriteKind,
 )
-from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.group import Group, GroupState
 from odradek.coordinator.group.member import Member
 from odradek.coordinator.group.records import encode_group_key, encode_group_value
-from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
 
 __all__ = [

@@ -3,16 +3,18 @@
 Invariants:
 
 1. A group is in the registry only while its partition of the offsets topic is active here, so
-   whoever finds one need not ask about the partition.
+   a caller that finds one need not ask about the partition.
 2. `by_partition` holds the same groups, each under its own partition.
+3. `offsets` has an entry for each of them, and no other.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.coordinator.group.group import Group
-from odradek.coordinator.group.partitioning import partition_for
-from odradek.coordinator.runtime import CoordinatorRuntime
+from odradek.coordinator.group.offsets import GroupOffsets, OffsetStore
+from odradek.coordinator.loading import StateLoader
+from odradek.coordinator.partitioning import partition_for
 from odradek.errors import ErrorCode
 
 __all__ = ["GroupRegistry"]
@@ -25,25 +27,36 @@ class GroupRegistry:
 
     Args:
         config: What new groups are made with.
+        loader: Knows which partitions of the offsets topic are active here.
         partition_count: Of the offsets topic, as it is or will be.
         now_ms: Wall-clock time.
     """
 
-    __slots__ = ("_config", "_now_ms", "_partition_count", "by_partition", "groups", "runtime")
+    __slots__ = (
+        "_config",
+        "_loader",
+        "_now_ms",
+        "_partition_count",
+        "by_partition",
+        "groups",
+        "offsets",
+    )
 
     def __init__(
         self,
         config: GroupCoordinatorConfig,
+        loader: StateLoader,
         *,
         partition_count: Callable[[], int],
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
+        self._loader = loader
         self._partition_count = partition_count
         self._now_ms = now_ms
         self.groups: dict[str, Group] = {}
         self.by_partition: dict[int, dict[str, Group]] = {}
-        self.runtime: CoordinatorRuntime | None = None  # None: not running.
+        self.offsets = OffsetStore()
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -66,9 +79,7 @@ class GroupRegistry:
         """NONE, or why a group of this name is not coordinated here now."""
         if group_id in self.groups:
             return _NONE
-        if self.runtime is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return self.runtime.check_active(self.partition_of(group_id))
+        return self._loader.check_active(self.partition_of(group_id))
 
     def get_or_create(self, group_id: str) -> Group:
         """The group, made if it is not there; `check` has said NONE."""
@@ -76,7 +87,9 @@ class GroupRegistry:
         if group is None:
             group = Group(group_id, self._config, wall_ms=self._now_ms())
             group.partition = self.partition_of(group_id)
+            group.leader_epoch = self._loader.leader_epoch(group.partition)
             self.groups[group_id] = group
+            self.offsets.open(GroupOffsets(group_id))
             self.by_partition.setdefault(group.partition, {})[group_id] = group
         return group
 
@@ -85,16 +98,32 @@ class GroupRegistry:
         if self.is_current(group):
             del self.groups[group.group_id]
             del self.by_partition[group.partition][group.group_id]
+            self.offsets.close(group.group_id)
 
-    def install(self, partition: int, groups: dict[str, Group]) -> None:
+    def drop_if_disposable(self, group: Group) -> None:
+        """Forgets a group that has neither members nor offsets, nor a record in the log."""
+        if group.is_vacant and self.is_current(group) and self.offsets.of(group.group_id).is_empty:
+            self.drop(group)
+
+    def install(
+        self, partition: int, groups: dict[str, Group], offsets: Iterable[GroupOffsets]
+    ) -> None:
         """Takes in all groups of a partition that was loaded."""
         assert partition not in self.by_partition or not self.by_partition[partition]
         self.by_partition[partition] = groups
         self.groups.update(groups)
+        for one in offsets:
+            self.offsets.open(one)
 
     def remove_partition(self, partition: int) -> dict[str, Group]:
         """Forgets all groups of a partition, and returns them."""
         removed = self.by_partition.pop(partition, {})
         for group_id in removed:
             del self.groups[group_id]
+            self.offsets.close(group_id)
         return removed
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        for partition in tuple(self.by_partition):
+            self.remove_partition(partition)

@@ -11,7 +11,7 @@ Rules:
 - The later record of a key wins; a tombstone removes it.
 - Offsets of a transaction count once its COMMIT marker is read, as if committed where their own
   batch stands; one later in the log still wins. Those of a transaction that is open at the end wait
-  in the group.
+  with the offsets.
 - A group with a registration is Stable, or Empty if that has no members. One that has offsets alone
   is Empty without a protocol type: a simple consumer's. So is one whose registration contradicts
   itself: its members join again, its offsets are what counts.
@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from odradek.coordinator.config import GroupCoordinatorConfig
-from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.group import Group, GroupState
 from odradek.coordinator.group.member import Member
-from odradek.coordinator.group.offsets import store_offsets
+from odradek.coordinator.group.offsets import GroupOffsets, store_offsets
 from odradek.coordinator.group.records import (
     GroupKey,
     GroupValue,
@@ -33,7 +33,6 @@ from odradek.coordinator.group.records import (
     parse_key,
     parse_offset_value,
 )
-from odradek.coordinator.group.states import GroupState
 from odradek.errors import DecodeError, LogDataError
 
 __all__ = ["Replay", "ReplayError", "restore_group"]
@@ -114,8 +113,8 @@ class Replay:
                     if known is None or known[0] <= entry[0]:
                         offsets[key] = entry
 
-    def finish(self, wall_ms: int) -> Iterator[Group]:
-        """Make the groups, one after another."""
+    def finish(self, wall_ms: int) -> Iterator[tuple[Group, GroupOffsets]]:
+        """Makes the groups, one after another, each with its offsets."""
         open_offsets: dict[str, dict[int, _Offsets]] = {}
         for producer_id, by_group in self._transactional.items():
             for group_id, staged in by_group.items():
@@ -124,10 +123,11 @@ class Replay:
         with_offsets = [group_id for group_id, offsets in self._offsets.items() if offsets]
         for group_id in dict.fromkeys((*self._registrations, *with_offsets, *open_offsets)):
             group = self._restore(group_id, wall_ms)
-            offsets = self._offsets.get(group_id, {})
-            store_offsets(group, ((*key, *entry) for key, entry in offsets.items()))
-            group.transactional = open_offsets.get(group_id, {})
-            yield group
+            stored = self._offsets.get(group_id, {})
+            offsets = GroupOffsets(group_id)
+            store_offsets(offsets, ((*key, *entry) for key, entry in stored.items()))
+            offsets.transactional = open_offsets.get(group_id, {})
+            yield group, offsets
 
     def _restore(self, group_id: str, wall_ms: int) -> Group:
         registration = self._registrations.get(group_id)

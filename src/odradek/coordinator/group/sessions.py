@@ -13,8 +13,8 @@ from odradek.coordinator.group.decisions import (
     TimerKey,
     TimerKind,
 )
-from odradek.coordinator.group.group import Group
-from odradek.coordinator.group.joining import check_member
+from odradek.coordinator.group.group import Group, GroupState
+from odradek.coordinator.group.membership import check_member
 from odradek.coordinator.group.rebalance import (
     handle_departures,
     maybe_complete_join,
@@ -22,12 +22,34 @@ from odradek.coordinator.group.rebalance import (
     on_join_timer,
     on_sync_timer,
 )
-from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
 
-__all__ = ["drop_pending", "heartbeat", "on_loaded", "on_timer", "unload"]
+__all__ = ["check_commit", "drop_pending", "heartbeat", "on_loaded", "on_timer", "unload"]
 
 _NONE = ErrorCode.NONE
+
+
+def check_commit(
+    group: Group, member_id: str, generation_id: int, instance_id: str | None, timer_ms: int
+) -> ErrorCode:
+    """Whether the sender may commit offsets; a member that may is alive."""
+    member = group.members.get(member_id)
+    if member is None or instance_id is not None or group.is_being_deleted:
+        if group.is_dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and not member_id and instance_id is None:
+            # A client outside of the group, which must not fight its members.
+            return _NONE if group.state is GroupState.EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
+        error = check_member(group, member_id, instance_id)
+        if error is not _NONE:
+            return error
+        assert member is not None
+    if generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    member.deadline_ms = timer_ms + member.session_timeout_ms
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return _NONE
 
 
 def heartbeat(

@@ -1,4 +1,7 @@
-"""SyncGroup: the leader's assignment becomes durable, and everybody gets their own part of it."""
+"""SyncGroup: the leader's assignment becomes durable, and each member gets its own part of it.
+
+`sync` edits what is volatile and returns what must be durable, see `decisions`.
+"""
 
 import logging
 
@@ -11,20 +14,19 @@ from odradek.coordinator.group.decisions import (
     Ticket,
     WriteKind,
 )
-from odradek.coordinator.group.group import Group
-from odradek.coordinator.group.joining import check_member
+from odradek.coordinator.group.group import Group, GroupState
 from odradek.coordinator.group.member import Member
+from odradek.coordinator.group.membership import check_member
 from odradek.coordinator.group.records import encode_group_key, encode_group_value
-from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode, InvariantViolation
 
-__all__ = ["decide_sync", "own_assignment"]
+__all__ = ["own_assignment", "sync"]
 
 _log = logging.getLogger(__name__)
 
 
-def decide_sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Decision:
-    """Hand out an assignment, or wait for the leader's; the answer is among the replies."""
+def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Decision:
+    """Hands out an assignment, or waits for the leader's; the answer is among the replies."""
     decision = Decision()
     error = _check_sync(group, request)
     if error is not ErrorCode.NONE:

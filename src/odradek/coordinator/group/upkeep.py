@@ -4,24 +4,31 @@ What an administrator removes is answered when it is in the log, so that it does
 another coordinator. What goes by itself is written and not waited for: what a crash brings back is
 found again in the next round.
 
-A topic's offsets go at once when it is deleted. That can be missed, while nobody led the partition
-of the offsets topic; so each round looks for topics that do not exist. It believes it only of a
-topic that was missing in the round before, too: a broker that has just started may not know them
-all yet, and commits that are removed by mistake are lost.
+A topic's offsets go at once when it is deleted. That can be missed, while no broker led the
+partition of the offsets topic; so each round looks for topics that do not exist. It believes it
+only of a topic that was missing in the round before, too: a broker that has just started may not
+know them all yet, and commits that are removed by mistake are lost.
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from odradek.clock import PreciseClock
 from odradek.coordinator.group import admin
-from odradek.coordinator.group.admin import Removal
-from odradek.coordinator.group.expiry import decide_cleanup, decide_topic_deletion
+from odradek.coordinator.group.expiry import (
+    Removal,
+    apply_removal,
+    expire,
+    fail_removal,
+    forget_topics,
+)
 from odradek.coordinator.group.group import Group
 from odradek.coordinator.group.metrics import GroupMetrics
-from odradek.coordinator.group.offsets import map_commit_error
-from odradek.coordinator.group.service import GroupService
+from odradek.coordinator.group.offsets import GroupOffsets
+from odradek.coordinator.group.registry import GroupRegistry
+from odradek.coordinator.writing import Asked, StateWriter, append_error
 from odradek.errors import ErrorCode
 from odradek.tasks import Tasks
 
@@ -58,7 +65,8 @@ class GroupUpkeep:
     """Removes groups and offsets.
 
     Args:
-        service: Whose groups these are.
+        registry: The groups.
+        writer: Appends tombstones.
         has_topic: Whether a topic exists, as far as this broker knows.
         clock: Measures slices, and tells the age of offsets.
         tasks: Runs what takes a while.
@@ -67,23 +75,25 @@ class GroupUpkeep:
 
     def __init__(
         self,
-        service: GroupService,
+        registry: GroupRegistry,
+        writer: StateWriter,
         *,
         has_topic: Callable[[str], bool],
         clock: PreciseClock,
         tasks: Tasks,
         metrics: GroupMetrics,
     ) -> None:
-        self._service = service
-        self._registry = service.registry
+        self._registry = registry
+        self._writer = writer
         self._has_topic = has_topic
         self._clock = clock
         self._tasks = tasks
         self._metrics = metrics
         # Topics with offsets that did not exist in the last round.
         self._missing: frozenset[str] = frozenset()
-        # Deletions of topics that not every group has been looked through for.
-        self._sweeps: list[_Sweep] = []
+        # Deletions of topics that not every group has been looked through for: while there are
+        # any, a commit calls `forget_before_commit`.
+        self.sweeps: list[_Sweep] = []
         self._is_running = False
 
     # Administrators
@@ -94,11 +104,12 @@ class GroupUpkeep:
         if group is None or group.is_dead:
             answer(self._registry.check(group_id) or ErrorCode.GROUP_ID_NOT_FOUND)
             return
-        decided = admin.decide_delete_group(group)
+        offsets = self._registry.offsets.of(group_id)
+        decided = admin.delete_group(group, offsets)
         if isinstance(decided, ErrorCode):
             answer(decided)
             return
-        self._write(group, decided, answer)
+        self._delete(group, offsets, decided, answer)
 
     def delete_offsets(
         self,
@@ -111,24 +122,68 @@ class GroupUpkeep:
         if group is None or group.is_dead:
             answer(self._registry.check(group_id) or ErrorCode.GROUP_ID_NOT_FOUND, {})
             return
-        error, results, removal = admin.decide_delete_offsets(group, partitions)
+        offsets = self._registry.offsets.of(group_id)
+        error, results, removal = admin.delete_offsets(group, offsets, partitions)
         if error is not _NONE:
             answer(error, {})
             return
-        self._write(group, removal, lambda error: answer(error, {} if error else results))
+        self._delete(group, offsets, removal, lambda error: answer(error, {} if error else results))
 
-    def _write(self, group: Group, removal: Removal, answer: Callable[[ErrorCode], None]) -> None:
-        def on_appended(error: ErrorCode, base_offset: int) -> None:
-            if error is _NONE:
-                admin.apply_removal(group, removal, base_offset)
-                self._metrics.deletions.mark(removal.offset_count)
-                if group.is_dead:
-                    self._registry.drop(group)
-            else:
-                admin.fail_removal(group, removal)
-            answer(map_commit_error(error))
+    def _delete(
+        self,
+        group: Group,
+        offsets: GroupOffsets,
+        removal: Removal,
+        answer: Callable[[ErrorCode], None],
+    ) -> None:
+        """Writes what an administrator removes, and answers when all of it is durable, or not."""
 
-        self._service.append_records(group.partition, removal.records, on_appended)
+        def on_written(part: Removal, error: ErrorCode, base_offset: int) -> None:
+            if error is not _NONE:
+                fail_removal(group, part)
+                return
+            apply_removal(group, offsets, part, base_offset)
+            self._metrics.deletions.mark(part.offset_count)
+            if group.is_dead:
+                self._registry.drop(group)
+
+        def on_end(error: ErrorCode) -> None:
+            answer(append_error(error, Asked.OFFSETS))
+
+        self._write(group, removal, on_written, on_end)
+
+    def _write(
+        self,
+        group: Group,
+        removal: Removal,
+        on_written: Callable[[Removal, ErrorCode, int], None],
+        on_end: Callable[[ErrorCode], None],
+    ) -> None:
+        """Appends a removal in as many batches as it takes, one right behind another.
+
+        Each is told to `on_written` when it is durable or has failed, and the first error to
+        `on_end`, after the last one.
+        """
+        parts = list(removal.parts())
+        if not parts:  # The log knows nothing of it.
+            on_written(removal, _NONE, -1)
+            on_end(_NONE)
+            return
+        left = len(parts)
+        first_error = _NONE
+
+        def on_committed(part: Removal, error: ErrorCode, base_offset: int) -> None:
+            nonlocal left, first_error
+            left -= 1
+            first_error = first_error or error
+            on_written(part, error, base_offset)
+            if not left:
+                on_end(first_error)
+
+        for part in parts:
+            self._writer.write(
+                group.partition, group.leader_epoch, part.records, partial(on_committed, part)
+            )
 
     # Topics
 
@@ -137,28 +192,28 @@ class GroupUpkeep:
         if not topics or not self._registry.groups:
             return
         sweep = _Sweep(topics)
-        self._sweeps.append(sweep)
-        self._service.forget_first = self._forget_first
+        self.sweeps.append(sweep)
         self._tasks.spawn(self._forget(sweep))
 
     async def _forget(self, sweep: _Sweep) -> None:
         def forget(group: Group) -> None:
-            # What was committed since `_forget_first` belongs to a topic that was made again.
-            self._remove(group, decide_topic_deletion(group, sweep.take(group, sweep.topics)))
+            # What was committed since `forget_before_commit` is of a topic made again.
+            offsets = self._registry.offsets.of(group.group_id)
+            forgotten = forget_topics(group, offsets, sweep.take(group, sweep.topics))
+            self._remove(group, offsets, forgotten)
 
         try:
             await self._each_group(forget)
         finally:
-            self._sweeps.remove(sweep)
-            if not self._sweeps:
-                self._service.forget_first = None
+            self.sweeps.remove(sweep)
 
-    def _forget_first(self, group: Group, topics: Iterable[str]) -> None:
+    def forget_before_commit(self, group: Group, topics: Iterable[str]) -> None:
         """A commit comes for a topic that was made again: what is older goes before it."""
         topics = list(topics)
-        deleted = {topic for sweep in self._sweeps for topic in sweep.take(group, topics)}
+        deleted = {topic for sweep in self.sweeps for topic in sweep.take(group, topics)}
         if deleted:
-            self._remove(group, decide_topic_deletion(group, deleted))
+            offsets = self._registry.offsets.of(group.group_id)
+            self._remove(group, offsets, forget_topics(group, offsets, deleted))
 
     # Age
 
@@ -176,16 +231,17 @@ class GroupUpkeep:
 
         def clean(group: Group) -> None:
             nonlocal removed
-            removal = decide_cleanup(group, self._clock.now_ms())
+            offsets = self._registry.offsets.of(group.group_id)
+            removal = expire(group, offsets, self._clock.now_ms())
             removed += removal.offset_count
             self._metrics.expirations.mark(removal.offset_count)
-            self._remove(group, removal)
-            absent = {topic for topic, _ in group.offsets if not self._has_topic(topic)}
+            self._remove(group, offsets, removal)
+            absent = {topic for topic, _ in offsets.slots if not self._has_topic(topic)}
             if absent:
                 missing.update(absent)
                 deleted = absent & gone
                 if deleted:
-                    self._remove(group, decide_topic_deletion(group, sorted(deleted)))
+                    self._remove(group, offsets, forget_topics(group, offsets, sorted(deleted)))
 
         try:
             await self._each_group(clean)
@@ -204,21 +260,23 @@ class GroupUpkeep:
                 await self._tasks.sleep(0)
                 slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
 
-    def _remove(self, group: Group, removal: Removal) -> None:
-        """Writes what has been removed from a group already."""
+    def _remove(self, group: Group, offsets: GroupOffsets, removal: Removal) -> None:
+        """Writes what has been removed from memory already."""
         if group.is_dead:
             self._registry.drop(group)
         if not removal.records:
             return
 
-        def on_appended(error: ErrorCode, base_offset: int) -> None:
+        def on_written(part: Removal, error: ErrorCode, base_offset: int) -> None:
             if error is _NONE:
                 # Also of commits that were under way, and stand before the tombstones.
-                admin.apply_removal(group, removal, base_offset)
-            else:
+                apply_removal(group, offsets, part, base_offset)
+
+        def on_end(error: ErrorCode) -> None:
+            if error is not _NONE:
                 _log.warning(
                     "group %s: the end of offsets was not written, it is found again: %s",
                     group.group_id, error.name,
                 )  # fmt: skip
 
-        self._service.append_records(group.partition, removal.records, on_appended)
+        self._write(group, removal, on_written, on_end)

@@ -1,41 +1,22 @@
 """What follows when a group's registration was appended, or could not be."""
 
 import logging
-from typing import Final
 
 from odradek.coordinator.group.decisions import Decision, GroupWrite, JoinReply, Now, WriteKind
-from odradek.coordinator.group.group import Group
-from odradek.coordinator.group.joining import PreviousMember
+from odradek.coordinator.group.group import Group, GroupState
+from odradek.coordinator.group.membership import PreviousMember
 from odradek.coordinator.group.rebalance import (
     blank_assignments,
     current_generation,
     maybe_prepare_rebalance,
 )
-from odradek.coordinator.group.states import GroupState
 from odradek.coordinator.group.syncing import own_assignment
+from odradek.coordinator.writing import Asked, append_error
 from odradek.errors import ErrorCode
 
-__all__ = ["complete_write", "map_group_error"]
+__all__ = ["complete_write"]
 
 _log = logging.getLogger(__name__)
-
-# What clients understand of an append that failed.
-_GROUP_ERRORS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
-
-def map_group_error(error: ErrorCode) -> ErrorCode:
-    """The answer to JoinGroup or SyncGroup when the registration's append failed with `error`."""
-    return _GROUP_ERRORS.get(error, error)
 
 
 def complete_write(group: Group, write: GroupWrite, error: ErrorCode, now: Now) -> Decision:
@@ -49,9 +30,9 @@ def complete_write(group: Group, write: GroupWrite, error: ErrorCode, now: Now) 
             group.group_id, write.generation_id, write.kind.value, error.name,
         )  # fmt: skip
     if write.kind is WriteKind.ASSIGNMENT:
-        _complete_assignment(group, write, map_group_error(error), now, decision)
+        _complete_assignment(group, write, append_error(error, Asked.MEMBERSHIP), now, decision)
     elif write.kind is WriteKind.STATIC_MEMBER:
-        _complete_static_member(group, write, map_group_error(error), now, decision)
+        _complete_static_member(group, write, append_error(error, Asked.MEMBERSHIP), now, decision)
     # EMPTY: the next registration says the same.
     return decision
 
@@ -63,7 +44,7 @@ def _complete_assignment(
         group.state is not GroupState.COMPLETING_REBALANCE
         or group.generation_id != write.generation_id
     ):
-        return  # Another rebalance began, whose JoinGroups or timer answer everybody.
+        return  # Another rebalance began, whose JoinGroups or timer answer every member.
     group.is_storing = False
     if error is not ErrorCode.NONE:
         blank_assignments(group, error, now, decision)

@@ -249,7 +249,7 @@ def test_partitions_that_do_not_exist_are_refused_alone() -> None:
     assert committed(broker) == {("t", 0): 5}
     nothing = ask(broker, ApiKey.OFFSET_COMMIT, commit_request("other", u_0=1), 8)
     assert errors_of(nothing) == {("u", 0): unknown}
-    assert "other" not in broker.context.groups.registry.groups
+    assert "other" not in broker.coordination.registry.groups
 
 
 def test_metadata_that_is_too_long_is_refused_alone() -> None:
@@ -517,7 +517,7 @@ def test_groups_are_listed_to_those_who_may_know_of_them(
 def test_a_list_says_that_it_may_not_be_whole() -> None:
     broker = served()
     broker.coordination.topic.lead(3, 7)
-    broker.context.groups.runtime.lead(3, 7)
+    broker.coordination.loader.lead(3, 7)
     answer = ask(broker, ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)
     assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     broker.coordination.tasks.run()

@@ -71,7 +71,7 @@ def test_only_unknown_ids_store_nothing() -> None:
     broker = served()
     answer = ask(broker, ApiKey.OFFSET_COMMIT, commit_by_id((topic_id(77), 0, 6)), 10)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert "g" not in broker.context.groups.registry.groups
+    assert "g" not in broker.coordination.registry.groups
 
 
 def test_a_commit_by_id_to_a_topic_that_may_not_be_read() -> None:

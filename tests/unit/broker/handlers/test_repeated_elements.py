@@ -226,7 +226,7 @@ def test_a_group_that_moves_amid_an_answer_does_not_look_empty() -> None:
     """07 section 5.1: the client would begin somewhere else."""
     broker = BrokerFixture()
     broker.coordination.lead_all()
-    registry = broker.coordination.groups.registry
+    registry = broker.coordination.registry
     group = registry.get_or_create("g")
     topic = offset_fetch.OffsetFetchRequestTopics(name="t", partition_indexes=list(range(500)))
     row = offset_fetch.OffsetFetchRequestGroup(group_id="g", topics=[topic])
@@ -246,7 +246,7 @@ def test_deleted_offsets_are_answered_once() -> None:
     broker = BrokerFixture()
     broker.publish_topic("t")
     broker.coordination.lead_all()
-    broker.coordination.groups.registry.get_or_create("g")
+    broker.coordination.registry.get_or_create("g")
     rows = [offset_delete.OffsetDeleteRequestPartition(partition_index=0)] * TIMES
     topics = [offset_delete.OffsetDeleteRequestTopic(name="t", partitions=rows)] * 2
     message = offset_delete.OffsetDeleteRequest(group_id="g", topics=topics)

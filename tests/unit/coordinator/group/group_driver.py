@@ -11,22 +11,22 @@ from itertools import count
 from typing import Any
 
 from odradek.coordinator.config import GroupCoordinatorConfig
-from odradek.coordinator.group import joining, leaving, sessions, syncing, writes
+from odradek.coordinator.group import membership, sessions, syncing, writes
 from odradek.coordinator.group.decisions import (
     Decision,
     GroupWrite,
     JoinReply,
     JoinRequest,
     Now,
-    Record,
     SyncReply,
     SyncRequest,
     TimerKey,
     TimerKind,
 )
-from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.group import Group, GroupState
+from odradek.coordinator.group.offsets import GroupOffsets
 from odradek.coordinator.group.replay import Replay
-from odradek.coordinator.group.states import GroupState
+from odradek.coordinator.writing import Record
 from odradek.errors import ErrorCode
 
 WALL_START_MS = 1_580_000_000_000
@@ -66,6 +66,7 @@ class GroupDriver:
         self.config = GroupCoordinatorConfig(**settings)
         self.timer_ms = 1_000
         self.group = Group(group_id, self.config, wall_ms=WALL_START_MS)
+        self.offsets = GroupOffsets(group_id)
         self.log: list[Record] = []
         self.append_errors: list[ErrorCode] = []
         self.is_holding_writes = False
@@ -110,7 +111,7 @@ class GroupDriver:
             version,
         )
         ticket = Ticket(f"join {member_id or client_id}")
-        self.carry_out(joining.decide_join(self.group, request, ticket, self.now, self.new_id))
+        self.carry_out(membership.join(self.group, request, ticket, self.now, self.new_id))
         return ticket
 
     def join_twice(self, **arguments: Any) -> tuple[str, Ticket]:
@@ -139,7 +140,7 @@ class GroupDriver:
             assignments or {},
         )
         ticket = Ticket(f"sync {member_id}")
-        self.carry_out(syncing.decide_sync(self.group, request, ticket, self.now))
+        self.carry_out(syncing.sync(self.group, request, ticket, self.now))
         return ticket
 
     def heartbeat(
@@ -150,7 +151,7 @@ class GroupDriver:
         return sessions.heartbeat(self.group, member_id, generation_id, instance_id, self.timer_ms)
 
     def leave(self, *identities: tuple[str, str | None]) -> list[ErrorCode]:
-        errors, decision = leaving.decide_leave(self.group, identities, self.now)
+        errors, decision = membership.leave(self.group, identities, self.now)
         self.carry_out(decision)
         return errors
 
@@ -197,12 +198,13 @@ class GroupDriver:
         replay = Replay(self.config)
         for offset, (key, value) in enumerate(self.log):
             replay.record(key, value, batch_offset=offset)
-        (group,) = replay.finish(self.now.wall_ms)
-        self.restart_with(group)
+        ((group, offsets),) = replay.finish(self.now.wall_ms)
+        self.restart_with(group, offsets)
 
-    def restart_with(self, group: Group) -> None:
+    def restart_with(self, group: Group, offsets: GroupOffsets) -> None:
         """Go on with a group that was loaded; timers of the one before are gone."""
         self.group = group
+        self.offsets = offsets
         self._timers.clear()
         self.carry_out(sessions.on_loaded(group, self.now))
 

@@ -7,10 +7,13 @@ import pytest
 
 from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.coordinator.group.decisions import Decision
-from odradek.coordinator.group.group import Group
-from odradek.coordinator.group.member import Member, protocol_names
-from odradek.coordinator.group.states import VALID_PREVIOUS, GroupState
-from odradek.coordinator.group.subscription import parse_subscribed_topics, subscribed_topics
+from odradek.coordinator.group.group import VALID_PREVIOUS, Group, GroupState
+from odradek.coordinator.group.member import (
+    Member,
+    parse_subscribed_topics,
+    protocol_names,
+    subscribed_topics,
+)
 from odradek.errors import ErrorCode, InvariantViolation
 from tests.unit.coordinator.group.group_driver import GroupDriver, Ticket
 

@@ -4,19 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.coordinator.config import GroupCoordinatorConfig
-from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.group import GroupState
 from odradek.coordinator.group.offsets import (
     NO_OFFSET,
     CommitWrite,
+    GroupOffsets,
+    OffsetStore,
     apply_commit,
     build_commit,
-    check_commit,
     complete_transaction,
     fail_commit,
     fetch_all,
     fetch_offset,
-    map_commit_error,
 )
 from odradek.coordinator.group.records import (
     OffsetAndMetadata,
@@ -24,7 +23,7 @@ from odradek.coordinator.group.records import (
     parse_key,
     parse_offset_value,
 )
-from odradek.coordinator.group.states import GroupState
+from odradek.coordinator.group.sessions import check_commit
 from odradek.errors import ErrorCode
 from odradek.records.batch import is_crc_valid, parse_header
 from odradek.records.builder import build_batch
@@ -35,23 +34,19 @@ NOW = 1_580_000_000_000
 Commit = tuple[int, int, int, str | None]
 
 
-def make_group(group_id: str = "g", **settings: int) -> Group:
-    return Group(group_id, GroupCoordinatorConfig(**settings), wall_ms=NOW)
-
-
-def commit(group: Group, topic: str, *partitions: Commit, at: int = 0) -> CommitWrite:
-    write = build_commit(group, [(topic, partitions)], NOW)
+def commit(offsets: GroupOffsets, topic: str, *partitions: Commit, at: int = 0) -> CommitWrite:
+    write = build_commit(offsets, [(topic, partitions)], NOW, 4096)
     assert write is not None
-    apply_commit(group, write, at)
+    apply_commit(write, at)
     return write
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 200])
 @pytest.mark.parametrize("group_id", ["g", "a group with a name " + "x" * 60, "\u20ac" * 5_000])
 def test_a_batch_is_what_the_record_encoder_would_write(count: int, group_id: str) -> None:
-    group = make_group(group_id)
-    offsets = [(p, 10 * p, p % 3 - 1, "") for p in range(count)]
-    write = build_commit(group, [("topic", offsets)], NOW)
+    offsets = GroupOffsets(group_id)
+    rows = [(p, 10 * p, p % 3 - 1, "") for p in range(count)]
+    write = build_commit(offsets, [("topic", rows)], NOW, 4096)
     assert write is not None
     expected = build_batch([(NOW, key, value, ()) for key, value in write.records()])
     assert write.batch == expected
@@ -74,8 +69,8 @@ def test_a_batch_is_what_the_record_encoder_would_write(count: int, group_id: st
     st.sampled_from([-1, NOW + 5]),
 )
 def test_what_is_written_can_be_read(partitions: list[Commit], expire_ms: int) -> None:
-    group = make_group()
-    write = build_commit(group, [("t", partitions)], NOW, expire_ms=expire_ms)
+    offsets = GroupOffsets("g")
+    write = build_commit(offsets, [("t", partitions)], NOW, 4096, expire_ms=expire_ms)
     assert write is not None
     assert is_crc_valid(write.batch, 0, len(write.batch))
     header = parse_header(write.batch)
@@ -92,111 +87,95 @@ def test_what_is_written_can_be_read(partitions: list[Commit], expire_ms: int) -
         assert parse_offset_value(record.value) == OffsetAndMetadata(
             offset, epoch, metadata or "", NOW, expire_ms
         )
-    apply_commit(group, write, 7)
+    apply_commit(write, 7)
     # Of the same partition twice in a batch, the last counts.
     last = {partition: commit for partition, *commit in partitions}
     for partition, commit in last.items():
-        fetched = fetch_offset(group, "t", partition, require_stable=True)
+        fetched = fetch_offset(offsets, "t", partition, require_stable=True)
         assert fetched == (*commit[:2], commit[2] or "", 0)
 
 
 def test_metadata_that_is_too_long_is_refused_and_leaves_no_trace() -> None:
     """A partition that stayed pending for ever would make every stable read fail."""
-    group = make_group(max_metadata_size=4)
+    offsets = GroupOffsets("g")
     topics = [("t", [(0, 1, -1, "four"), (1, 2, -1, "fives"), (2, 3, -1, None)])]
-    write = build_commit(group, topics, NOW)
+    write = build_commit(offsets, topics, NOW, 4)
     assert write is not None
     assert write.rejected == {("t", 1)}
     assert write.count == 2
-    apply_commit(group, write, 0)
-    assert fetch_offset(group, "t", 0, require_stable=True) == (1, -1, "four", 0)
-    assert fetch_offset(group, "t", 1, require_stable=True) == NO_OFFSET
-    assert fetch_offset(group, "t", 2, require_stable=True) == (3, -1, "", 0)
+    apply_commit(write, 0)
+    assert fetch_offset(offsets, "t", 0, require_stable=True) == (1, -1, "four", 0)
+    assert fetch_offset(offsets, "t", 1, require_stable=True) == NO_OFFSET
+    assert fetch_offset(offsets, "t", 2, require_stable=True) == (3, -1, "", 0)
 
 
 def test_with_all_metadata_too_long_nothing_is_written() -> None:
-    group = make_group(max_metadata_size=4)
-    assert build_commit(group, [("t", [(0, 1, -1, "fives")])], NOW) is None
-    assert group.offsets == {}
+    offsets = GroupOffsets("g")
+    assert build_commit(offsets, [("t", [(0, 1, -1, "fives")])], NOW, 4) is None
+    assert offsets.is_empty
 
 
 def test_metadata_has_to_fit_a_string_of_the_topic() -> None:
-    group = make_group(max_metadata_size=1_000_000)
-    assert build_commit(group, [("t", [(0, 1, -1, "x" * 32_768)])], NOW) is None
-    assert build_commit(group, [("t", [(0, 1, -1, "\u20ac" * 10_923)])], NOW) is None
-    commit(group, "t", (0, 1, -1, "x" * 32_767))
+    offsets = GroupOffsets("g")
+    assert build_commit(offsets, [("t", [(0, 1, -1, "x" * 32_768)])], NOW, 1_000_000) is None
+    assert build_commit(offsets, [("t", [(0, 1, -1, "\u20ac" * 10_923)])], NOW, 1_000_000) is None
+    assert build_commit(offsets, [("t", [(0, 1, -1, "x" * 32_767)])], NOW, 1_000_000) is not None
 
 
 def test_a_commit_that_is_being_written() -> None:
-    group = make_group()
-    commit(group, "t", (0, 1, 3, "old"), at=10)
-    write = build_commit(group, [("t", [(0, 2, 3, "new"), (1, 5, -1, "")])], NOW)
+    offsets = GroupOffsets("g")
+    commit(offsets, "t", (0, 1, 3, "old"), at=10)
+    write = build_commit(offsets, [("t", [(0, 2, 3, "new"), (1, 5, -1, "")])], NOW, 4096)
     assert write is not None
     unstable = (-1, -1, "", int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
-    assert fetch_offset(group, "t", 0, require_stable=True) == unstable
-    assert fetch_offset(group, "t", 0, require_stable=False) == (1, 3, "old", 0)
-    assert fetch_offset(group, "t", 1, require_stable=False) == NO_OFFSET
-    assert fetch_all(group, require_stable=False) == [("t", [(0, 1, 3, "old", 0)])]
-    assert fetch_all(group, require_stable=True) == [("t", [(0, *unstable), (1, *unstable)])]
-    fail_commit(group, write)
-    assert fetch_offset(group, "t", 0, require_stable=True) == (1, 3, "old", 0)
-    assert fetch_offset(group, "t", 1, require_stable=True) == NO_OFFSET
-    assert list(group.offsets) == [("t", 0)]
+    assert fetch_offset(offsets, "t", 0, require_stable=True) == unstable
+    assert fetch_offset(offsets, "t", 0, require_stable=False) == (1, 3, "old", 0)
+    assert fetch_offset(offsets, "t", 1, require_stable=False) == NO_OFFSET
+    assert fetch_all(offsets, require_stable=False) == [("t", [(0, 1, 3, "old", 0)])]
+    assert fetch_all(offsets, require_stable=True) == [("t", [(0, *unstable), (1, *unstable)])]
+    fail_commit(write)
+    assert fetch_offset(offsets, "t", 0, require_stable=True) == (1, 3, "old", 0)
+    assert fetch_offset(offsets, "t", 1, require_stable=True) == NO_OFFSET
+    assert list(offsets.slots) == [("t", 0)]
 
 
 def test_commits_that_are_acknowledged_out_of_order() -> None:
     """The one that is later in the log stays."""
-    group = make_group()
-    first = build_commit(group, [("t", [(0, 100, -1, "")])], NOW)
-    second = build_commit(group, [("t", [(0, 200, -1, "")])], NOW)
+    offsets = GroupOffsets("g")
+    first = build_commit(offsets, [("t", [(0, 100, -1, "")])], NOW, 4096)
+    second = build_commit(offsets, [("t", [(0, 200, -1, "")])], NOW, 4096)
     assert first is not None
     assert second is not None
-    apply_commit(group, second, 10)
-    assert fetch_offset(group, "t", 0, require_stable=True)[3] == 88
-    apply_commit(group, first, 9)
-    assert fetch_offset(group, "t", 0, require_stable=True) == (200, -1, "", 0)
+    apply_commit(second, 10)
+    assert fetch_offset(offsets, "t", 0, require_stable=True)[3] == 88
+    apply_commit(first, 9)
+    assert fetch_offset(offsets, "t", 0, require_stable=True) == (200, -1, "", 0)
 
 
 def test_a_failed_commit_does_not_hide_an_earlier_one_that_succeeds() -> None:
-    group = make_group()
-    first = build_commit(group, [("t", [(0, 100, -1, "")])], NOW)
-    second = build_commit(group, [("t", [(0, 200, -1, "")])], NOW)
+    offsets = GroupOffsets("g")
+    first = build_commit(offsets, [("t", [(0, 100, -1, "")])], NOW, 4096)
+    second = build_commit(offsets, [("t", [(0, 200, -1, "")])], NOW, 4096)
     assert first is not None
     assert second is not None
-    fail_commit(group, second)
-    apply_commit(group, first, 9)
-    assert fetch_offset(group, "t", 0, require_stable=True) == (100, -1, "", 0)
+    fail_commit(second)
+    apply_commit(first, 9)
+    assert fetch_offset(offsets, "t", 0, require_stable=True) == (100, -1, "", 0)
 
 
-def test_a_commit_that_ends_after_the_group_changes_nothing() -> None:
-    group = make_group()
-    write = build_commit(group, [("t", [(0, 100, -1, "")])], NOW)
-    assert write is not None
-    group.bury()
-    apply_commit(group, write, 9)
-    assert group.offsets["t", 0].committed is None
-    assert fetch_offset(group, "t", 0, require_stable=False) == NO_OFFSET
-    assert fetch_all(group, require_stable=False) == []
-
-
-@pytest.mark.parametrize(
-    ("append_error", "told"),
-    [
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
-        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
-        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
-        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
-        (ErrorCode.INVALID_FETCH_SIZE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
-        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
-    ],
-)
-def test_what_an_append_error_means_to_a_client(append_error: ErrorCode, told: ErrorCode) -> None:
-    assert map_commit_error(append_error) is told
+def test_a_store_knows_groups_by_their_names_alone() -> None:
+    store = OffsetStore()
+    first, second = GroupOffsets("g"), GroupOffsets("g")
+    store.open(first)
+    commit(first, "t", (0, 1, -1, ""))
+    assert store.of("g") is first
+    assert store.is_current(first)
+    store.open(second)
+    assert not store.is_current(first), "an earlier group of the name"
+    assert list(store) == [second]
+    store.close("g")
+    store.close("g")
+    assert not store.is_current(second)
 
 
 class TestWhoMayCommit:
@@ -256,19 +235,19 @@ class TestWhoMayCommit:
 
 
 def test_offsets_of_an_open_transaction() -> None:
-    group = make_group()
-    commit(group, "t", (0, 1, -1, ""), at=5)
+    offsets = GroupOffsets("g")
+    commit(offsets, "t", (0, 1, -1, ""), at=5)
     value = OffsetAndMetadata(50, -1, "", NOW)
-    group.transactional = {7: {("t", 0): (6, value), ("t", 1): (6, value)}}
-    assert fetch_offset(group, "t", 0, require_stable=True)[3] == 88
-    assert fetch_offset(group, "t", 0, require_stable=False) == (1, -1, "", 0)
-    commit(group, "t", (1, 70, -1, ""), at=8)
-    complete_transaction(group, 7, is_commit=True)
-    assert fetch_offset(group, "t", 0, require_stable=True) == (50, -1, "", 0)
+    offsets.transactional = {7: {("t", 0): (6, value), ("t", 1): (6, value)}}
+    assert fetch_offset(offsets, "t", 0, require_stable=True)[3] == 88
+    assert fetch_offset(offsets, "t", 0, require_stable=False) == (1, -1, "", 0)
+    commit(offsets, "t", (1, 70, -1, ""), at=8)
+    complete_transaction(offsets, 7, is_commit=True)
+    assert fetch_offset(offsets, "t", 0, require_stable=True) == (50, -1, "", 0)
     # A plain commit that is later in the log stays.
-    assert fetch_offset(group, "t", 1, require_stable=True) == (70, -1, "", 0)
-    group.transactional = {7: {("t", 0): (9, OffsetAndMetadata(99, -1, "", NOW))}}
-    complete_transaction(group, 7, is_commit=False)
-    complete_transaction(group, 8, is_commit=True)
-    assert fetch_offset(group, "t", 0, require_stable=True) == (50, -1, "", 0)
-    assert group.transactional == {}
+    assert fetch_offset(offsets, "t", 1, require_stable=True) == (70, -1, "", 0)
+    offsets.transactional = {7: {("t", 0): (9, OffsetAndMetadata(99, -1, "", NOW))}}
+    complete_transaction(offsets, 7, is_commit=False)
+    complete_transaction(offsets, 8, is_commit=True)
+    assert fetch_offset(offsets, "t", 0, require_stable=True) == (50, -1, "", 0)
+    assert offsets.transactional == {}

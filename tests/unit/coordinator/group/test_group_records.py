@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.coordinator.config import GroupCoordinatorConfig
-from odradek.coordinator.group.partitioning import java_string_hash, partition_for
+from odradek.coordinator.group.group import GroupState
 from odradek.coordinator.group.records import (
     GroupKey,
     GroupValue,
@@ -20,7 +20,7 @@ from odradek.coordinator.group.records import (
     parse_offset_value,
 )
 from odradek.coordinator.group.replay import restore_group
-from odradek.coordinator.group.states import GroupState
+from odradek.coordinator.partitioning import java_string_hash, partition_for
 from odradek.errors import DecodeError
 
 T = 1_580_000_000_000

@@ -4,8 +4,8 @@ import pytest
 
 from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.coordinator.group import sessions
-from odradek.coordinator.group.group import Group
-from odradek.coordinator.group.offsets import build_commit, fetch_offset
+from odradek.coordinator.group.group import Group, GroupState
+from odradek.coordinator.group.offsets import GroupOffsets, build_commit, fetch_offset
 from odradek.coordinator.group.records import (
     GroupValue,
     MemberValue,
@@ -16,7 +16,6 @@ from odradek.coordinator.group.records import (
     encode_offset_value,
 )
 from odradek.coordinator.group.replay import Replay, ReplayError, restore_group
-from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
 from tests.unit.coordinator.group.group_driver import GroupDriver
 
@@ -38,18 +37,29 @@ def registration(generation_id: int, *member_ids: str, leader: str | None = None
     return encode_group_value(GroupValue("consumer", generation_id, protocol, leader, NOW, members))
 
 
-def load(*records: tuple[bytes, bytes | None]) -> dict[str, Group]:
+def load_all(
+    *records: tuple[bytes, bytes | None],
+) -> tuple[dict[str, Group], dict[str, GroupOffsets]]:
     replay = Replay(CONFIG)
     for offset, (key, value) in enumerate(records):
         replay.record(key, value, batch_offset=offset)
-    return {group.group_id: group for group in replay.finish(NOW)}
+    loaded = list(replay.finish(NOW))
+    assert all(group.group_id == offsets.group_id for group, offsets in loaded)
+    return (
+        {group.group_id: group for group, _ in loaded},
+        {offsets.group_id: offsets for _, offsets in loaded},
+    )
+
+
+def load(*records: tuple[bytes, bytes | None]) -> dict[str, Group]:
+    return load_all(*records)[0]
 
 
 def test_the_later_record_wins() -> None:
     key = encode_offset_key("g", "t", 0)
-    groups = load((key, offset_value(1)), (key, offset_value(2)), (key, offset_value(1)))
-    assert fetch_offset(groups["g"], "t", 0, require_stable=True) == (1, -1, "", 0)
-    assert groups["g"].offsets["t", 0].record_offset == 2
+    _, offsets = load_all((key, offset_value(1)), (key, offset_value(2)), (key, offset_value(1)))
+    assert fetch_offset(offsets["g"], "t", 0, require_stable=True) == (1, -1, "", 0)
+    assert offsets["g"].slots["t", 0].record_offset == 2
 
 
 def test_offsets_without_a_registration_make_an_empty_group() -> None:
@@ -99,7 +109,7 @@ def test_what_was_before_a_restart_is_there_after_it() -> None:
     driver = GroupDriver()
     driver.make_static_pair()
     before = driver.group
-    write = build_commit(before, [("t", [(0, 5, 2, "x")])], NOW)
+    write = build_commit(driver.offsets, [("t", [(0, 5, 2, "x")])], NOW, 4096)
     assert write is not None
     driver.log += write.records()
     driver.fail_over()
@@ -110,7 +120,7 @@ def test_what_was_before_a_restart_is_there_after_it() -> None:
     assert [m.summary("range") for m in before.members.values()] == [
         m.summary("range") for m in after.members.values()
     ]
-    assert fetch_offset(after, "t", 0, require_stable=True) == (5, 2, "x", 0)
+    assert fetch_offset(driver.offsets, "t", 0, require_stable=True) == (5, 2, "x", 0)
     # Its next write says what the last one said.
     assignments = {m.member_id: m.assignment for m in after.members.values()}
     key, value = driver.log[-2]
@@ -126,7 +136,7 @@ def test_unknown_keys_are_passed_over_and_counted() -> None:
         replay.record(version.to_bytes(2, "big") + b"whatever", b"x", batch_offset=0)
     replay.record(encode_offset_key("g", "t", 0), offset_value(1), batch_offset=1)
     assert replay.skipped_key_versions == {3: 2} | dict.fromkeys(range(4, 16), 1)
-    assert [group.group_id for group in replay.finish(NOW)] == ["g"]
+    assert [group.group_id for group, _ in replay.finish(NOW)] == ["g"]
 
 
 @pytest.mark.parametrize(
@@ -147,16 +157,16 @@ def test_what_cannot_be_read_is_refused_and_changes_nothing(
     replay.record(encode_offset_key("h", "t", 0), offset_value(1), batch_offset=0)
     with pytest.raises(ReplayError, match=f"offset 17.*{why}"):
         replay.record(key, value, batch_offset=17)
-    assert [group.group_id for group in replay.finish(NOW)] == ["h"]
+    assert [group.group_id for group, _ in replay.finish(NOW)] == ["h"]
 
 
 def test_a_registration_that_contradicts_itself_is_skipped_its_offsets_stay() -> None:
     replay = Replay(CONFIG)
     replay.record(encode_offset_key("g", "t", 0), offset_value(5), batch_offset=0)
     replay.record(encode_group_key("g"), registration(1, "a", "a"), batch_offset=1)
-    [group] = replay.finish(NOW)
+    [(group, offsets)] = replay.finish(NOW)
     assert (group.state, group.members) == (GroupState.EMPTY, {})
-    assert fetch_offset(group, "t", 0, require_stable=True) == (5, -1, "", 0)
+    assert fetch_offset(offsets, "t", 0, require_stable=True) == (5, -1, "", 0)
     [why] = replay.refused_registrations
     assert "'a' twice" in why
     value = GroupValue(None, 1, "range", "a", NOW, [
@@ -191,30 +201,30 @@ class TestTransactions:
         replay = self.make()
         replay.record(encode_offset_key("g", "t", 1), offset_value(60), batch_offset=3)
         replay.marker(7, True)
-        (group,) = replay.finish(NOW)
-        assert fetch_offset(group, "t", 0, require_stable=True) == (50, -1, "", 0)
-        assert fetch_offset(group, "t", 1, require_stable=True) == (60, -1, "", 0)
+        ((_, offsets),) = replay.finish(NOW)
+        assert fetch_offset(offsets, "t", 0, require_stable=True) == (50, -1, "", 0)
+        assert fetch_offset(offsets, "t", 1, require_stable=True) == (60, -1, "", 0)
 
     def test_aborted(self) -> None:
         replay = self.make()
         replay.marker(7, False)
         replay.marker(8, True)
-        (group,) = replay.finish(NOW)
-        assert fetch_offset(group, "t", 0, require_stable=True) == (1, -1, "", 0)
-        assert list(group.offsets) == [("t", 0)]
+        ((_, offsets),) = replay.finish(NOW)
+        assert fetch_offset(offsets, "t", 0, require_stable=True) == (1, -1, "", 0)
+        assert list(offsets.slots) == [("t", 0)]
 
     def test_still_open(self) -> None:
-        (group,) = self.make().finish(NOW)
-        assert fetch_offset(group, "t", 0, require_stable=True)[3] == 88
-        assert fetch_offset(group, "t", 0, require_stable=False) == (1, -1, "", 0)
-        assert list(group.transactional) == [7]
+        ((_, offsets),) = self.make().finish(NOW)
+        assert fetch_offset(offsets, "t", 0, require_stable=True)[3] == 88
+        assert fetch_offset(offsets, "t", 0, require_stable=False) == (1, -1, "", 0)
+        assert list(offsets.transactional) == [7]
 
     def test_an_open_transaction_alone_makes_a_group(self) -> None:
         replay = Replay(CONFIG)
         key = encode_offset_key("g", "t", 0)
         transaction = {"producer_id": 7, "is_transactional": True}
         replay.record(key, offset_value(50), batch_offset=0, **transaction)  # type: ignore[arg-type]  # two kinds of values
-        (group,) = replay.finish(NOW)
-        assert group.offsets == {}
+        ((_, offsets),) = replay.finish(NOW)
+        assert offsets.slots == {}
         replay.record(key, None, batch_offset=1, **transaction)  # type: ignore[arg-type]  # two kinds of values
         assert list(replay.finish(NOW)) == []

@@ -2,10 +2,10 @@
 
 import pytest
 
-from odradek.coordinator.group import joining
+from odradek.coordinator.group import membership
 from odradek.coordinator.group.decisions import JoinRequest
-from odradek.coordinator.group.joining import NEW_MEMBER_TIMEOUT_MS
-from odradek.coordinator.group.states import GroupState
+from odradek.coordinator.group.group import GroupState
+from odradek.coordinator.group.membership import NEW_MEMBER_TIMEOUT_MS
 from odradek.errors import ErrorCode
 from tests.unit.coordinator.group.group_driver import RANGE, GroupDriver
 
@@ -35,7 +35,7 @@ def test_what_is_refused_before_there_is_a_group(
     changes: dict[str, object], error: ErrorCode
 ) -> None:
     config = GroupDriver().config
-    assert joining.check_join(config, request(**changes)) is error
+    assert membership.check_join(config, request(**changes)) is error
 
 
 def test_an_id_first_then_the_group() -> None:
@@ -149,11 +149,11 @@ def test_without_an_initial_delay_the_first_member_starts_at_once() -> None:
 def test_an_unknown_id_is_refused() -> None:
     driver = GroupDriver()
     assert driver.join("nobody").error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert driver.group.is_disposable
+    assert driver.group.is_vacant
     driver.make_stable(1)
     assert driver.join("nobody").error is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.state() is GroupState.STABLE
-    assert not driver.group.is_disposable
+    assert not driver.group.is_vacant
 
 
 def test_a_pending_id_with_an_instance_is_refused() -> None:
@@ -186,7 +186,7 @@ def test_an_empty_group_wants_a_type_and_a_protocol(arguments: dict[str, object]
     driver = GroupDriver()
     ticket = driver.join(**arguments)  # type: ignore[arg-type]  # keywords of join
     assert ticket.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert driver.group.is_disposable
+    assert driver.group.is_vacant
 
 
 def test_any_protocol_type_is_as_good() -> None:

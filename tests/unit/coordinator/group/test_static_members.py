@@ -2,8 +2,8 @@
 
 import pytest
 
+from odradek.coordinator.group.group import GroupState
 from odradek.coordinator.group.records import parse_group_value
-from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
 from tests.unit.coordinator.group.group_driver import GroupDriver, sync_reply
 

@@ -1,6 +1,6 @@
-"""A coordinator's state over an internal topic: loaded where this broker leads, served, let go.
+"""Loading a coordinator's state from an internal topic, where this broker leads, and letting it go.
 
-Each partition of the topic holds the state of some keys. Who leads the partition coordinates them::
+Each partition of the topic holds the state of some keys. Its leader coordinates them::
 
     (nothing) ── lead(e) ──► loading(e) ──► active(e)
                               │     ▲
@@ -33,12 +33,13 @@ from typing import Final, Protocol
 
 from odradek.clock import PreciseClock
 from odradek.errors import ApiError, CorruptRecordError, DecodeError, ErrorCode, LogDataError
+from odradek.metadata.delta import LocalDelta
 from odradek.records.batch import BatchHeader, is_crc_valid, parse_header
 from odradek.records.control import parse_end_transaction_marker
 from odradek.records.record import read_records
 from odradek.tasks import Tasks
 
-__all__ = ["CoordinatorRuntime", "LoadStats", "PartitionLog", "PartitionWriter", "Phase", "Replay"]
+__all__ = ["LoadStats", "PartitionLog", "Phase", "Replay", "StateLoader"]
 
 _log = logging.getLogger(__name__)
 
@@ -51,26 +52,6 @@ _RECORDS_PER_STEP: Final = 64  # Between two looks at the clock.
 _MAX_SKIPS_LOGGED: Final = 10
 # What bytes that make no sense raise; errors of the disk are none of these.
 _UNREADABLE: Final = (ValueError, ApiError, DecodeError, LogDataError)
-
-
-class PartitionWriter(Protocol):
-    """Writes to the partitions of an internal topic that this broker leads."""
-
-    def try_append(self, partition: int, batch: bytearray) -> tuple[ErrorCode, int] | None:
-        """Appends a batch if no other replica has to be waited for: (error, first offset).
-
-        None, with nothing done, if `append` has to be used.
-        """
-        ...
-
-    def append(
-        self, partition: int, batch: bytearray, respond: Callable[[ErrorCode, int], None]
-    ) -> None:
-        """Appends a batch; answers (error, offset of its first record) once it is committed.
-
-        `respond` is called exactly once: before this returns if no replica has to be waited for.
-        """
-        ...
 
 
 class PartitionLog(Protocol):
@@ -126,7 +107,7 @@ class Replay(Protocol):
         ...
 
     def unload(self) -> None:
-        """Serves it no more: another broker does, or nobody."""
+        """Serves it no more: another broker may."""
         ...
 
 
@@ -186,13 +167,13 @@ class _Skips:
             )  # fmt: skip
 
 
-class CoordinatorRuntime:
+class StateLoader:
     """The partitions of one internal topic, as far as this broker leads them.
 
     Args:
         topic: Its name, for the log.
         log: Where they are read.
-        begin: Makes the empty state of a partition.
+        begin: Makes the empty state of a partition that is led in an epoch.
         clock: Measures slices and loads.
         tasks: Runs what takes a while.
         read_bytes: How much is read at a time.
@@ -204,7 +185,7 @@ class CoordinatorRuntime:
         topic: str,
         log: PartitionLog,
         *,
-        begin: Callable[[int], Replay],
+        begin: Callable[[int, int], Replay],
         clock: PreciseClock,
         tasks: Tasks,
         read_bytes: int = _MAX_READ_BYTES,
@@ -217,6 +198,7 @@ class CoordinatorRuntime:
         self._tasks = tasks
         self._read_bytes = min(read_bytes, _MAX_READ_BYTES)
         self._stats = stats
+        self._is_stopped = False
         self._led: dict[int, _Led] = {}
         # The last epoch obeyed, of every partition this broker ever had a role in.
         self._epochs: dict[int, int] = {}
@@ -230,6 +212,8 @@ class CoordinatorRuntime:
 
     def check_active(self, partition: int) -> ErrorCode:
         """NONE, or why the keys of the partition are not served here."""
+        if self._is_stopped:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         led = self._led.get(partition)
         if led is None or led.phase is Phase.FAILED:
             return ErrorCode.NOT_COORDINATOR
@@ -237,11 +221,44 @@ class CoordinatorRuntime:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE
 
+    def check_all_active(self) -> ErrorCode:
+        """NONE, or why the keys of some partition that is led here are not served now."""
+        if self._is_stopped:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.is_loading else ErrorCode.NONE
+
+    def leader_epoch(self, partition: int) -> int:
+        """The epoch in which a partition is led here; -1 if it is not."""
+        led = self._led.get(partition)
+        return -1 if led is None else led.epoch
+
     @property
     def is_loading(self) -> bool:
         return any(led.phase is Phase.LOADING for led in self._led.values())
 
     # Leadership
+
+    def follow_leadership(self, delta: LocalDelta, broker_id: int) -> None:
+        """Leads what this broker leads of the topic from now on, and resigns from the rest."""
+        for hosted in delta.hosted:
+            state = hosted.state
+            if state.topic != self._topic:
+                continue
+            if hosted.is_new:
+                self.resign(state.partition, None)
+            if state.leader == broker_id:
+                self.lead(state.partition, state.leader_epoch)
+            else:
+                self.resign(state.partition, state.leader_epoch)
+        for stopped in delta.stopped:
+            if stopped.tp.topic == self._topic:
+                is_gone = stopped.deletes_log or stopped.leader_epoch < 0
+                self.resign(stopped.tp.partition, None if is_gone else stopped.leader_epoch)
+
+    def stop(self) -> None:
+        """Serves no key any more; loads that are under way end. Nothing is unloaded."""
+        self._is_stopped = True
+        self._led.clear()
 
     def lead(self, partition: int, leader_epoch: int) -> bool:
         """This broker leads in that epoch; returns whether that was news."""
@@ -252,7 +269,7 @@ class CoordinatorRuntime:
         return True
 
     def resign(self, partition: int, leader_epoch: int | None) -> bool:
-        """Somebody else leads in that epoch, or nobody; returns whether that was news.
+        """Another broker leads in that epoch, or none; returns whether that was news.
 
         Args:
             leader_epoch: None if the replica goes, whatever the epoch.
@@ -321,7 +338,7 @@ class CoordinatorRuntime:
     async def _read(self, partition: int, led: _Led) -> Replay | None:
         """What the log holds; None if the partition went elsewhere meanwhile."""
         source = self._source
-        state = self._begin(partition)
+        state = self._begin(partition, led.epoch)
         offset = source.start_offset(partition)
         skips = _Skips(self._topic, partition)
         slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from odradek.coordinator.runtime import CoordinatorRuntime, Phase
+from odradek.coordinator.loading import Phase, StateLoader
 from odradek.errors import ErrorCode
 from odradek.records.batch import BatchHeader
 from odradek.records.builder import build_batch
@@ -74,10 +74,10 @@ class Runtime:
         self.failed_loads: list[int] = []
         self.loads: list[int] = []
         self.skipped: list[tuple[int, int]] = []
-        self.runtime = CoordinatorRuntime(
+        self.runtime = StateLoader(
             "__topic",
             self.topic,
-            begin=lambda _partition: Loaded(self),
+            begin=lambda _partition, _epoch: Loaded(self),
             clock=self.clock,
             tasks=self.tasks,
             stats=self,

@@ -5,10 +5,11 @@ the same for one record as for fifty, so everyday commits (one partition, no met
 the last of these requests has been served, and those of one partition of the offsets topic become
 one batch. Rules:
 
-1. Nobody waits for requests that are not there yet: the lane empties at the end of the wake-up that
-   filled it, and a commit that comes alone never enters it.
-2. The log keeps the order of the requests. Whatever else is appended empties the lane before, and
-   so does whoever wants to see what was committed.
+1. No commit waits for requests that are not there yet: the batcher is emptied at the end of the
+   wake-up that filled it, and a commit that comes alone never enters it.
+2. The log keeps the order of the requests. Whatever else is appended empties the batcher before,
+   and so does a request that reads what was committed, and the end of a leadership: all commits
+   that wait for one partition were made in one leader epoch.
 3. A batch that is refused for its size is split up: each commit then stands for itself.
 4. Every commit is answered, whatever happens to its neighbours: an answer or an append that fails
    by a fault of ours is logged, and the others go on.
@@ -23,10 +24,10 @@ from typing import Final, Protocol, TypeAlias
 
 from odradek.coordinator.group.group import Group
 from odradek.coordinator.group.offsets import MAX_MERGED, CommitWrite, merge_commits
-from odradek.coordinator.runtime import PartitionWriter
+from odradek.coordinator.writing import InternalTopic
 from odradek.errors import ErrorCode
 
-__all__ = ["CommitAnswer", "CommitLane", "Rejected", "WakeUps"]
+__all__ = ["CommitAnswer", "CommitBatcher", "Rejected", "WakeUps"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,20 +65,24 @@ Complete: TypeAlias = Callable[[Group, CommitWrite, ErrorCode, int], ErrorCode]
 _Waiting: TypeAlias = tuple[Group, CommitWrite, CommitAnswer]
 
 
-class CommitLane:
+class CommitBatcher:
     """Everyday commits that wait for the end of a wake-up.
 
     Args:
-        writer: Appends to the offsets topic.
+        topic: The offsets topic.
         complete: Called for each commit when its append has an outcome, before its answer.
+        wake_ups: Tells whether further requests are served in this wake-up; None: every commit
+            stands for itself.
     """
 
-    __slots__ = ("_complete", "_count", "_skip", "_waiting", "_writer", "wake_ups", "wall_ms")
+    __slots__ = ("_complete", "_count", "_skip", "_topic", "_waiting", "_wake_ups", "wall_ms")
 
-    def __init__(self, writer: PartitionWriter, complete: Complete) -> None:
-        self._writer = writer
+    def __init__(
+        self, topic: InternalTopic, complete: Complete, wake_ups: WakeUps | None = None
+    ) -> None:
+        self._topic = topic
         self._complete = complete
-        self.wake_ups: WakeUps | None = None  # None: every commit stands for itself.
+        self._wake_ups = wake_ups
         # By partition of the offsets topic, in the order of the requests.
         self._waiting: dict[int, list[_Waiting]] = {}
         self._count = 0
@@ -86,16 +91,16 @@ class CommitLane:
 
     def try_add(self, group: Group, write: CommitWrite, wall_ms: int, answer: CommitAnswer) -> bool:
         """Takes a commit, unless it has to stand for itself."""
-        if write.plain_record is None or self.wake_ups is None:
+        if write.plain_record is None or self._wake_ups is None:
             return False
         if not self._count:
-            if not self.wake_ups.has_more:
+            if not self._wake_ups.has_more:
                 return False
             if self._skip:
                 self._skip -= 1
                 return False
             self.wall_ms = wall_ms
-            self.wake_ups.at_end(self.flush)
+            self._wake_ups.at_end(self.flush)
         waiting = self._waiting.get(group.partition)
         if waiting is None:
             waiting = self._waiting[group.partition] = []
@@ -132,9 +137,10 @@ class CommitLane:
                 batch = commits[0][1].batch
             else:
                 batch = merge_commits([write for _, write, _ in commits])
-            outcome = self._writer.try_append(partition, batch)
+            leader_epoch = commits[0][0].leader_epoch
+            outcome = self._topic.try_append(partition, leader_epoch, batch)
             if outcome is None:
-                self._writer.append(partition, batch, on_appended)
+                self._topic.append(partition, leader_epoch, batch, on_appended)
                 return
         except Exception:  # noqa: BLE001 - the border between requests: one must not end others
             _log.exception("%d commits to offsets partition %d failed", len(commits), partition)

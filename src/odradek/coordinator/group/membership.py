@@ -1,14 +1,16 @@
-"""JoinGroup: who may come in, under which id, and what that means for the others.
+"""JoinGroup and LeaveGroup: which clients come in, under which id, and what follows for others.
 
 A client's first JoinGroup has no member id. From version 4 on it only gets one, with
 MEMBER_ID_REQUIRED, and joins with its second request: a client that gives up and tries again does
 not leave a dead member behind each time. A static member is known by its instance id instead; when
-it comes back under the same one, it takes its old place, and whoever still uses the old member id
-is fenced.
+it comes back under the same one, it takes its old place, and a client that still uses the old
+member id is fenced.
+
+`join` and `leave` edit what is volatile and return what must be durable, see `decisions`.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from odradek.coordinator.config import GroupCoordinatorConfig
@@ -23,22 +25,24 @@ from odradek.coordinator.group.decisions import (
     TimerKind,
     WriteKind,
 )
-from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.group import Group, GroupState
 from odradek.coordinator.group.member import Member, protocol_names
 from odradek.coordinator.group.rebalance import (
     current_generation,
+    handle_departures,
     maybe_complete_join,
     maybe_prepare_rebalance,
 )
 from odradek.coordinator.group.records import encode_group_key, encode_group_value, fits_string
-from odradek.coordinator.group.states import GroupState
 from odradek.errors import ErrorCode
 
 __all__ = [
     "NEW_MEMBER_TIMEOUT_MS",
     "PreviousMember",
     "check_join",
-    "decide_join",
+    "check_member",
+    "join",
+    "leave",
     "make_member_id",
     "refuse",
 ]
@@ -91,7 +95,7 @@ def make_member_id(request: JoinRequest, uuid: str) -> str:
     return f"{prefix[:_MAX_PREFIX]}-{uuid}"
 
 
-def decide_join(
+def join(
     group: Group, request: JoinRequest, ticket: Ticket, now: Now, new_id: Callable[[], str]
 ) -> Decision:
     """Let a member in, or let it in again; its answer is among the replies, now or later."""
@@ -318,3 +322,40 @@ def _rejoin_static(
     else:
         # In CompletingRebalance the leader may be assigning to the old id at this moment.
         maybe_prepare_rebalance(group, f"static member {new_id} is back", now, decision)
+
+
+def leave(
+    group: Group, identities: Sequence[tuple[str, str | None]], now: Now
+) -> tuple[list[ErrorCode], Decision]:
+    """Take members out, each named by member id, instance id or both.
+
+    An administrator removes a static member with its instance id and an empty member id.
+
+    Returns:
+        The outcome per identity, and what follows for the others.
+    """
+    decision = Decision()
+    if group.is_dead:
+        return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(identities), decision
+    gone: list[str] = []
+    errors = [_leave(group, *identity, gone, decision) for identity in identities]
+    if gone:
+        handle_departures(group, f"{', '.join(gone)} left", now, decision)
+    else:
+        maybe_complete_join(group, now, decision)  # A pending id may be all that was missing.
+    return errors, decision
+
+
+def _leave(
+    group: Group, member_id: str, instance_id: str | None, gone: list[str], decision: Decision
+) -> ErrorCode:
+    if not member_id and instance_id is not None:
+        member_id = group.static_members.get(instance_id, "")
+    if instance_id is None and member_id in group.pending_members:
+        del group.pending_members[member_id]
+        return ErrorCode.NONE
+    error = check_member(group, member_id, instance_id)
+    if error is ErrorCode.NONE:
+        group.remove_member(member_id, ErrorCode.UNKNOWN_MEMBER_ID, decision)
+        gone.append(member_id)
+    return error

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from odradek.coordinator.config import GroupCoordinatorConfig
+from odradek.coordinator.writing import OnAppended, OnCommitted
 from odradek.errors import ErrorCode
 from odradek.protocol.hot.offset_commit import OffsetCommitView
 from odradek.records.batch import is_crc_valid, parse_header
@@ -30,11 +31,11 @@ class Made:
     """A coordinator whose groups share one partition, in a wake-up."""
 
     def __init__(self, partition_count: int = 1) -> None:
-        self.coordination = Coordination(partition_count=partition_count)
+        self.wake_up = WakeUp()
+        self.coordination = Coordination(partition_count=partition_count, wake_ups=self.wake_up)
         self.coordination.lead_all()
         self.topic = self.coordination.topic
-        self.service = self.coordination.groups.service
-        self.wake_up = self.service.commit_lane.wake_ups = WakeUp()
+        self.groups = self.coordination.groups
         self.answers: list[tuple[str, ErrorCode]] = []
 
     def commit(
@@ -44,15 +45,14 @@ class Made:
             (partition, offset, -1, metadata) for partition in partitions
         ]
         view = OffsetCommitView(group, -1, "", None, -1, [("t", rows)])
-        outcome = self.service.commit(
+        outcome = self.groups.commit(
             view, 8, lambda error, _rejected: self.answers.append((group, error))
         )
         if outcome is not None:
             self.answers.append((group, outcome[0]))
 
     def committed(self, group: str) -> int | None:
-        found = self.coordination.groups.registry.groups[group].offsets[("t", 0)].committed
-        return None if found is None else found.offset
+        return self.coordination.committed(group).get(("t", 0))
 
     def reload(self) -> None:
         self.coordination.restart(GroupCoordinatorConfig())
@@ -132,9 +132,9 @@ def test_other_commits_keep_their_place_behind_those_that_wait() -> None:
 def test_who_reads_offsets_sees_what_waits() -> None:
     made = Made()
     made.commit("g", 7)
-    error, group = made.service.find_for_fetch("g")
+    error, offsets = made.groups.find_offsets("g")
     assert error is NONE
-    assert group is not None
+    assert offsets is not None
     assert made.committed("g") == 7
     assert made.answers == [("g", NONE)]
 
@@ -142,7 +142,7 @@ def test_who_reads_offsets_sees_what_waits() -> None:
 def test_other_records_go_behind_the_commits_that_wait() -> None:
     made = Made()
     made.commit("g", 7)
-    made.service.append_records(0, [(b"\0\1\0\1x\0\1t\0\0\0\0", None)], lambda *_: None)
+    made.groups._writer.write(0, 0, [(b"\0\1\0\1x\0\1t\0\0\0\0", None)], lambda *_: None)
     assert made.answers == [("g", NONE)]
     assert len(made.batch_sizes()) == 2
 
@@ -174,19 +174,21 @@ def test_an_append_that_fails_fails_every_commit_in_it() -> None:
     refused = ErrorCode.NOT_COORDINATOR
     assert made.answers == [("g", refused), ("h", refused)]
     # Groups of which nothing is stored are not kept either.
-    assert not made.coordination.groups.registry.groups
+    assert not made.coordination.registry.groups
 
 
 def test_a_batch_too_large_for_the_topic_is_split_up() -> None:
     made = Made()
     store = made.topic.try_append
 
-    def refuse_more_than_one(partition: int, batch: bytearray) -> tuple[ErrorCode, int] | None:
+    def refuse_more_than_one(
+        partition: int, leader_epoch: int, batch: bytearray
+    ) -> tuple[ErrorCode, int] | None:
         header = parse_header(batch)
         assert header is not None
         if header.last_offset_delta:
             return ErrorCode.MESSAGE_TOO_LARGE, -1
-        return store(partition, batch)
+        return store(partition, leader_epoch, batch)
 
     made.topic.try_append = refuse_more_than_one  # type: ignore[method-assign]  # A limit of a topic.
     made.commit("g", 1)
@@ -230,7 +232,7 @@ def test_an_answer_that_fails_leaves_those_behind_it_their_own() -> None:
 
     view = OffsetCommitView("broken", -1, "", None, -1, [("t", [(0, 1, -1, "")])])
     made.commit("g", 1)
-    assert made.service.commit(view, 8, fail) is None
+    assert made.groups.commit(view, 8, fail) is None
     made.commit("h", 2)
     made.wake_up.end()
     assert made.answers == [("g", NONE), ("h", NONE)]
@@ -240,13 +242,15 @@ def test_an_answer_that_fails_leaves_those_behind_it_their_own() -> None:
 def test_an_append_that_raises_answers_its_commits_and_leaves_other_partitions_alone() -> None:
     made = Made(partition_count=50)
     store = made.topic.try_append
-    broken = made.coordination.groups.registry.partition_of("g")
-    assert broken != made.coordination.groups.registry.partition_of("other")
+    broken = made.coordination.groups.partition_of("g")
+    assert broken != made.coordination.groups.partition_of("other")
 
-    def raise_in_one(partition: int, batch: bytearray) -> tuple[ErrorCode, int] | None:
+    def raise_in_one(
+        partition: int, leader_epoch: int, batch: bytearray
+    ) -> tuple[ErrorCode, int] | None:
         if partition == broken:
             raise RuntimeError("a fault of ours")
-        return store(partition, batch)
+        return store(partition, leader_epoch, batch)
 
     made.topic.try_append = raise_in_one  # type: ignore[method-assign]  # A fault in one partition.
     for group in ("g", "g", "other", "other"):
@@ -254,7 +258,7 @@ def test_an_append_that_raises_answers_its_commits_and_leaves_other_partitions_a
     made.wake_up.end()
     failed = ErrorCode.UNKNOWN_SERVER_ERROR
     assert made.answers == [("g", failed), ("g", failed), ("other", NONE), ("other", NONE)]
-    assert list(made.coordination.groups.registry.groups) == ["other"]
+    assert list(made.coordination.registry.groups) == ["other"]
     made.topic.try_append = store  # type: ignore[method-assign]  # Mended.
     made.commit("g", 6)
     made.wake_up.end()
@@ -266,10 +270,15 @@ def test_commits_that_were_answered_are_not_answered_again_when_the_append_raise
     made.topic.is_held = True  # So that `append` is used.
 
     def answer_and_raise(
-        partition: int, batch: bytearray, respond: Callable[[ErrorCode, int], None]
+        partition: int,
+        leader_epoch: int,
+        batch: bytearray,
+        on_committed: OnCommitted,
+        on_appended: OnAppended | None = None,
     ) -> None:
-        assert (partition, parse_header(batch) is None) == (0, False)
-        respond(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert (partition, leader_epoch, parse_header(batch) is None) == (0, 0, False)
+        assert on_appended is None
+        on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         raise RuntimeError("a fault of ours, behind the answer")
 
     made.topic.append = answer_and_raise  # type: ignore[method-assign]  # A fault.

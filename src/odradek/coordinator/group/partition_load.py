@@ -1,0 +1,112 @@
+"""A partition of the offsets topic: from its records to groups that are served, and back."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from odradek.coordinator.group.group import Group
+from odradek.coordinator.group.offsets import GroupOffsets
+from odradek.coordinator.group.registry import GroupRegistry
+from odradek.coordinator.group.replay import Replay
+from odradek.coordinator.loading import PartitionLog
+from odradek.coordinator.writing import InternalTopic
+from odradek.records.batch import BatchHeader
+
+__all__ = ["OFFSETS_TOPIC", "OffsetsTopic", "PartitionLoad"]
+
+_log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class OffsetsTopic(PartitionLog, InternalTopic, Protocol):
+    """The offsets topic, as far as this broker hosts it."""
+
+
+class PartitionLoad:
+    """A partition of the offsets topic as it is read; `odradek.coordinator.loading.Replay`.
+
+    Args:
+        partition: Which.
+        leader_epoch: In which it is led.
+        replay: Takes its records.
+        registry: Gets its groups.
+        on_loaded: Called for each group when it is served.
+        before_unload: Called before its groups are forgotten.
+        on_unloaded: Called for each group that has clients to tell, when it is not any more.
+        now_ms: Wall-clock time.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        replay: Replay,
+        registry: GroupRegistry,
+        *,
+        on_loaded: Callable[[Group], None],
+        before_unload: Callable[[], None],
+        on_unloaded: Callable[[Group], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._partition = partition
+        self._leader_epoch = leader_epoch
+        self._replay = replay
+        self._registry = registry
+        self._on_loaded = on_loaded
+        self._before_unload = before_unload
+        self._on_unloaded = on_unloaded
+        self._now_ms = now_ms
+        self._groups: dict[str, Group] = {}
+        self._offsets: list[GroupOffsets] = []
+
+    def replay(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        offset: int,  # noqa: ARG002 - a commit is as old as its batch
+        header: BatchHeader,
+    ) -> None:
+        self._replay.record(
+            key,
+            value,
+            batch_offset=header.base_offset,
+            producer_id=header.producer_id,
+            is_transactional=header.is_transactional,
+        )
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+        self._replay.marker(producer_id, is_commit)
+
+    def prepare(self) -> Iterable[object]:
+        for version, count in sorted(self._replay.skipped_key_versions.items()):
+            _log.warning(
+                "%s-%d: %d records with keys of version %d are skipped: they are of a later format",
+                OFFSETS_TOPIC, self._partition, count, version,
+            )  # fmt: skip
+        for group, offsets in self._replay.finish(self._now_ms()):
+            group.partition = self._partition
+            group.leader_epoch = self._leader_epoch
+            self._groups[group.group_id] = group
+            self._offsets.append(offsets)
+            yield group
+        for why in self._replay.refused_registrations:
+            _log.error(
+                "%s-%d: a registration is skipped, the offsets of its group are kept: %s",
+                OFFSETS_TOPIC, self._partition, why,
+            )  # fmt: skip
+
+    def install(self) -> None:
+        self._registry.install(self._partition, self._groups, self._offsets)
+
+    def settle(self) -> Iterable[object]:
+        for group in tuple(self._groups.values()):
+            self._on_loaded(group)
+            yield group
+
+    def unload(self) -> None:
+        self._before_unload()
+        for group in self._registry.remove_partition(self._partition).values():
+            # One without members has no client to tell, and there may be very many of them.
+            if not group.is_vacant:
+                self._on_unloaded(group)

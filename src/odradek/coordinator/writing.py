@@ -1,0 +1,186 @@
+"""Writing a coordinator's state: one decision, one batch, appended in the epoch it was made in.
+
+Rules, each against a way in which a coordinator and its log came to differ:
+
+1. The records of one decision are one batch, so a broker that loads the partition finds all of them
+   or none. A decision too large for a batch is refused by the log (MESSAGE_TOO_LARGE or
+   RECORD_LIST_TOO_LARGE) and never split. A coordinator with much to write makes several decisions
+   of it, each of which may stand alone (`cut_records`).
+2. A batch is appended under the leader epoch in which its partition's state was loaded. If this
+   broker does not lead in that epoch any more, nothing is written and the error is
+   NOT_LEADER_OR_FOLLOWER: a decision made from old state must not follow what a later leader wrote.
+3. The local append and the commit are two events. After the first the records are in this broker's
+   log, have their offset, and later decisions may build on them; they can still be lost with the
+   broker. After the second they are on every replica in sync: only then may a client be told.
+4. The log keeps the order of decisions: whatever was collected for a shared batch is appended
+   before (`before_append`).
+
+`APPEND_ERRORS` says what clients are told of an append that failed, by what they asked for.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, Protocol, TypeAlias
+
+from odradek.errors import ErrorCode
+from odradek.records.builder import build_batch
+from odradek.records.compression import Codec
+
+__all__ = [
+    "APPEND_ERRORS",
+    "Asked",
+    "InternalTopic",
+    "OnAppended",
+    "OnCommitted",
+    "Record",
+    "StateWriter",
+    "append_error",
+    "cut_records",
+]
+
+# Key and value of a record of an internal topic; a value of None deletes the key.
+Record: TypeAlias = tuple[bytes, bytes | None]
+# Gets the offset of the first record, when the batch is in this broker's log.
+OnAppended: TypeAlias = Callable[[int], None]
+# Gets the error and the offset of the first record, -1 with an error, when the batch is committed.
+OnCommitted: TypeAlias = Callable[[ErrorCode, int], None]
+
+# Half of what a batch may have by default.
+_MAX_CUT_BYTES: Final = 512 << 10
+_RECORD_OVERHEAD: Final = 32  # More than the fields of a record beside key and value have.
+
+
+class InternalTopic(Protocol):
+    """Appends to the partitions of an internal topic that this broker leads."""
+
+    def try_append(
+        self, partition: int, leader_epoch: int, batch: bytearray
+    ) -> tuple[ErrorCode, int] | None:
+        """Appends a batch if no other replica has to be waited for: (error, first offset).
+
+        None, with nothing done, if `append` has to be used.
+        """
+        ...
+
+    def append(
+        self,
+        partition: int,
+        leader_epoch: int,
+        batch: bytearray,
+        on_committed: OnCommitted,
+        on_appended: OnAppended | None = None,
+    ) -> None:
+        """Appends a batch if this broker leads in that epoch.
+
+        `on_appended` is called before this returns, unless the append fails; `on_committed` exactly
+        once, afterwards: before this returns if no replica has to be waited for.
+        """
+        ...
+
+
+class Asked(IntEnum):
+    """What a client asked for whose append failed: a column of `APPEND_ERRORS`."""
+
+    MEMBERSHIP = 0  # JoinGroup, SyncGroup.
+    OFFSETS = 1  # OffsetCommit, OffsetDelete, DeleteGroups.
+
+
+_NOT_AVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
+_ELSEWHERE: Final = ErrorCode.NOT_COORDINATOR
+_UNKNOWN: Final = ErrorCode.UNKNOWN_SERVER_ERROR
+_TOO_LARGE: Final = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+# fmt: off
+APPEND_ERRORS: Final[Mapping[ErrorCode, tuple[ErrorCode, ErrorCode]]] = MappingProxyType({
+    # The log's error                            MEMBERSHIP                       OFFSETS
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:       (_NOT_AVAILABLE,                  _NOT_AVAILABLE),
+    ErrorCode.NOT_ENOUGH_REPLICAS:              (_NOT_AVAILABLE,                  _NOT_AVAILABLE),
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (_NOT_AVAILABLE,                  _NOT_AVAILABLE),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER:           (_ELSEWHERE,                      _ELSEWHERE),
+    ErrorCode.KAFKA_STORAGE_ERROR:              (_ELSEWHERE,                      _ELSEWHERE),
+    # It may be written all the same: members join again, offsets are committed again.
+    ErrorCode.REQUEST_TIMED_OUT:                (ErrorCode.REBALANCE_IN_PROGRESS, _NOT_AVAILABLE),
+    ErrorCode.MESSAGE_TOO_LARGE:                (_UNKNOWN,                        _TOO_LARGE),
+    ErrorCode.RECORD_LIST_TOO_LARGE:            (_UNKNOWN,                        _TOO_LARGE),
+    ErrorCode.INVALID_FETCH_SIZE:               (_UNKNOWN,                        _TOO_LARGE),
+    ErrorCode.NETWORK_EXCEPTION:                (ErrorCode.NETWORK_EXCEPTION,
+                                                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+})
+# fmt: on
+
+
+def append_error(error: ErrorCode, asked: Asked) -> ErrorCode:
+    """The answer to a client when the append for its request failed with `error`, or did not."""
+    answers = APPEND_ERRORS.get(error)
+    return error if answers is None else answers[asked]
+
+
+def cut_records(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """Pieces for one batch each, of records that may stand alone, in their order.
+
+    A piece has half a megabyte at most, and at least one record.
+    """
+    piece: list[Record] = []
+    size = 0
+    for record in records:
+        key, value = record
+        record_size = len(key) + (0 if value is None else len(value)) + _RECORD_OVERHEAD
+        if piece and size + record_size > _MAX_CUT_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(record)
+        size += record_size
+    if piece:
+        yield piece
+
+
+class StateWriter:
+    """Appends decisions to the partitions of one internal topic.
+
+    Args:
+        topic: Where to.
+        now_ms: Wall-clock time, of the records.
+        codec: What batches are compressed with.
+        before_append: Called first: appends what was collected for shared batches.
+    """
+
+    __slots__ = ("_before_append", "_codec", "_now_ms", "_topic")
+
+    def __init__(
+        self,
+        topic: InternalTopic,
+        *,
+        now_ms: Callable[[], int],
+        codec: int = 0,
+        before_append: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._topic = topic
+        self._now_ms = now_ms
+        self._codec = Codec(codec)
+        self._before_append = before_append
+
+    def write(
+        self,
+        partition: int,
+        leader_epoch: int,
+        records: Sequence[Record],
+        on_committed: OnCommitted,
+        on_appended: OnAppended | None = None,
+    ) -> None:
+        """Appends the records of one decision as one batch; see the rules on top.
+
+        Args:
+            partition: Of the topic.
+            leader_epoch: In which the state was loaded that the decision was made from.
+            records: At least one.
+            on_committed: Called exactly once, perhaps before this returns.
+            on_appended: Called before it, and before this returns, unless the append fails.
+        """
+        assert records, "a decision without records needs no append"
+        wall_ms = self._now_ms()
+        batch = build_batch(
+            [(wall_ms, key, value, ()) for key, value in records], codec=self._codec
+        )
+        self._before_append()
+        self._topic.append(partition, leader_epoch, batch, on_committed, on_appended)
