@@ -293,3 +293,28 @@ def test_a_truncation_forgets_snapshots_for_good(tmp_path: Path) -> None:
         disk.crash(mode="drop")
         assert f"{14:020d}.snapshot" not in fixture.names()
         assert fixture.open(recovery_point=point).log_end_offset == 4
+
+
+def test_a_replay_takes_sound_batches_only_and_goes_on_behind_damage(tmp_path: Path) -> None:
+    """No snapshot is left. A header is zeroed, which ends the chain; a later value has a flipped
+    bit."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        produce(log, 7)
+        size = log.active.size // 7
+        produce(log, 3, producer_id=8)
+        log.roll()
+        produce(log, 1)
+        log.flush()
+        known = last_batches(log)
+        recovery_point = fixture.abandon()
+        for name in fixture.names():
+            if name.endswith((".snapshot", ".recent")):
+                fixture.path(name).unlink()
+        path = fixture.path(f"{0:020d}.log")
+        data = bytearray(path.read_bytes())
+        data[size : size + 61] = bytes(61)
+        data[-2] ^= 1
+        path.write_bytes(data)
+        log = fixture.open(recovery_point=recovery_point)
+        assert last_batches(log) == {7: known[7], 8: known[8][:2]}
