@@ -11,6 +11,7 @@ __all__ = ["Damage", "Hit", "draw_damage"]
 
 _SECTOR: Final = 512
 _FAR: Final = 1 << 61  # An offset that no log of these has come near to.
+_LOG_START_FILE: Final = "log-start-offset-checkpoint"
 _IN_PLACE: Final = ("flip", "zero", "high bit")
 _NUMBERED: Final = re.compile(r"(.*/)(\d{20})(\..*)")
 
@@ -68,12 +69,17 @@ def draw_damage(files: dict[str, bytes], random: Random) -> Damage:
         # Once the bytes of a file have moved, places in it would not be those of the history.
         moved = {p for hit in hits if hit.kind not in _IN_PLACE for p in hit.paths}
         paths = [p for p in sorted(files) if p not in moved]
-        weights = [4 if path.endswith(".log") else 2 for path in paths]
+        weights = [6 if path.endswith((".log", "offset-checkpoint")) else 3 for path in paths]
         path = random.choices(paths, weights=weights)[0]
+        if _LOG_START_FILE in paths and random.random() < 0.05:
+            hits.append(_change_digit(after, _LOG_START_FILE, random, touched))
+            continue
         kinds: list[Callable[[dict[str, bytes], str, Random, set[str]], Hit]] = [
             _flip, _flip, _flip, _zero, _zero, _zero, _cut, _cut, _swap, _swap, _delete, _delete,
-            _duplicate, _duplicate, _plant, _plant, _exchange, _flip_high_bit,
+            _duplicate, _duplicate, _plant, _plant, _plant, _exchange, _flip_high_bit,
         ]  # fmt: skip
+        if path.endswith("offset-checkpoint"):
+            kinds += [_change_digit] * 9
         if not files[path]:
             kinds = [_delete, _duplicate, _plant]
         hits.append(random.choice(kinds)(after, path, random, touched | {path}))
@@ -99,17 +105,40 @@ def _flip_high_bit(files: dict[str, bytes], path: str, random: Random, touched: 
         return _flip(files, path, random, touched)
     path = filled[-1]
     data = bytearray(files[path])
-    position, at = 0, 0
-    while at + 61 <= len(data):
-        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-        if size < 61 or at + size > len(data):
-            break
-        position, at = at, at + size
+    position = _batch_positions(data)[-1]
     bit = random.choice((31, 32, 40, 48, 56, 61, 61, 62))
     byte = 7 - bit // 8
     data[position + byte] ^= 1 << bit % 8
     files[path] = bytes(data)
     return Hit(path, "high bit", ((position + byte, position + byte + 1),))
+
+
+def _batch_positions(data: bytes | bytearray) -> list[int]:
+    """Where batches start, as long as lengths lead to them; the first byte at least."""
+    positions, at = [0], 0
+    while at + 61 <= len(data):
+        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        if size < 61 or at + size > len(data):
+            break
+        positions.append(at)
+        at += size
+    return positions[1:] or positions
+
+
+def _change_digit(files: dict[str, bytes], path: str, random: Random, touched: set[str]) -> Hit:
+    """Another digit in an offset of a checkpoint, which stays well-formed."""
+    data = bytearray(files[path])
+    ends = [match.span(1) for match in re.finditer(rb" (\d+)\n", data)]
+    if not ends:
+        return _flip(files, path, random, touched)
+    start, end = random.choice(ends)
+    position = random.randrange(start, end)
+    if random.random() < 0.5:
+        data[start:start] = b"9"
+    else:
+        data[position] = random.choice(b"123456789".replace(data[position : position + 1], b""))
+    files[path] = bytes(data)
+    return Hit(path, "digit", ((position, position + 1),))
 
 
 def _zero(files: dict[str, bytes], path: str, random: Random, touched: set[str]) -> Hit:
@@ -132,6 +161,8 @@ def _zero(files: dict[str, bytes], path: str, random: Random, touched: set[str])
 def _cut(files: dict[str, bytes], path: str, random: Random, touched: set[str]) -> Hit:
     size = len(files[path])
     start = random.randrange(size)
+    if path.endswith(".log") and random.random() < 0.4:
+        start = random.choice(_batch_positions(files[path]))
     files[path] = files[path][:start]
     return Hit(path, "cut", ((start, size),))
 
@@ -227,8 +258,10 @@ def _plant(files: dict[str, bytes], path: str, random: Random, touched: set[str]
     if random.random() < 0.4 and data:
         changed = bytearray(data)
         position = random.randrange(len(data))
-        changed[position] ^= 1 << random.randrange(8)
-        data, is_lie = bytes(changed), True
+        if suffix == ".log":  # Where a checksum tells of it: otherwise it is a lie.
+            position = random.choice(_batch_positions(data)) + 21 + random.randrange(40)
+        changed[min(position, len(data) - 1)] ^= 1 << random.randrange(8)
+        data = bytes(changed)
     offset = int(base)
     if random.random() < 0.3:
         offset, is_lie = offset + random.choice((-1, 1, 3, 7, _FAR)), True

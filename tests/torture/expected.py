@@ -11,10 +11,13 @@ Where an expectation is weaker than "everything", and why:
 - Without its first segment a log begins later. It has no hole, so the rest stays.
 - Where a file is gone or ends between two batches, only a `.rolled` file tells. It is removed once
   its records are synced, and what was synced stays, with all that follows.
+- Such a file also looks like one that was compacted: nothing has to tell of it.
 - Bytes that were inserted between two batches are damage, too: they end what was not synced.
 - A recovery point that cannot be read is 0, and damage anywhere ends what is then not synced.
 - Five batches of a producer need `.recent`; where that is hit, the newest one must be recognised.
   Where a snapshot is hit, what no log file holds any more is unknown.
+- Nor is there anything left to tell of a `.txnindex` that is hit together with its proof, or of an
+  exchanged snapshot whose `.recent` is hit.
 - A `.swap` that is not what it says may take the place of segments, whose bytes stay.
 """
 
@@ -157,7 +160,7 @@ class Expected:
         if hit.others or hit.kind in ("insert", "swap") or self.is_displaced:
             return []
         point = self._highest_point
-        if self.has_hit(".rolled") or not any(b.last_offset >= point for b in self.hit):
+        if self.has_hit(".rolled", ".swap") or not any(b.last_offset >= point for b in self.hit):
             return []
         if self._leaves_whole_batches(hit) and not self._has_witness(hit):
             return []
@@ -189,9 +192,7 @@ class Expected:
 
     def is_noticeable(self) -> bool:
         """Whether there is anything that tells of what is missing."""
-        if self.is_clean:
-            return True
-        # An unclean stop may leave a file that ends between two batches, or none.
+        # A file that ends between two batches, or is gone, looks like one that was compacted.
         return not any(self._leaves_whole_batches(hit) for hit in self.log_hits)
 
     # Offsets
@@ -219,7 +220,7 @@ class Expected:
                 if not self.is_clean:
                     highest = max([highest, *bases])
                 if self.is_foreign:
-                    highest += 1 << 32
+                    return 1 << 63
         if self.is_disguised and not (self.is_clean and not self.is_point_hit):
             highest = max(highest, max(map(_base_of, self.truth.batches), default=0) + (1 << 31))
         if self.is_displaced or self.is_point_hit:
@@ -284,13 +285,14 @@ class Expected:
 
     @property
     def is_state_forged(self) -> bool:
-        """Whether nothing tells that snapshots are gone, or are those of other offsets."""
+        """Whether nothing tells that snapshots or indexes are gone, or belong elsewhere."""
+        if self.has_hit(".txnindex") and self.has_hit(".txnproof"):
+            return True
         files = [p for p in self._damage.files if p.startswith(f"{self.partition}/")]
         if not any(p.endswith((".snapshot", ".recent")) for p in files):
             return self._has_lost_snapshots(files)
         return self.has_hit(".recent") and any(
-            hit.path.endswith(".snapshot")
-            and hit.path in self._paths
+            any(p.endswith(".snapshot") and p in self._paths for p in hit.paths)
             and (hit.others or hit.is_lie)
             for hit in self._damage.hits
         )
