@@ -17,8 +17,7 @@ from odradek.records.codec import (
     encode_records,
     estimate_record_size,
 )
-from odradek.records.codec_decode import decode_records_pure
-from odradek.records.codec_encode import encode_records_pure
+from odradek.records.codec_pure import decode_records_pure, encode_records_pure
 from odradek.records.columns import ColumnBuilder
 from odradek.records.columns_pure import ColumnSink
 

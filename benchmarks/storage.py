@@ -19,7 +19,8 @@ from benchmarks.table import Row, at_least, at_most, benchmark
 from odradek.files import Disk
 from odradek.records.batch import HEADER_SIZE, parse_header
 from odradek.records.builder import build_batch
-from odradek.records.walk import IS_COMPILED, walk_records, walk_records_pure
+from odradek.records.walk import IS_COMPILED, walk_records
+from odradek.records.walk_pure import walk_records_pure
 from odradek.storage.indexes.offset_index import OffsetIndex
 from odradek.storage.indexes.time_index import TimeIndex
 from odradek.storage.log.config import INT64_MAX, LogConfig

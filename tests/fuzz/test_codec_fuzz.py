@@ -12,9 +12,9 @@ from odradek.records import codec, columns
 from odradek.records.batch import HEADER_SIZE, BatchHeader, parse_header
 from odradek.records.builder import build_batch
 from odradek.records.codec import decode_batch
-from odradek.records.codec_decode import decode_records_pure
-from odradek.records.codec_encode import (
+from odradek.records.codec_pure import (
     count_fitting_pure,
+    decode_records_pure,
     encode_records_pure,
     estimate_record_size_pure,
 )

@@ -19,7 +19,8 @@ from odradek.records.builder import build_batch, rebuild_batch
 from odradek.records.compression import Codec, compress, decompress
 from odradek.records.control import parse_control_type, parse_end_transaction_marker
 from odradek.records.record import read_records
-from odradek.records.walk import IS_COMPILED, walk_records, walk_records_pure
+from odradek.records.walk import IS_COMPILED, walk_records
+from odradek.records.walk_pure import walk_records_pure
 from tests.support.mutation import mutated
 from tests.unit.records.vectors import VEC_7B, VECTORS, T
 

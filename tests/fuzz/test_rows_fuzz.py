@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from odradek.errors import ApiError
 from odradek.records import rows, rows_pure
-from odradek.records.gathering import IS_ATOMIC, Gathering, GatheringPure
+from odradek.records.gathering import IS_ATOMIC, Gathering
+from odradek.records.gathering_pure import GatheringPure
 from odradek.records.rows import BinaryInput, HeadersInput, NumberInput
 
 FUZZ = settings(deadline=None, max_examples=200)

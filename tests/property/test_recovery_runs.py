@@ -9,16 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odradek.records.batch import Buffer
-from odradek.records.scan import (
-    IS_COMPILED,
-    ProducerTails,
-    ProducerTailsPure,
-    Run,
-    step_over_headers,
-    step_over_headers_pure,
-    step_over_run,
-    step_over_run_pure,
-)
+from odradek.records.scan import IS_COMPILED, ProducerTails, Run, step_over_headers, step_over_run
+from odradek.records.scan_pure import ProducerTailsPure, step_over_headers_pure, step_over_run_pure
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.producers.state import ProducerStateManager

@@ -1,8 +1,8 @@
 from collections.abc import Sequence
 
 from odradek.records.batch import BatchHeader, Buffer
-from odradek.records.codec_decode import ConsumerRecord as ConsumerRecord
-from odradek.records.codec_encode import NewRecord
+from odradek.records.codec_pure import ConsumerRecord as ConsumerRecord
+from odradek.records.codec_pure import NewRecord
 from odradek.records.record import Headers
 
 def encode_records(

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled twins of `codec_encode` and `codec_decode`; see there for what they do.
+"""The compiled twins of `codec_pure`; see there for what they do.
 
 They read and write raw pointers. Every read is checked against the end of its record before it is
 made; every record is measured, and room made for it, before it is written.
@@ -21,8 +21,8 @@ include "_varint_write.pxi"
 include "_record.pxi"
 
 from odradek.errors import InvalidRecordError
-from odradek.records.codec_decode import describe_record
-from odradek.records.codec_encode import check_offset_deltas, oversized_record, unusable_record
+from odradek.records.codec_pure import describe_record
+from odradek.records.codec_pure import check_offset_deltas, oversized_record, unusable_record
 from odradek.records.malformed import malformed_record, malformed_region
 
 cdef enum:
@@ -144,7 +144,7 @@ cdef class NewFields:
 
 
 def encode_records(records, base_timestamp=None, offset_deltas=None, Py_ssize_t prefix_size=0):
-    """See `codec_encode.encode_records_pure`."""
+    """See `codec_pure.encode_records_pure`."""
     # A copy: fields may run code of their own, and what is counted here must stay as it is.
     cdef list items = list(records)
     cdef list deltas = None
@@ -217,7 +217,7 @@ cdef Py_ssize_t grown(
 
 
 def estimate_record_size(key, value, headers=()):
-    """See `codec_encode.estimate_record_size_pure`."""
+    """See `codec_pure.estimate_record_size_pure`."""
     if (
         (key is None or PyBytes_CheckExact(key))
         and (value is None or PyBytes_CheckExact(value))
@@ -233,7 +233,7 @@ def estimate_record_size(key, value, headers=()):
 
 
 def count_fitting(records, Py_ssize_t start, Py_ssize_t max_bytes):
-    """See `codec_encode.count_fitting_pure`."""
+    """See `codec_pure.count_fitting_pure`."""
     cdef NewFields fields = NewFields.__new__(NewFields)
     cdef Py_ssize_t left = max_bytes - BATCH_OVERHEAD, index
     if start < 0:
@@ -389,7 +389,7 @@ cdef inline bytes bytes_or_none(const uint8_t* start, Py_ssize_t length):
 
 
 def decode_records(region, header, int64_t from_offset, str topic, partition, timestamp_type):
-    """See `codec_decode.decode_records_pure`."""
+    """See `codec_pure.decode_records_pure`."""
     cdef Py_ssize_t record_count = header.record_count, index
     cdef int64_t base_offset = header.base_offset, base_timestamp = header.base_timestamp
     cdef int64_t max_timestamp = header.max_timestamp, offset

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled twin of `gathering.GatheringPure`; see there.
+"""The compiled twin of `gathering_pure.GatheringPure`; see there.
 
 No lock: the interpreter's own is held from the first line of a method to its last. Nothing between
 the look at `is_closed` and the last byte of the record may run Python code or let another thread
@@ -47,7 +47,7 @@ cdef inline uint8_t* write_field(uint8_t* cursor, object field) noexcept:
 
 
 cdef class Gathering:
-    """See `gathering.GatheringPure`."""
+    """See `gathering_pure.GatheringPure`."""
 
     cdef bytearray encoded
     cdef int64_t capacity  # Bytes that `encoded` has room for.

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled twin of `key_table.PureKeyTable`; see there for what it does.
+"""The compiled twin of `key_table_pure.KeyTablePure`; see there for what it does.
 
 Open addressing with linear probing over slots of 24 bytes. A key is known by its SipHash-2-4 of 128
 bits under a secret of its own, so that nobody can make two keys meet. The place of a hash is
@@ -220,7 +220,7 @@ def hash_key(key, secret):
 
 
 cdef class KeyTable:
-    """See `key_table.PureKeyTable`."""
+    """See `key_table_pure.KeyTablePure`."""
 
     cdef Slot* slots
     cdef uint64_t slot_count
@@ -316,7 +316,7 @@ cdef class KeyTable:
     def put(
         self, region, Py_ssize_t record_count, int64_t base_offset, int64_t first_offset,
     ):
-        """See `PureKeyTable.put`."""
+        """See `KeyTablePure.put`."""
         cdef Py_buffer view
         cdef const uint8_t* cursor
         cdef const uint8_t* end
@@ -350,7 +350,7 @@ cdef class KeyTable:
             PyBuffer_Release(&view)
 
     def get(self, key):
-        """See `PureKeyTable.get`."""
+        """See `KeyTablePure.get`."""
         cdef const uint8_t[::1] view = key
         cdef Slot* slot
         if view.shape[0] > 0x7FFFFFFF:
@@ -412,7 +412,7 @@ cdef class KeyTable:
         self, region, Py_ssize_t record_count, int64_t base_offset, int64_t base_timestamp,
         int64_t latest_offset, bint drop_tombstones,
     ):
-        """See `PureKeyTable.filter`."""
+        """See `KeyTablePure.filter`."""
         cdef Py_buffer view
         cdef Kept kept
         cdef const uint8_t* start
@@ -486,7 +486,7 @@ cdef class KeyTable:
             position += size
 
     def put_run(self, data, Py_ssize_t position, int64_t first_offset):
-        """See `PureKeyTable.put_run`."""
+        """See `KeyTablePure.put_run`."""
         cdef Py_buffer view
         cdef int64_t last_offset = -1
         cdef const uint8_t* start
@@ -572,7 +572,7 @@ cdef class KeyTable:
     def filter_run(
         self, data, Py_ssize_t position, int64_t latest_offset, int64_t now_ms, spared,
     ):
-        """See `PureKeyTable.filter_run`."""
+        """See `KeyTablePure.filter_run`."""
         cdef Py_buffer view
         cdef const int64_t[::1] numbers = spared
         cdef const int64_t* first = &numbers[0] if numbers.shape[0] else NULL
@@ -661,7 +661,7 @@ cdef const uint8_t* shift_region(
 
 
 def shift_timestamps(region, Py_ssize_t record_count, int64_t shift):
-    """See `key_table.shift_timestamps_pure`."""
+    """See `key_table_pure.shift_timestamps_pure`."""
     cdef Py_buffer view
     cdef const uint8_t* start
     cdef const uint8_t* behind

@@ -15,7 +15,7 @@ from libc.string cimport memcpy
 
 include "_varint_write.pxi"
 
-from odradek.records.codec_encode import oversized_record
+from odradek.records.codec_pure import oversized_record
 from odradek.records.rows_input import (
     malformed_row,
     nameless_header,

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled twins of what is pure in `scan`; see there for what it does.
+"""The compiled twins of `scan_pure`; see `scan` for what they do.
 
 It reads raw pointers: a header only where one fits before the end, a batch only where all of it
 does. The checksum is the library's, as everywhere.
@@ -47,7 +47,7 @@ cdef struct Tail:
 
 
 cdef class ProducerTails:
-    """See `scan.ProducerTailsPure`."""
+    """See `scan_pure.ProducerTailsPure`."""
 
     cdef Tail* slots
     cdef list set_aside
@@ -101,7 +101,7 @@ cdef class ProducerTails:
 
 
 def step_over_headers(data, Py_ssize_t position, int64_t next_offset):
-    """See `scan.step_over_headers_pure`."""
+    """See `scan_pure.step_over_headers_pure`."""
     cdef Py_buffer buffer
     cdef const uint8_t* header
     cdef int64_t size, base_offset
@@ -144,7 +144,7 @@ def step_over_run(
     Py_ssize_t interval_bytes,
     ProducerTails tails not None,
 ):
-    """See `scan.step_over_run_pure`."""
+    """See `scan_pure.step_over_run_pure`."""
     cdef Py_buffer buffer
     cdef const uint8_t* header
     cdef int64_t size, timestamp, last_offset, producer_id

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled twins of `walk.walk_records_pure` and of `plain_batch.check_plain_batch_pure`.
+"""The compiled twins of `walk_pure`; see `walk` for what they do.
 
 It reads raw pointers, so every read is checked against the end of its record before it is made.
 Large regions are walked without the GIL.
@@ -256,7 +256,7 @@ def walk_records(
     int64_t latest_timestamp,
     bint require_key,
 ):
-    """See `walk.walk_records_pure`."""
+    """See `walk_pure.walk_records_pure`."""
     cdef Py_buffer view
     cdef Walk walk
     cdef const uint8_t* cursor
@@ -306,7 +306,7 @@ cdef inline int64_t read_int64(const uint8_t* at) noexcept nogil:
 def check_plain_batch(
     batch, int64_t earliest_timestamp, int64_t latest_timestamp, bint require_key
 ):
-    """See `plain_batch.check_plain_batch_pure`."""
+    """See `walk_pure.check_plain_batch_pure`."""
     cdef Py_buffer view
     cdef Walk walk
     cdef const uint8_t* data

@@ -25,7 +25,7 @@ from odradek.records.batch import (
     Buffer,
 )
 from odradek.records.codec import encode_records
-from odradek.records.codec_encode import NewRecord, encode_record
+from odradek.records.codec_pure import NewRecord, encode_record
 from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE, Codec, compress
 from odradek.records.record import Record, read_region
 from odradek.records.varint import decode_varint, decode_varlong, encode_varint
@@ -71,7 +71,7 @@ def build_batch(
         last_offset_delta: If the last offsets of the batch have no records any more.
 
     Raises:
-        TypeError, ValueError, RecordTooLargeError: See `codec_encode.encode_records_pure`.
+        TypeError, ValueError, RecordTooLargeError: See `codec_pure.encode_records_pure`.
     """
     items = records if isinstance(records, list) else list(records)
     assert items, "a batch has records; build_empty_batch makes one without"

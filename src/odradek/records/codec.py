@@ -1,7 +1,7 @@
 """Records to batches and back for those who have many: clients, pipelines, the cleaner.
 
-The loops over records are compiled, `_codec.pyx`, where that was built; otherwise the pure twins in
-`codec_encode` and `codec_decode` do the same. A batch is one call either way::
+The loops over records are compiled, `_codec.pyx`, where that was built; `codec_pure` is their twin.
+A batch is one call either way::
 
     bytes, max_timestamp = encode_records([(timestamp, key, value, headers), …])
     for position, header in iter_headers(answer):
@@ -15,12 +15,7 @@ from typing import Any
 
 from odradek.errors import CorruptRecordError
 from odradek.records.batch import BatchHeader, Buffer
-from odradek.records.codec_encode import (
-    NewRecord,
-    count_fitting_pure,
-    encode_records_pure,
-    estimate_record_size_pure,
-)
+from odradek.records.codec_pure import NewRecord
 from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE
 from odradek.records.legacy import read_messages
 from odradek.records.record import read_region
@@ -34,12 +29,12 @@ try:
         estimate_record_size,
     )
 except ImportError:
-    from odradek.records.codec_decode import ConsumerRecord
-    from odradek.records.codec_decode import decode_records_pure as decode_records
+    from odradek.records.codec_pure import ConsumerRecord
+    from odradek.records.codec_pure import count_fitting_pure as count_fitting
+    from odradek.records.codec_pure import decode_records_pure as decode_records
+    from odradek.records.codec_pure import encode_records_pure as encode_records
+    from odradek.records.codec_pure import estimate_record_size_pure as estimate_record_size
 
-    encode_records = encode_records_pure
-    estimate_record_size = estimate_record_size_pure
-    count_fitting = count_fitting_pure
     IS_COMPILED = False
 else:
     IS_COMPILED = True

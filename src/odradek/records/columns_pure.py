@@ -7,7 +7,7 @@ from array import array
 from typing import Final, TypeAlias
 
 from odradek.records.batch import BatchHeader, Buffer
-from odradek.records.codec_decode import iter_fields
+from odradek.records.codec_pure import iter_fields
 from odradek.records.varint import wrap_int64
 
 __all__ = ["Binary", "ColumnSink", "Filled", "overfull"]

@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Final
 
 from odradek.records.batch import Buffer
-from odradek.records.codec_encode import encode_record, oversized_record
+from odradek.records.codec_pure import encode_record, oversized_record
 from odradek.records.record import Headers
 from odradek.records.rows_input import (
     BinaryInput,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.records.gathering import IS_ATOMIC, Gathering, GatheringPure
+from odradek.records.gathering import IS_ATOMIC, Gathering
+from odradek.records.gathering_pure import GatheringPure
 
 # No answer of a scripted broker takes so long.
 _TIMEOUT_S = 30

@@ -20,8 +20,8 @@ from odradek.records.codec import (
     decode_batch,
     decode_records,
 )
-from odradek.records.codec_decode import ConsumerRecord as PureRecord
-from odradek.records.codec_decode import decode_records_pure
+from odradek.records.codec_pure import ConsumerRecord as PureRecord
+from odradek.records.codec_pure import decode_records_pure
 from odradek.records.compression import Codec
 from tests.unit.records.vectors import EXPECTED, VECTORS, T
 

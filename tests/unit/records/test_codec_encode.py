@@ -14,7 +14,7 @@ from odradek.records.codec import (
     encode_records,
     estimate_record_size,
 )
-from odradek.records.codec_encode import (
+from odradek.records.codec_pure import (
     count_fitting_pure,
     encode_record,
     encode_records_pure,

@@ -9,7 +9,8 @@ import pytest
 from odradek.records.batch import HEADER_SIZE
 from odradek.records.builder import seal_batch
 from odradek.records.codec import encode_records
-from odradek.records.gathering import IS_ATOMIC, Gathering, GatheringPure
+from odradek.records.gathering import IS_ATOMIC, Gathering
+from odradek.records.gathering_pure import GatheringPure
 from odradek.records.record import read_records
 
 FORMS = [

@@ -12,14 +12,14 @@ from odradek.records import key_table
 from odradek.records.batch import is_crc_valid, parse_header
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.records.key_table import PureKeyTable
+from odradek.records.key_table_pure import KeyTablePure
 from odradek.records.record import read_records
 
 SECRET = bytes(range(16))
 NOTHING_SPARED = array("q")
 NOW_MS = 1_000_000
 
-TABLES = [pytest.param(PureKeyTable, id="pure")]
+TABLES = [pytest.param(KeyTablePure, id="pure")]
 if key_table.IS_COMPILED:
     TABLES.append(pytest.param(key_table.KeyTable, id="compiled"))
 
@@ -245,7 +245,7 @@ def test_both_twins_give_the_same_answers(seed: int) -> None:
     data = random_stream(random)
     slots = random.choice([2, 4, 100])
     first_offset = random.choice([0, 3, 1 << 40])
-    pure, compiled = PureKeyTable(slots, 1, SECRET), key_table.KeyTable(slots, 1, SECRET)
+    pure, compiled = KeyTablePure(slots, 1, SECRET), key_table.KeyTable(slots, 1, SECRET)
     assert compiled.put_run(data, 0, first_offset) == pure.put_run(data, 0, first_offset)
     keys = [b"k%d" % number for number in range(6)]
     assert [compiled.get(key) for key in keys] == [pure.get(key) for key in keys]

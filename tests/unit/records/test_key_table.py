@@ -9,12 +9,12 @@ import pytest
 from odradek.errors import InvalidRecordError
 from odradek.records import key_table
 from odradek.records.builder import encode_record
-from odradek.records.key_table import PureKeyTable, shift_timestamps_pure
+from odradek.records.key_table_pure import KeyTablePure, shift_timestamps_pure
 from odradek.records.record import Headers
 
 SECRET = bytes(range(16))
 
-TABLES = [pytest.param(PureKeyTable, id="pure")]
+TABLES = [pytest.param(KeyTablePure, id="pure")]
 SHIFTS = [pytest.param(shift_timestamps_pure, id="pure")]
 if key_table.IS_COMPILED:
     TABLES.append(pytest.param(key_table.KeyTable, id="compiled"))
@@ -188,7 +188,7 @@ def test_the_twins_agree_on_any_bytes(seed: int) -> None:
     """Also past the size from which the GIL is let go, and on bytes that were changed."""
     random = Random(seed)
     slots = random.choice([2, 7, 64, 5000])
-    tables: list[Any] = [t(slots, 0.9, SECRET) for t in (PureKeyTable, key_table.KeyTable)]
+    tables: list[Any] = [t(slots, 0.9, SECRET) for t in (KeyTablePure, key_table.KeyTable)]
     for _ in range(40):
         count = random.choice([0, 1, 3, 30, 400])
         data = bytearray(

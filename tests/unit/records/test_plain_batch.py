@@ -11,12 +11,8 @@ from odradek.records.batch import (
     compute_crc,
 )
 from odradek.records.compression import Codec
-from odradek.records.plain_batch import (
-    IS_COMPILED,
-    PlainBatch,
-    check_plain_batch,
-    check_plain_batch_pure,
-)
+from odradek.records.walk import IS_COMPILED, PlainBatch, check_plain_batch
+from odradek.records.walk_pure import check_plain_batch_pure
 from tests.support.logs import T0, batch
 
 Check = Callable[[bytes | bytearray | memoryview, int, int, bool], PlainBatch | None]

@@ -14,13 +14,11 @@ from odradek.records.scan import (
     IS_COMPILED,
     TAIL_LENGTH,
     ProducerTails,
-    ProducerTailsPure,
     Run,
     step_over_headers,
-    step_over_headers_pure,
     step_over_run,
-    step_over_run_pure,
 )
+from odradek.records.scan_pure import ProducerTailsPure, step_over_headers_pure, step_over_run_pure
 from odradek.storage.producers.entry import CACHED_BATCH_COUNT
 from tests.support.logs import T0, batch, marker
 
@@ -268,4 +266,4 @@ class TestFallback:
     def test_pure_twin_is_used_if_the_extension_is_missing(self) -> None:
         reloaded = importlib.reload(scan_module)
         assert not reloaded.IS_COMPILED
-        assert reloaded.step_over_run is reloaded.step_over_run_pure
+        assert reloaded.step_over_run is step_over_run_pure

@@ -19,8 +19,8 @@ from odradek.records.walk import (
     TIMESTAMP_OUT_OF_RANGE,
     WalkResult,
     walk_records,
-    walk_records_pure,
 )
+from odradek.records.walk_pure import check_plain_batch_pure, walk_records_pure
 from tests.unit.records.vectors import VECTORS, T
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
@@ -265,4 +265,5 @@ class TestFallback:
     def test_pure_twin_is_used_if_the_extension_is_missing(self) -> None:
         reloaded = importlib.reload(walk_module)
         assert not reloaded.IS_COMPILED
-        assert reloaded.walk_records is reloaded.walk_records_pure
+        assert reloaded.walk_records is walk_records_pure
+        assert reloaded.check_plain_batch is check_plain_batch_pure

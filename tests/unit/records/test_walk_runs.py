@@ -10,7 +10,7 @@ from odradek.errors import InvalidRecordError
 from odradek.records.batch import HEADER_SIZE
 from odradek.records.builder import build_batch, encode_record
 from odradek.records.record import Headers
-from odradek.records.walk import _walk_singly, walk_records_pure
+from odradek.records.walk_pure import _walk_singly, walk_records_pure
 from odradek.records.walk_runs import LEAST_MIXED, LEAST_RUN, SHORT_OFFSETS, Tally, walk_run
 from tests.unit.records.vectors import T
 

@@ -34,7 +34,7 @@ from odradek.records.batch import (
     PRODUCER_ID_POSITION,
     increment_sequence,
 )
-from odradek.records.codec_encode import NewRecord
+from odradek.records.codec_pure import NewRecord
 from odradek.records.compression import Codec
 from odradek.records.gathering import Gathering
 

@@ -5,7 +5,7 @@ What a `Gathering` becomes when its batch is sent, and what rows of columns are 
 
 from odradek.records.batch import HEADER_SIZE
 from odradek.records.builder import seal_batch
-from odradek.records.codec_encode import NewRecord
+from odradek.records.codec_pure import NewRecord
 from odradek.records.compression import Codec, compress
 from odradek.records.gathering import Gathering
 from odradek.records.record import read_records

@@ -37,8 +37,13 @@ from odradek.records.batch import (
 )
 from odradek.records.builder import rebuild_batch
 from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE, Codec, decompress
-from odradek.records.plain_batch import PlainBatch, check_plain_batch
-from odradek.records.walk import NULL_KEY, TIMESTAMP_OUT_OF_RANGE, walk_records
+from odradek.records.walk import (
+    NULL_KEY,
+    TIMESTAMP_OUT_OF_RANGE,
+    PlainBatch,
+    check_plain_batch,
+    walk_records,
+)
 from odradek.storage.log.config import INT64_MAX, LogConfig
 from odradek.storage.log.expansion import (
     INLINE_REBUILD_BYTES,

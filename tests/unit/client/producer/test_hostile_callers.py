@@ -11,7 +11,7 @@ import pytest
 from odradek.client.producer.accumulator import Accumulator
 from odradek.errors import ErrorCode, InvariantViolation
 from odradek.records.batch import HEADER_SIZE
-from odradek.records.gathering import GatheringPure
+from odradek.records.gathering_pure import GatheringPure
 from tests.support.network import eventually
 from tests.support.produced import Log, producer_of, refuse, script, sent_batches
 from tests.support.scripted_broker import scripted

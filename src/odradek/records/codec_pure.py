@@ -1,32 +1,43 @@
-"""Records of a producer as the bytes of a batch: the pure twin of the encoder in `_codec.pyx`.
+"""Records to the bytes of a batch and back: the pure twin of `_codec.pyx`; see `codec`.
 
-A batch is encoded as a whole, so that the loop over its records is one call. Both twins give the
-same bytes for any records, which are those of the Java client, and the same error for what is no
-record: the loops only notice *that* a record cannot be encoded, `unusable_record` says why.
+A batch is encoded or decoded as a whole, so that the loop over its records is one call. Both twins
+give the same bytes for any records, which are those of the Java client, equal records for any
+bytes, and the same error for what is no record, down to its message: the loops only notice *that* a
+record cannot be encoded, `unusable_record` says why.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, final
 
-from odradek.errors import InvariantViolation, RecordTooLargeError
-from odradek.records.batch import HEADER_SIZE
-from odradek.records.record import Headers
+from odradek.errors import InvalidRecordError, InvariantViolation, RecordTooLargeError
+from odradek.records.batch import HEADER_SIZE, BatchHeader, Buffer
+from odradek.records.malformed import malformed_record, malformed_region
+from odradek.records.record import Fields, Headers, read_fields
 from odradek.records.varint import encode_varint, encode_varlong, wrap_int64
 
 __all__ = [
+    "ConsumerRecord",
     "NewRecord",
     "check_offset_deltas",
     "count_fitting_pure",
+    "decode_records_pure",
+    "describe_record",
     "encode_record",
     "encode_records_pure",
     "estimate_record_size_pure",
+    "iter_fields",
     "oversized_record",
     "unusable_record",
 ]
 
 # Timestamp, key, value, headers. A bytearray or memoryview does for bytes, a list for a tuple.
 NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
+
+# Arguments of a `ConsumerRecord`.
+_Arguments: TypeAlias = tuple[
+    str, int, int, int, int, bytes | None, bytes | None, Headers, int | None
+]
 
 _MAX_INT32: Final = 0x7FFF_FFFF
 _MIN_INT64: Final = -0x8000_0000_0000_0000
@@ -267,3 +278,143 @@ def _no_bytes(what: str, field: object) -> TypeError:
 def _kind(value: object) -> str:
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+@final
+class ConsumerRecord:
+    """A record and where it came from. Not to be changed."""
+
+    __slots__ = (
+        "headers",
+        "key",
+        "leader_epoch",
+        "offset",
+        "partition",
+        "timestamp",
+        "timestamp_type",
+        "topic",
+        "value",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        timestamp_type: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        leader_epoch: int | None = None,
+    ) -> None:
+        """Makes one by hand; those of a batch come from `codec.decode_batch`."""
+        self.topic: Final = topic
+        self.partition: Final = partition
+        self.offset: Final = offset
+        self.timestamp: Final = timestamp  # Milliseconds since the epoch; -1 without.
+        self.timestamp_type: Final = timestamp_type  # A `codec.TimestampType`.
+        self.key: Final = key  # None is not the same as empty.
+        self.value: Final = value
+        self.headers: Final = headers
+        self.leader_epoch: Final = leader_epoch  # Of the leader that took it, if it is known.
+
+    def _arguments(self) -> _Arguments:
+        return (
+            self.topic,
+            self.partition,
+            self.offset,
+            self.timestamp,
+            self.timestamp_type,
+            self.key,
+            self.value,
+            self.headers,
+            self.leader_epoch,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConsumerRecord):
+            return NotImplemented
+        return self._arguments() == other._arguments()
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset))
+
+    def __repr__(self) -> str:
+        return describe_record(*self._arguments())
+
+    def __reduce__(self) -> tuple[Callable[..., "ConsumerRecord"], _Arguments]:
+        # By the name of the twin in use, so that either of them reads what the other has pickled.
+        from odradek.records.codec import restore_record
+
+        return restore_record, self._arguments()
+
+
+def describe_record(
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp: int,
+    timestamp_type: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+    leader_epoch: int | None,
+) -> str:
+    """What `repr` of a record says."""
+    return (
+        f"ConsumerRecord(topic={topic!r}, partition={partition}, offset={offset}, "
+        f"timestamp={timestamp}, timestamp_type={int(timestamp_type)}, key={key!r}, "
+        f"value={value!r}, headers={headers!r}, leader_epoch={leader_epoch})"
+    )
+
+
+def decode_records_pure(
+    region: Buffer,
+    header: BatchHeader,
+    from_offset: int,
+    topic: str,
+    partition: int,
+    timestamp_type: int,
+) -> list[ConsumerRecord]:
+    """Decodes the records of a magic 2 batch, decompressed, that begin at an offset or above.
+
+    Raises:
+        InvalidRecordError: A record is malformed, or they do not fill the region.
+    """
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    leader_epoch = header.leader_epoch if header.leader_epoch >= 0 else None
+    records = []
+    for timestamp_delta, offset_delta, key, value, headers in iter_fields(region, header):
+        offset = wrap_int64(base_offset + offset_delta)
+        if offset < from_offset:
+            continue
+        timestamp = append_time
+        if timestamp is None:
+            timestamp = wrap_int64(base_timestamp + timestamp_delta)
+        origin = (topic, partition, offset, timestamp, timestamp_type)
+        records.append(ConsumerRecord(*origin, key, value, headers, leader_epoch))
+    return records
+
+
+def iter_fields(region: Buffer, header: BatchHeader) -> Iterator[Fields]:
+    """Steps through the records of a magic 2 batch, decompressed.
+
+    Raises:
+        InvalidRecordError: A record is malformed, or they do not fill the region.
+    """
+    if header.record_count < 0:
+        raise InvalidRecordError(f"{header.record_count} records, expected 0 or more")
+    data = region if isinstance(region, bytes) else bytes(region)
+    end = len(data)
+    position = 0
+    for index in range(header.record_count):
+        try:
+            fields, behind = read_fields(data, position, end)
+        except (IndexError, InvalidRecordError):
+            raise malformed_record(data, position, end, index) from None
+        yield fields
+        position = behind
+    if position != end:
+        raise malformed_region(position, end, header.record_count)
