@@ -182,7 +182,7 @@ def test_a_stop_in_the_middle_of_a_change(tmp_path: Path) -> None:
         creating = asyncio.create_task(create(broker, "many", 20))
         await asyncio.to_thread(disk.is_asked.wait)
         stopping = asyncio.create_task(broker.stop())
-        await eventually(lambda: broker._state.publisher._is_stopped, "the publisher is told")
+        await eventually(broker._state.publisher._is_stopped.is_set, "the publisher is told")
         assert not stopping.done()
         disk.is_free.set()
         await stopping

@@ -12,13 +12,12 @@ from odradek.controller import (
     ControllerConfig,
     LocalChannel,
 )
-from odradek.controller.channels import ControlResponse
 from odradek.controller.events import ControllerState
-from odradek.controller.request_batch import ControlRequest
 from odradek.coordination import EmbeddedEngine
 from odradek.coordination.store import CoordinationStore
 from odradek.errors import ErrorCode, NoNode
 from odradek.files import Disk
+from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.image import Broker
 from odradek.metadata.ports import MetadataPersistence
 from odradek.metadata_store.bootstrap import create_parents

@@ -25,7 +25,7 @@ from random import Random
 from odradek.broker.config import BrokerSettings
 from odradek.broker.dispatch import StartGate
 from odradek.broker.parts.base import Base
-from odradek.broker.parts.metadata import build_controller, follow_configs, open_metadata
+from odradek.broker.parts.metadata import build_controller, follow_metadata, open_metadata
 from odradek.broker.parts.network import Network, build_context, build_poller, serve_requests
 from odradek.broker.parts.observability import serve_commands, serve_observability
 from odradek.broker.parts.replication import build_isr_updates
@@ -113,7 +113,10 @@ class Broker:
         # 1. The store.
         engine = await enter(
             open_metadata(
-                base, executor, lambda *which: self._controller.controlled_shutdown(*which)
+                base,
+                executor,
+                controlled_shutdown=lambda *which: self._controller.controlled_shutdown(*which),
+                image=lambda: self._state.cache.image,
             )
         )
         self._port = port = engine.port
@@ -128,7 +131,7 @@ class Broker:
             )
         )
         self._changes = state.changes
-        await follow_configs(engine.config_feed, state.publisher, tasks)
+        await follow_metadata(engine.feed, state.publisher, tasks)
 
         # 3. The logs.
         await enter(

@@ -1,39 +1,37 @@
-"""Metadata into this broker: a queue of deltas, each published whole before the next one begins.
+"""Metadata into this broker: what a feed brings, each delta published whole before the next begins.
 
 Steps of a publish; the later see what the earlier made:
 
-0. the delta is made, on its turn and not before: what has to be read for it, and what it is checked
-   against, is then as all earlier deltas left it;
 1. the next image is made (an older controller's delta is refused here);
 2. changed configs, quotas, access rules and credentials take effect (`on_settings`): a log that is
    made in the next step must have its topic's own;
 3. replicas take their roles, with brokers and topic configs of the *next* image; what blocks runs
    on storage threads, many partitions at once;
 4. coordinators of internal partitions follow (`on_roles`);
-5. the request-side cache shows the image, and whoever waits for metadata looks again;
+5. the request-side cache shows the image, and requests that wait for metadata are looked at again;
 6. what was kept for topics that are gone is forgotten (`on_deleted`).
 
 Steps 4 to 6 are one step for everybody else on the loop. Between and within the earlier ones
 requests are served: from the image before, and a partition whose role is being taken answers
 NOT_LEADER_OR_FOLLOWER. So a client that finds a topic in Metadata finds its partitions serving.
 
-Duties of the driver (`run`): one delta at a time, in the order of the calls of `publish`. A delta
-whose feeder has given up before its turn is dropped; one that began is published to its end. `stop`
-lets the one under way end, so that nothing touches a log after it, and drops the others. There are
-as many deltas in the queue as there are feeders at most, since each feeder waits for its own: the
-edge of the controller and the config feed.
+Duties of the driver (`run`): one item of the feed at a time, in the feed's order; each is completed
+or failed before the next one is taken. What began is published to its end, also where its feeder
+has given up. `stop` lets the delta under way end, so that nothing touches a log after it, and
+closes the feed.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from odradek.errors import ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.delta import ClusterDelta, ImageDelta, LocalDelta, apply_delta
 from odradek.metadata.image import ClusterImage
+from odradek.metadata.ports import FeedItem, MetadataFeed
 from odradek.model import TopicPartition
 from odradek.replication import ReplicaManager
 
@@ -44,11 +42,6 @@ Results: TypeAlias = Mapping[TopicPartition, ErrorCode]
 # So many small steps of new settings are taken before others on the loop get their turn; each
 # takes a few microseconds.
 _STEPS_PER_TURN: Final = 100
-
-
-class _Queued(NamedTuple):
-    make: Callable[[], Awaitable[ImageDelta]]
-    published: asyncio.Future[Results]
 
 
 class Publisher:
@@ -81,85 +74,53 @@ class Publisher:
         self._on_roles = on_roles
         self._on_published = on_published
         self._on_deleted = on_deleted
-        self._queue: deque[_Queued] = deque()
-        self._is_filled = asyncio.Event()
+        self._driver: asyncio.Task[object] | None = None
         self._is_idle = asyncio.Event()
         self._is_idle.set()
-        self._is_stopped = False
+        self._is_stopped = asyncio.Event()
+        # Set once the first delta is published, which has all settings there are.
+        self.has_settings = asyncio.Event()
         # Ahead of the cache while a delta is being published.
         self.image = cache.image
 
-    # Feeding
-
-    async def publish(self, delta: ImageDelta) -> Results:
-        """Publishes a delta; returns the result of each partition of its local part.
-
-        Raises:
-            ApiError: STALE_CONTROLLER_EPOCH; nothing has changed.
-        """
-
-        async def make() -> ImageDelta:
-            return delta
-
-        return await self.publish_made(make)
-
-    async def publish_made(self, make: Callable[[], Awaitable[ImageDelta]]) -> Results:
-        """Publishes a delta that is made on its turn.
-
-        Args:
-            make: Makes it; what it raises is raised here, and nothing has changed.
-
-        Raises:
-            ApiError: STALE_CONTROLLER_EPOCH; nothing has changed.
-            asyncio.CancelledError: The broker stops.
-        """
-        published: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
-        if self._is_stopped:
-            published.cancel()
-        else:
-            self._queue.append(_Queued(make, published))
-            self._is_filled.set()
-        return await published
-
-    # Driving
-
-    async def run(self) -> None:
-        """Publishes what is queued, until it is cancelled."""
-        while True:
-            while not self._queue:
-                self._is_filled.clear()
-                await self._is_filled.wait()
-            queued = self._queue.popleft()
-            if queued.published.done():
-                continue
-            self._is_idle.clear()
-            try:
-                await self._serve(queued)
-            finally:
-                self._is_idle.set()
+    async def run(self, feed: MetadataFeed) -> None:
+        """Publishes what the feed brings, until `stop` is called or the task cancelled."""
+        if self._is_stopped.is_set():
+            return
+        self._driver = asyncio.current_task()
+        async with contextlib.aclosing(feed.items()) as items:
+            async for item in items:
+                self._is_idle.clear()
+                try:
+                    await self._serve(item)
+                finally:
+                    self._is_idle.set()
+                self.has_settings.set()
+                if self._is_stopped.is_set():
+                    return
 
     async def stop(self) -> None:
-        """Drops what is queued and returns when the delta under way is published."""
-        self._is_stopped = True
-        for queued in self._queue:
-            queued.published.cancel()
-        self._queue.clear()
+        """Returns when the delta under way is published and the feed closed."""
+        self._is_stopped.set()
         await self._is_idle.wait()
+        if self._driver is not None:
+            self._driver.cancel()
+            await asyncio.wait([self._driver])
 
-    async def _serve(self, queued: _Queued) -> None:
+    async def _serve(self, item: FeedItem) -> None:
         try:
-            results = await self._publish(await queued.make())
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever feeds this delta
-            if not queued.published.done():
-                queued.published.set_exception(error)
-        except asyncio.CancelledError:
-            queued.published.cancel()
-            raise
+            results = await self.publish(item.delta)
+        except Exception as error:  # noqa: BLE001 - it belongs to the feeder of this delta
+            item.fail(error)
         else:
-            if not queued.published.done():
-                queued.published.set_result(results)
+            item.complete(results)
 
-    async def _publish(self, delta: ImageDelta) -> Results:
+    async def publish(self, delta: ImageDelta) -> Results:
+        """Publishes one delta; returns the result of each partition of its local part.
+
+        Raises:
+            ApiError: STALE_CONTROLLER_EPOCH; nothing has changed.
+        """
         applied = apply_delta(self.image, delta)
         self.image = applied.image
         if delta.cluster is not None and _changes_settings(delta.cluster):

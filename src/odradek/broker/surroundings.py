@@ -15,6 +15,7 @@ from typing import Protocol, Self
 
 from odradek.clock import Clock, PreciseClock, SystemClock
 from odradek.files import Disk
+from odradek.metadata.image import ClusterImage
 from odradek.metadata_store.broker_port import ControlledShutdownCall
 from odradek.metadata_store.engine import StoreEngine, open_embedded
 from odradek.network.page_cache import PageCache
@@ -38,6 +39,7 @@ class OpenStore(Protocol):
         executor: Executor,
         new_cluster_id: Callable[[], str],
         controlled_shutdown: ControlledShutdownCall,
+        image: Callable[[], ClusterImage],
     ) -> AbstractAsyncContextManager[StoreEngine]: ...
 
 

@@ -1,6 +1,6 @@
 """The controller: who leads what, and how the brokers get to know it."""
 
-from odradek.controller.channels import ControlChannel, ControlRequestHandler, LocalChannel
+from odradek.controller.channels import ControlChannel, LocalChannel
 from odradek.controller.config import ControllerConfig, LeaderBalanceConfig
 from odradek.controller.driver import Controller
 from odradek.controller.results import (
@@ -14,7 +14,6 @@ from odradek.controller.results import (
 
 __all__ = [
     "ControlChannel",
-    "ControlRequestHandler",
     "Controller",
     "ControllerConfig",
     "CreatePartitionsResult",

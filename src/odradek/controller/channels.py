@@ -20,7 +20,11 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from odradek.clock import Clock
-from odradek.controller.request_batch import ControlRequest
+from odradek.metadata.control_requests import (
+    ControlRequest,
+    ControlRequestHandler,
+    ControlResponse,
+)
 from odradek.metadata.image import Broker
 from odradek.metrics import MetricGroup, MetricRegistry
 from odradek.model import Endpoint
@@ -34,8 +38,6 @@ from odradek.protocol.messages.update_metadata import (
 __all__ = [
     "RETRY_PAUSE_S",
     "ControlChannel",
-    "ControlRequestHandler",
-    "ControlResponse",
     "ControllerChannels",
     "LocalChannel",
     "OpenChannel",
@@ -46,8 +48,6 @@ _logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.1
 
-ControlResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
-ControlRequestHandler: TypeAlias = Callable[[ControlRequest], Awaitable[ControlResponse]]
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 ResponseCallback: TypeAlias = Callable[[ControlResponse], None]
 

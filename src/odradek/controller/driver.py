@@ -23,7 +23,7 @@ from typing import Self, TypeVar, assert_never
 
 from odradek.clock import Clock
 from odradek.controller.broker_handlers import BrokerHandlers
-from odradek.controller.channels import ControllerChannels, ControlResponse, OpenChannel, Sleep
+from odradek.controller.channels import ControllerChannels, OpenChannel, Sleep
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext
 from odradek.controller.deletion_handlers import TopicDeletionManager
@@ -73,6 +73,7 @@ from odradek.controller.stats import ControllerStats, register_gauges, remove_ga
 from odradek.controller.topic_handlers import TopicHandlers, TopicSources
 from odradek.controller.topic_requests import ConfigCheck, accept_any_config
 from odradek.errors import ApiError, ControllerMoved, ErrorCode, InvariantViolation
+from odradek.metadata.control_requests import ControlResponse
 from odradek.metadata.ports import (
     Hint,
     HintKind,

@@ -15,10 +15,11 @@ Versions: LeaderAndIsr 5, StopReplica 3, UpdateMetadata 7.
 
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from odradek.controller.context import ControllerContext
 from odradek.errors import InvariantViolation
+from odradek.metadata.control_requests import ControlRequest
 from odradek.metadata.ports import PartitionRecord
 from odradek.model import LEADER_DURING_DELETE, ReplicaAssignment, TopicPartition
 from odradek.protocol.messages.leader_and_isr import (
@@ -44,7 +45,6 @@ __all__ = [
     "LEADER_AND_ISR_VERSION",
     "STOP_REPLICA_VERSION",
     "UPDATE_METADATA_VERSION",
-    "ControlRequest",
     "OutgoingRequest",
     "RequestBatch",
 ]
@@ -57,8 +57,6 @@ _INCREMENTAL = 1  # LeaderAndIsr type: partitions that are not listed stay as th
 _EPOCH_DURING_DELETE = -2  # StopReplica: obeyed whatever leader epoch the broker knows.
 _UNKNOWN_EPOCH = -1
 _NO_ID = uuid.UUID(int=0)
-
-ControlRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
 
 class OutgoingRequest(NamedTuple):

@@ -9,12 +9,12 @@ Port                   Used by                 Direction
                        coordinators, handlers
 =====================  ======================  ==================================================
 
-The engines (embedded store, ZooKeeper, metadata quorum) meet nowhere else, and nothing above these
-ports sees a coordination store, the legacy consumer excepted.
+The engines meet nowhere else. `odradek.metadata_store` implements all three over a coordination
+store, and nothing above these ports sees that store.
 """
 
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, NewType, Protocol, TypeAlias
@@ -205,7 +205,7 @@ class MetadataPersistence(Protocol):
 
 
 class FeedItem(Protocol):
-    """A delta, and whoever waits for what became of it."""
+    """A delta, and a feeder that waits for its outcome. Exactly one of the two calls ends it."""
 
     @property
     def delta(self) -> ImageDelta:
@@ -216,12 +216,20 @@ class FeedItem(Protocol):
         """Tells the feeder the result of each partition of the local part."""
         ...
 
+    def fail(self, error: Exception) -> None:
+        """Tells the feeder why the delta was not published; raises it if no feeder can take it."""
+        ...
+
 
 class MetadataFeed(Protocol):
     """Metadata on its way into this broker."""
 
-    def items(self) -> AsyncIterator[FeedItem]:
-        """Deltas in order; one is completed before the next is taken."""
+    def items(self) -> AsyncGenerator[FeedItem, None]:
+        """Deltas in order; one is completed before the next is taken, and made only then.
+
+        The first one has all dynamic settings there are, so that a broker can load its logs. When
+        the iteration is closed, feeders that still wait are cancelled.
+        """
         ...
 
 
@@ -255,14 +263,27 @@ class ProducerIds(NamedTuple):
 class ControllerPort(Protocol):
     """What a broker asks of its cluster."""
 
+    @property
+    def broker_epoch(self) -> int:
+        """Of the last registration; -1 before the first."""
+        ...
+
     async def register(self, broker: Broker) -> int:
         """Announces the broker; returns its epoch."""
+        ...
+
+    async def update_registration(self, broker: Broker) -> None:
+        """Announces other endpoints of a broker that is registered; its epoch stays."""
         ...
 
     async def alter_isr(
         self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
     ) -> AlterIsrOutcome:
         """Stores a new ISR if the partition still has `state.partition_version`."""
+        ...
+
+    async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
+        """Tells the controller which partitions' ISR was changed, where it does not know."""
         ...
 
     async def allocate_producer_ids(self) -> ProducerIds:

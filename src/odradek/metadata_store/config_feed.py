@@ -1,8 +1,9 @@
-"""The config feed of store mode: dynamic configuration on its way into this broker's image.
+"""The config feed of store mode: dynamic configuration, read and turned into deltas.
 
 Everything below /config is read once; then a notification names each entity that was altered, and
 that entity is read again. The order of notifications means nothing, what the entity says when it
-is read counts. The creation of a topic is not notified: whoever makes its log asks `read_topic`.
+is read counts. The creation of a topic is not notified: its overrides are read (`read_topic`)
+before its first log is made.
 
 Notifications are purged 15 minutes after this broker has seen them. After a lost session, whose
 watches are gone with it, everything is read anew, and what has vanished meanwhile is taken out.
@@ -11,8 +12,7 @@ watches are gone with it, everything is read anew, and what has vanished meanwhi
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 
 from odradek.clock import Clock
 from odradek.coordination.nodes import parse_config, parse_config_change
@@ -27,7 +27,6 @@ from odradek.errors import BadNodeData, ConnectionLost, NoNode, SessionExpired
 from odradek.metadata.delta import ClusterDelta
 from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
 from odradek.metadata_store.config_nodes import CONFIG_ROOTS, ParsedEntity, parse_entity
-from odradek.protocol.enums import ConfigResourceType
 
 __all__ = ["ENTITIES_PER_TURN", "PURGE_AFTER_MS", "ConfigFeed"]
 
@@ -44,31 +43,32 @@ class ConfigFeed:
     Args:
         store: This broker's session.
         clock: For the age of notifications.
+        on_change: Called when there may be something to `read`.
     """
 
-    def __init__(self, store: CoordinationStore, *, clock: Clock) -> None:
+    def __init__(
+        self, store: CoordinationStore, *, clock: Clock, on_change: Callable[[], None]
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._wake = asyncio.Event()
+        self._on_change = on_change
         self._is_complete = False  # Whether all was read in this session.
         self._seen: dict[str, int] = {}  # Notification → monotonic time of its discovery.
         # What the deltas so far have put into the image, to take out what vanishes.
         self._entities: dict[str, ParsedEntity] = {}
         store.session.on_state(self._on_state)
 
-    async def deltas(self) -> AsyncIterator[ClusterDelta]:
-        """All there is as one delta, then one for each round of notifications."""
-        while True:
-            try:
-                delta = await self._next()
-            except (SessionExpired, ConnectionLost) as error:
-                _logger.info("the config feed waits for the store: %s", error)
-                self._is_complete = False
-                delta = None
-            if delta is not None:
-                yield delta
-            await self._wake.wait()
-            self._wake.clear()
+    async def read(self) -> ClusterDelta | None:
+        """All there is for the first time, then what was altered since; None: nothing.
+
+        Without a link to the store there is nothing, either; `on_change` tells when it is back.
+        """
+        try:
+            return await self._read()
+        except (SessionExpired, ConnectionLost) as error:
+            _logger.info("the config feed waits for the store: %s", error)
+            self._is_complete = False
+            return None
 
     async def read_topic(self, topic: str) -> dict[str, str]:
         """The overrides of a topic; none if there is no node.
@@ -83,28 +83,11 @@ class ConfigFeed:
             return {}
         return parse_config(data)
 
-    async def renewed(self, delta: ClusterDelta) -> ClusterDelta:
-        """A delta with the overrides that its topics have now, to be called when it is published.
-
-        It may have waited. A topic that was deleted and created meanwhile has overrides of its own,
-        which `read_topic` told and nobody will be notified of.
-        """
-        configs = dict(delta.configs)
-        for count, resource in enumerate(delta.configs):
-            if count % ENTITIES_PER_TURN == ENTITIES_PER_TURN - 1:
-                await asyncio.sleep(0)
-            if resource.type is ConfigResourceType.TOPIC:
-                # What cannot be read now stays as it was read.
-                with contextlib.suppress(BadNodeData, SessionExpired, ConnectionLost):
-                    configs[resource] = await self.read_topic(resource.name)
-        return replace(delta, configs=configs)
-
     # -- Reading.
 
-    async def _next(self) -> ClusterDelta | None:
-        """What changed since the last call; None: nothing."""
+    async def _read(self) -> ClusterDelta | None:
         # The watch is armed before anything is read, so that nothing is missed in between.
-        names, _ = await self._store.children(CONFIG_CHANGES, self._on_change)
+        names, _ = await self._store.children(CONFIG_CHANGES, self._on_notification)
         new = [name for name in names if name not in self._seen]
         now_ms = self._clock.monotonic_ms()
         if not self._is_complete:
@@ -203,11 +186,11 @@ class ConfigFeed:
             await self._store.delete(f"{CONFIG_CHANGES}/{name}", ANY_VERSION)
         del self._seen[name]
 
-    def _on_change(self, _event: WatchEvent) -> None:
-        self._wake.set()
+    def _on_notification(self, _event: WatchEvent) -> None:
+        self._on_change()
 
     def _on_state(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             self._is_complete = False
         elif state is SessionState.CONNECTED and not self._is_complete:
-            self._wake.set()
+            self._on_change()

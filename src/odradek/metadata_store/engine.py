@@ -8,9 +8,10 @@ from typing import NamedTuple
 from odradek.clock import Clock
 from odradek.coordination.embedded import EmbeddedEngine
 from odradek.files import Disk
+from odradek.metadata.image import ClusterImage
 from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
 from odradek.metadata_store.broker_port import ControlledShutdownCall, StoreControllerPort
-from odradek.metadata_store.config_feed import ConfigFeed
+from odradek.metadata_store.feed import StoreFeed
 from odradek.metadata_store.persistence import StorePersistence
 
 __all__ = ["StoreEngine", "open_embedded"]
@@ -21,8 +22,8 @@ class StoreEngine(NamedTuple):
 
     cluster_id: str
     persistence: StorePersistence
+    feed: StoreFeed
     port: StoreControllerPort
-    config_feed: ConfigFeed
 
 
 @asynccontextmanager
@@ -35,6 +36,7 @@ async def open_embedded(
     executor: Executor,
     new_cluster_id: Callable[[], str],
     controlled_shutdown: ControlledShutdownCall,
+    image: Callable[[], ClusterImage],
 ) -> AsyncIterator[StoreEngine]:
     """Opens the embedded store of a directory; the session and then the store close at the end.
 
@@ -46,6 +48,7 @@ async def open_embedded(
         executor: Runs what blocks.
         new_cluster_id: Makes an id for a cluster that has none.
         controlled_shutdown: Asks the active controller (broker id, broker epoch).
+        image: The image that this broker has published.
 
     Raises:
         LogDirLockedError: Another process uses the directory.
@@ -64,8 +67,10 @@ async def open_embedded(
                 persistence=StorePersistence(
                     store, broker_id, clock=clock, reregister=port.register_again
                 ),
+                feed=StoreFeed(
+                    store, clock=clock, broker_epoch=lambda: port.broker_epoch, image=image
+                ),
                 port=port,
-                config_feed=ConfigFeed(store, clock=clock),
             )
         finally:
             await store.session.close()

@@ -25,6 +25,7 @@ from odradek.model import TopicPartition
 from odradek.protocol.enums import ConfigResourceType
 from odradek.security.acls import AclBinding
 from odradek.security.operations import Operation, PatternType, Permission, ResourceType
+from tests.support.feeds import OfferedFeed
 from tests.support.held_tasks import HeldTasks
 from tests.support.replicas import BROKER_ID, ReplicaFixture, hosted, state_of, stopped, tp
 
@@ -52,11 +53,7 @@ class Scene:
         """Publishes a delta and waits for it."""
 
         async def main() -> Mapping[TopicPartition, ErrorCode]:
-            driver = asyncio.create_task(self.publisher.run())
-            try:
-                return await self.publisher.publish(delta)
-            finally:
-                driver.cancel()
+            return await self.publisher.publish(delta)
 
         return self._runner.run(main())
 
@@ -210,11 +207,11 @@ def test_a_topic_made_again(scene: Scene) -> None:
     assert scene.cache.get_topic_id("t") == new
 
 
-# The queue
+# The feed
 
 
 class Queue:
-    """A publisher on a running loop, over replicas whose disk work waits for the test."""
+    """A publisher that takes from a feed, over replicas whose disk work waits for the test."""
 
     def __init__(self, fixture: ReplicaFixture) -> None:
         self.tasks = HeldTasks()
@@ -222,10 +219,11 @@ class Queue:
         manager._services = replace(manager._services, tasks=self.tasks)
         self.scene = Scene(fixture)
         self.publisher = self.scene.publisher
-        self._driver = asyncio.create_task(self.publisher.run())
+        self.feed = OfferedFeed()
+        self._driver = asyncio.create_task(self.publisher.run(self.feed))
 
     def begin(self, delta: ImageDelta) -> asyncio.Task[Mapping[TopicPartition, ErrorCode]]:
-        return asyncio.create_task(self.publisher.publish(delta))
+        return asyncio.create_task(self.feed.offer(delta))
 
     async def settle(self) -> None:
         for _ in range(5):
@@ -302,7 +300,7 @@ def test_a_feeder_that_gives_up(tmp_path: Path) -> None:
         queue.tasks.run_all()
         await queue.settle()
         queue.tasks.run_all()
-        await queue.publisher.publish(ImageDelta(cluster=ClusterDelta()))
+        await queue.begin(ImageDelta(cluster=ClusterDelta()))
         assert [partition.tp for partition in fixture.replicas.partitions()] == [tp()]
         assert len(queue.scene.roles) == 1
 
@@ -315,12 +313,13 @@ def test_a_stop_waits_for_the_delta_under_way(tmp_path: Path) -> None:
         waiting = queue.begin(ImageDelta(local=local(hosted(state_of(tp("u"))))))
         await queue.settle()
         stopping = asyncio.create_task(queue.publisher.stop())
-        await asyncio.wait([waiting])
-        assert waiting.cancelled()
+        await queue.settle()
         assert not stopping.done()
         queue.tasks.run_all()
         await stopping
         assert await begun == {tp(): ErrorCode.NONE}
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
         late = queue.begin(ImageDelta(cluster=ClusterDelta()))
         await asyncio.wait([late])
         assert late.cancelled()
@@ -346,5 +345,16 @@ def test_settings_of_many_logs_let_others_have_their_turn(tmp_path: Path) -> Non
             turns.append(taken)
         assert max(b - a for a, b in pairwise([0, *turns])) <= 100
         assert taken == 1_000
+
+    on_a_queue(tmp_path, scenario)
+
+
+def test_a_stop_of_a_publisher_that_has_nothing_to_do(tmp_path: Path) -> None:
+    async def scenario(queue: Queue, _fixture: ReplicaFixture) -> None:
+        await queue.publisher.has_settings.wait()
+        await queue.publisher.stop()
+        late = queue.begin(ImageDelta(cluster=ClusterDelta()))
+        await asyncio.wait([late])
+        assert late.cancelled()
 
     on_a_queue(tmp_path, scenario)

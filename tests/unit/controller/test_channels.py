@@ -10,9 +10,8 @@ import pytest
 from odradek.controller.channels import (
     ControlChannel,
     ControllerChannels,
-    ControlResponse,
 )
-from odradek.controller.request_batch import ControlRequest
+from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.image import Broker
 from odradek.metrics import MetricName, MetricRegistry
 from odradek.model import Endpoint

@@ -1,36 +1,39 @@
 """A broker's side of the cluster: the engine behind the ports, its feed, and the controller."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from functools import partial
 
-from odradek.broker.edge import MetadataEdge
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.state import State
 from odradek.broker.publisher import Publisher
 from odradek.controller import Controller, ControllerConfig, LocalChannel
 from odradek.files import make_directories
-from odradek.metadata.delta import ClusterDelta, ImageDelta
+from odradek.metadata.image import ClusterImage
+from odradek.metadata.ports import MetadataFeed
 from odradek.metadata_store.broker_port import ControlledShutdownCall
-from odradek.metadata_store.config_feed import ConfigFeed
 from odradek.metadata_store.engine import StoreEngine
 from odradek.model import uuid_text
 from odradek.tasks import Tasks
 
-__all__ = ["build_controller", "follow_configs", "open_metadata"]
+__all__ = ["build_controller", "follow_metadata", "open_metadata"]
 
 
 @asynccontextmanager
 async def open_metadata(
-    base: Base, executor: Executor, controlled_shutdown: ControlledShutdownCall
+    base: Base,
+    executor: Executor,
+    *,
+    controlled_shutdown: ControlledShutdownCall,
+    image: Callable[[], ClusterImage],
 ) -> AsyncIterator[StoreEngine]:
     """Opens the engine in the first data directory; at the end it is closed.
 
     Args:
         executor: Runs what blocks.
         controlled_shutdown: Asks the active controller (broker id, broker epoch).
+        image: The image that this broker has published.
 
     Raises:
         LogDirLockedError: Another process uses the directory.
@@ -48,36 +51,21 @@ async def open_metadata(
         executor=executor,
         new_cluster_id=lambda: uuid_text(around.new_uuid()),
         controlled_shutdown=controlled_shutdown,
+        image=image,
     ) as engine:
         yield engine
 
 
-async def follow_configs(feed: ConfigFeed, publisher: Publisher, tasks: Tasks) -> None:
-    """Publishes the configs that the store holds now; later ones follow in the background."""
-    first = asyncio.Event()
-
-    async def renewed(delta: ClusterDelta) -> ImageDelta:
-        return ImageDelta(cluster=await feed.renewed(delta))
-
-    async def follow() -> None:
-        async for delta in feed.deltas():
-            await publisher.publish_made(partial(renewed, delta))
-            first.set()
-
-    tasks.spawn(publisher.run())
-    tasks.spawn(follow())
-    await first.wait()
+async def follow_metadata(feed: MetadataFeed, publisher: Publisher, tasks: Tasks) -> None:
+    """Publishes the settings that the cluster has now; the rest follows in the background."""
+    tasks.spawn(publisher.run(feed))
+    await publisher.has_settings.wait()
 
 
 def build_controller(base: Base, engine: StoreEngine, state: State) -> Controller:
     """The controller of this broker, which stands for election once it is started."""
     settings, around = base.settings, base.around
     topic_configs = state.storage.topic_configs
-    edge = MetadataEdge(
-        state.publisher,
-        read_topic_configs=engine.config_feed.read_topic,
-        broker_epoch=lambda: engine.port.broker_epoch,
-    )
     control = settings.network.planes.control
 
     def check_configs(_topic: str, configs: Mapping[str, str | None]) -> Mapping[str, str]:
@@ -87,7 +75,7 @@ def build_controller(base: Base, engine: StoreEngine, state: State) -> Controlle
     return Controller(
         settings.node.id,
         engine.persistence,
-        lambda _broker, _endpoint: LocalChannel(edge.handle),
+        lambda _broker, _endpoint: LocalChannel(engine.feed.handle),
         clock=around.clock,
         metrics=base.metrics,
         random=around.random,

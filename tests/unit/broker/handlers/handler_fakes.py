@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -238,8 +238,16 @@ class FakeControllerPort:
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:
         return self._answers(len(changes))
 
+    @property
+    def broker_epoch(self) -> int:
+        return 0
+
     async def register(self, broker: Broker) -> int:
         return broker.id
+
+    async def update_registration(self, broker: Broker) -> None: ...
+
+    async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None: ...
 
     async def alter_isr(
         self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int

@@ -1,4 +1,4 @@
-"""Where the controller's requests enter the broker: fenced, turned into deltas, published.
+"""The control feed of store mode: the controller's requests, fenced and turned into deltas.
 
 | request        | delta                                     | answer                            |
 |----------------|-------------------------------------------|-----------------------------------|
@@ -9,18 +9,17 @@
 A request of an older controller (11), for an earlier life of this broker (77), or one that cannot
 be meant (42) changes nothing. Topic creation is not notified, so the configs of a topic that is new
 here are read before its first log is made; otherwise a compacted topic would run with deletion by
-time. A delta is made when it is its turn in the publisher's queue, and every check comes after the
-last wait: what was current when the request came may have changed.
+time. A delta is made when it is its turn in the feed, and every check comes after the last wait:
+what was current when the request came may have changed.
 """
 
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeAlias
 
-from odradek.broker.publisher import Publisher
-from odradek.controller.channels import ControlResponse
-from odradek.controller.request_batch import ControlRequest
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.delta import (
     ClusterDelta,
     HostedPartition,
@@ -29,7 +28,7 @@ from odradek.metadata.delta import (
     Membership,
     StoppedPartition,
 )
-from odradek.metadata.image import Broker, ConfigResource, PartitionState
+from odradek.metadata.image import Broker, ClusterImage, ConfigResource, PartitionState
 from odradek.model import Endpoint, SecurityProtocol, TopicPartition
 from odradek.protocol.enums import ConfigResourceType
 from odradek.protocol.messages.leader_and_isr import (
@@ -50,27 +49,40 @@ from odradek.protocol.messages.update_metadata import (
 )
 from odradek.protocol.primitives import ZERO_UUID
 
-__all__ = ["MetadataEdge"]
+__all__ = ["ControlFeed"]
 
 logger = logging.getLogger(__name__)
 
 # Reads the overrides of a topic; None if it has none.
-ReadTopicConfigs = Callable[[str], Awaitable[Mapping[str, str] | None]]
+ReadTopicConfigs: TypeAlias = Callable[[str], Awaitable[Mapping[str, str] | None]]
+# Has a delta made and published on its turn; returns the result of each partition.
+Offer: TypeAlias = Callable[
+    [Callable[[], Awaitable[ImageDelta]]], Awaitable[Mapping[TopicPartition, ErrorCode]]
+]
 
 
-class MetadataEdge:
-    """Serves control requests, one at a time: its caller is an ordered sender."""
+class ControlFeed:
+    """Serves control requests, one at a time: its caller is an ordered sender.
+
+    Args:
+        offer: The queue of this broker's feed.
+        read_topic_configs: Reads the overrides of a topic.
+        broker_epoch: The epoch of this broker's registration.
+        image: The image that all deltas so far have made.
+    """
 
     def __init__(
         self,
-        publisher: Publisher,
+        offer: Offer,
         *,
         read_topic_configs: ReadTopicConfigs,
         broker_epoch: Callable[[], int],
+        image: Callable[[], ClusterImage],
     ) -> None:
-        self._publisher = publisher
+        self._offer = offer
         self._read_topic_configs = read_topic_configs
         self._broker_epoch = broker_epoch
+        self._image = image
 
     async def handle(self, request: ControlRequest) -> ControlResponse:
         """Serves one control request."""
@@ -126,7 +138,7 @@ class MetadataEdge:
             )
 
         try:
-            results = await self._publisher.publish_made(make)
+            results = await self._offer(make)
         except ApiError as error:
             logger.warning("LeaderAndIsr refused: %s", error)
             return LeaderAndIsrResponse(error_code=error.code)
@@ -172,7 +184,7 @@ class MetadataEdge:
         return ClusterDelta(configs=configs, config_owners=owners)
 
     def _holds_configs_of(self, topic: str, topic_id: uuid.UUID | None) -> bool:
-        image = self._publisher.image
+        image = self._image()
         if topic_id is None:  # A controller that sends no ids: all there is to go by is the name.
             return topic in image.topics
         return image.holds_configs_of(topic, topic_id)
@@ -201,7 +213,7 @@ class MetadataEdge:
             )
 
         try:
-            results = await self._publisher.publish_made(make)
+            results = await self._offer(make)
         except ApiError as error:
             logger.warning("StopReplica refused: %s", error)
             return StopReplicaResponse(error_code=error.code)
@@ -225,7 +237,7 @@ class MetadataEdge:
             return ImageDelta(cluster=_cluster_delta(request))
 
         try:
-            await self._publisher.publish_made(make)
+            await self._offer(make)
         except ApiError as error:
             logger.warning("UpdateMetadata refused: %s", error)
             return UpdateMetadataResponse(error_code=error.code)

@@ -2,18 +2,18 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from odradek.broker.edge import MetadataEdge
 from odradek.broker.publisher import Publisher
-from odradek.controller.channels import ControlResponse
-from odradek.controller.request_batch import ControlRequest
 from odradek.errors import ConnectionLost, ErrorCode
 from odradek.metadata.cache import MetadataCache
-from odradek.model import NO_LEADER
+from odradek.metadata.control_requests import ControlRequest, ControlResponse
+from odradek.metadata.delta import ImageDelta
+from odradek.metadata_store.control_feed import ControlFeed
+from odradek.model import NO_LEADER, TopicPartition
 from odradek.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -42,7 +42,7 @@ BROKER_EPOCH = 10
 
 
 class Scene:
-    """An edge on a store of topic configs."""
+    """A control feed on a store of topic configs, into a publisher."""
 
     def __init__(self, fixture: ReplicaFixture) -> None:
         self.fixture = fixture
@@ -61,20 +61,27 @@ class Scene:
             ),
             on_published=lambda: None,
         )
-        self.edge = MetadataEdge(
-            self.publisher,
-            read_topic_configs=self._read,
-            broker_epoch=lambda: self.broker_epoch,
-        )
+        self.feed = self.feed_that_reads(self._read)
         self._runner = asyncio.Runner()
+
+    def feed_that_reads(
+        self, read: Callable[[str], Awaitable[Mapping[str, str] | None]]
+    ) -> ControlFeed:
+        async def offer(
+            make: Callable[[], Awaitable[ImageDelta]],
+        ) -> Mapping[TopicPartition, ErrorCode]:
+            return await self.publisher.publish(await make())
+
+        return ControlFeed(
+            offer,
+            read_topic_configs=read,
+            broker_epoch=lambda: self.broker_epoch,
+            image=lambda: self.publisher.image,
+        )
 
     def handle(self, request: ControlRequest) -> ControlResponse:
         async def main() -> ControlResponse:
-            driver = asyncio.create_task(self.publisher.run())
-            try:
-                return await self.edge.handle(request)
-            finally:
-                driver.cancel()
+            return await self.feed.handle(request)
 
         return self._runner.run(main())
 
@@ -260,9 +267,7 @@ def test_an_epoch_that_changes_while_configs_are_read(scene: Scene) -> None:
     async def read(_topic: str) -> None:
         scene.broker_epoch = BROKER_EPOCH + 1
 
-    scene.edge = MetadataEdge(
-        scene.publisher, read_topic_configs=read, broker_epoch=lambda: scene.broker_epoch
-    )
+    scene.feed = scene.feed_that_reads(read)
     assert scene.lead().error_code == ErrorCode.STALE_BROKER_EPOCH
     assert scene.fixture.replicas.partitions() == []
 
