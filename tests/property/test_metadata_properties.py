@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from odradek.metadata.delta import ClusterDelta, ImageDelta, apply_delta
 from odradek.metadata.image import ClusterImage, PartitionState
+from odradek.metadata.persistent_map import PersistentMap
 from odradek.metadata.placement import BrokerRack, assign_replicas, extend_assignment
 from odradek.model import LEADER_DURING_DELETE
 
@@ -56,6 +57,35 @@ def test_the_image_is_what_applying_by_hand_gives(deltas: list[ClusterDelta]) ->
         model = {name: entry for name, entry in model.items() if entry[1]}
         assert {n: (t.id, dict(t.partitions)) for n, t in image.topics.items()} == model
         assert image.topic_names == {t.id: n for n, t in image.topics.items() if t.id is not None}
+
+
+KEYS = st.integers(-5, 5) | st.integers(-(2**70), 2**70)
+# Enough for branches, and some that share them at every level.
+WIDE = st.integers(0, 3).map(lambda n: {(k << 12 * n) - 300: k for k in range(600)})
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(KEYS, st.integers(), max_size=90) | WIDE, st.lists(KEYS, max_size=9)
+        ),
+        max_size=9,
+    )
+)
+def test_a_persistent_map_is_a_dict_that_forgets_nothing(
+    edits: list[tuple[dict[int, int], list[int]]],
+) -> None:
+    made: PersistentMap[int, int] = PersistentMap()
+    model: dict[int, int] = {}
+    versions = [(made, dict(model))]
+    for put, removed in edits:
+        made = made.edited(put, remove=removed)
+        model = {key: value for key, value in model.items() if key not in removed} | put
+        versions.append((made, dict(model)))
+    for version, expected in versions:
+        assert version == expected
+        assert (list(version), len(version)) == (sorted(expected), len(expected))
 
 
 @settings(deadline=None, max_examples=80)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from odradek.errors import ErrorCode
 from odradek.marks import mypyc_attr
-from odradek.metadata.delta import AppliedDelta, ClusterDelta, ImageDelta, apply_delta
+from odradek.metadata.delta import AppliedDelta, ClusterDelta
 from odradek.metadata.image import (
     NO_NODE,
     Broker,
@@ -86,16 +86,6 @@ class MetadataCache:
         return self._image
 
     # -- Updates.
-
-    def update_metadata(self, correlation_id: int, delta: ClusterDelta) -> list[TopicPartition]:
-        """Applies and publishes a controller's update; returns the partitions it deleted.
-
-        Raises:
-            ApiError: STALE_CONTROLLER_EPOCH, nothing is changed.
-        """
-        applied = apply_delta(self._image, ImageDelta(cluster=delta))
-        self.publish(applied, delta, correlation_id)
-        return applied.deleted
 
     def publish(self, applied: AppliedDelta, delta: ClusterDelta, correlation_id: int) -> None:
         """Shows readers the image that `delta` gave, in one step."""

@@ -5,14 +5,16 @@ The *local* part says what this broker's replicas must do, and leaves the image 
 UpdateMetadata and the config feed give cluster parts, LeaderAndIsr and StopReplica local ones, the
 latter with the configs of topics that are new here.
 
-An applied delta costs what it changes plus one copy of each outer map it touches: partitions of
-topics it does not name are shared with the image before.
+An applied delta costs what it names, not what the image holds: the next image shares with the one
+before all topics, configs, quotas and credentials that the delta leaves alone, and most of the maps
+they are in (`odradek.metadata.persistent_map`). A topic that is named is copied with all its
+partitions; brokers come as a whole, and so do access rules and features once any of them changes.
 """
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import (
@@ -25,6 +27,7 @@ from odradek.metadata.image import (
     ScramKey,
     TopicImage,
 )
+from odradek.metadata.persistent_map import as_persistent
 from odradek.model import LEADER_DURING_DELETE, TopicPartition
 from odradek.protocol.enums import ConfigResourceType
 from odradek.security.acls import AclBinding
@@ -144,8 +147,8 @@ def apply_delta(image: ClusterImage, delta: ImageDelta) -> AppliedDelta:
         topic_names=_names_by_id(image, cluster, topics),
         configs=configs,
         config_owners=owners,
-        quotas=_merge(image.quotas, cluster.quotas),
-        acls=(image.acls | cluster.acls_added) - cluster.acls_removed,
+        quotas=_merge(image.quotas, cluster.quotas, order=_quota_order),
+        acls=_apply_acls(image.acls, cluster),
         scram=_merge(image.scram, cluster.scram),
         features=_merge(image.features, cluster.features),
     )
@@ -162,6 +165,12 @@ def _controller_epoch(image: ClusterImage, delta: ImageDelta) -> int:
                 f"controller epoch {epoch} is older than {image.controller_epoch}",
             )
     return max(known, default=image.controller_epoch)
+
+
+def _apply_acls(acls: frozenset[AclBinding], delta: ClusterDelta) -> frozenset[AclBinding]:
+    if not delta.acls_added and not delta.acls_removed:
+        return acls
+    return (acls | delta.acls_added) - delta.acls_removed
 
 
 def _apply_partitions(
@@ -185,14 +194,13 @@ def _apply_partitions(
             deleted.append(state.tp)
         else:
             partitions[state.partition] = state
-    next_topics = dict(topics)
-    for name, partitions in changed.items():
-        if partitions:
-            topic_id = _id_of(name, topics.get(name), delta)
-            next_topics[name] = TopicImage(name, topic_id, partitions)
-        else:
-            next_topics.pop(name, None)
-    return next_topics, deleted
+    images = {
+        name: TopicImage(name, _id_of(name, topics.get(name), delta), partitions)
+        for name, partitions in changed.items()
+        if partitions
+    }
+    gone = [name for name, partitions in changed.items() if not partitions]
+    return as_persistent(topics).edited(images, remove=gone), deleted
 
 
 def _id_of(name: str, old: TopicImage | None, delta: ClusterDelta) -> uuid.UUID | None:
@@ -203,50 +211,52 @@ def _id_of(name: str, old: TopicImage | None, delta: ClusterDelta) -> uuid.UUID 
 def _names_by_id(
     image: ClusterImage, delta: ClusterDelta, topics: Mapping[str, TopicImage]
 ) -> Mapping[uuid.UUID, str]:
-    touched = dict.fromkeys(state.topic for state in delta.partitions)
-    if not touched:
-        return image.topic_names
-    names = dict(image.topic_names)
-    for name in touched:
-        old = image.topics.get(name)
+    names = image.topic_names
+    over: list[uuid.UUID] = []
+    named: dict[uuid.UUID, str] = {}
+    for name in dict.fromkeys(state.topic for state in delta.partitions):
+        old, new = image.topics.get(name), topics.get(name)
         if old is not None and old.id is not None and names.get(old.id) == name:
-            del names[old.id]
-    for name in touched:
-        new = topics.get(name)
+            over.append(old.id)
         if new is not None and new.id is not None:
-            names[new.id] = name
-    return names
+            named[new.id] = name
+    return as_persistent(names).edited(named, remove=over) if over or named else names
 
 
 def _apply_configs(
     image: ClusterImage, delta: ClusterDelta, topics: Mapping[str, TopicImage]
 ) -> tuple[Mapping[ConfigResource, Mapping[str, str]], Mapping[str, uuid.UUID]]:
     """Configs leave with their topic, unless they were read for the one that takes its name."""
-    owners = dict(image.config_owners)
-    gone: list[ConfigResource] = []
+    configs, owners = image.configs, image.config_owners
+    over: list[str] = []
     for name in dict.fromkeys(state.topic for state in delta.partitions):
         old, new = image.topics.get(name), topics.get(name)
         is_over = old is not None and (new is None or new.id != old.id)
         if old is not None and is_over and owners.get(name, old.id) == old.id:
-            owners.pop(name, None)
-            gone.append(ConfigResource(ConfigResourceType.TOPIC, name))
-    owners.update(delta.config_owners)
-    return _merge(_without(image.configs, gone), delta.configs), owners
+            over.append(name)
+    if over:
+        gone = [ConfigResource(ConfigResourceType.TOPIC, name) for name in over]
+        configs = as_persistent(configs).edited(remove=gone)
+    if over or delta.config_owners:
+        owners = as_persistent(owners).edited(delta.config_owners, remove=over)
+    return _merge(configs, delta.configs), owners
 
 
-def _without(values: Mapping[_K, _V], keys: Iterable[_K]) -> Mapping[_K, _V]:
-    removed = set(keys)
-    return {k: v for k, v in values.items() if k not in removed} if removed else values
-
-
-def _merge(values: Mapping[_K, _V], changes: Mapping[_K, _V | None]) -> Mapping[_K, _V]:
+def _merge(
+    values: Mapping[_K, _V],
+    changes: Mapping[_K, _V | None],
+    *,
+    order: Callable[[_K], Any] | None = None,
+) -> Mapping[_K, _V]:
     """`values` with `changes` laid over; an empty or zero value or None takes a key out."""
     if not changes:
         return values
-    merged = dict(values)
-    for key, value in changes.items():
-        if value:
-            merged[key] = value
-        else:
-            merged.pop(key, None)
-    return merged
+    return as_persistent(values, order=order).edited(
+        {key: value for key, value in changes.items() if value},
+        remove=[key for key, value in changes.items() if not value],
+    )
+
+
+def _quota_order(entity: QuotaEntity) -> list[tuple[str, bool, str]]:
+    """Defaults, which have no name, before the entities with one."""
+    return [(kind, name is not None, name or "") for kind, name in entity.components]

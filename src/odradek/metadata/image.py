@@ -1,8 +1,9 @@
 """The immutable image of the cluster: the one thing a broker acts on.
 
 An image is replaced, never edited: `odradek.metadata.delta` makes the next one out of it and a
-delta, sharing all that did not change, so a reader may keep one for as long as it likes. Maps are
-plain dicts behind `Mapping`; whoever builds an image hands over dicts nobody else changes.
+delta, sharing all that did not change, so a reader may keep one for as long as it likes. Its maps
+are never changed, either: a delta gives persistent maps, and the maker of an image by hand leaves
+the dicts alone that it was made of.
 
 Invariants:
 

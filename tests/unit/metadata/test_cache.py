@@ -13,6 +13,7 @@ from odradek.metadata.delta import ClusterDelta, Membership
 from odradek.metadata.image import NO_NODE, Broker, ConfigResource, Node, PartitionState
 from odradek.model import LEADER_DURING_DELETE, Endpoint, SecurityProtocol, TopicPartition
 from odradek.protocol.enums import ConfigResourceType
+from tests.support.caches import update_cache
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
 ID_A, ID_B = uuid.UUID(int=10), uuid.UUID(int=11)
@@ -51,7 +52,7 @@ SAME = Membership(1, BROKERS)
 
 def base() -> MetadataCache:
     cache = MetadataCache(0)
-    assert cache.update_metadata(1, BASE) == []
+    assert update_cache(cache, 1, BASE) == []
     return cache
 
 
@@ -89,7 +90,7 @@ def test_the_live_brokers_are_replaced_and_partitions_kept() -> None:
     """06:M3."""
     cache = base()
     topics = cache.image.topics
-    deleted = cache.update_metadata(2, update(members=Membership(None, BROKERS[:2])))
+    deleted = update_cache(cache, 2, update(members=Membership(None, BROKERS[:2])))
     assert deleted == []
     assert cache.get_controller_id() is None
     assert cache.get_all_partitions() == {T0, T1}
@@ -102,7 +103,7 @@ def test_a_partition_is_deleted(caplog: pytest.LogCaptureFixture) -> None:
     """06:M4."""
     cache = base()
     with caplog.at_level(logging.INFO, "state.change.logger"):
-        assert cache.update_metadata(7, update(deletion("t", 0))) == [T0]
+        assert update_cache(cache, 7, update(deletion("t", 0))) == [T0]
     assert cache.get_all_partitions() == {T1}
     assert caplog.messages == [
         "[MetadataCache brokerId=0] Added 0 partitions, deleted 1 partitions, "
@@ -113,8 +114,8 @@ def test_a_partition_is_deleted(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_last_partition_takes_its_topic_along() -> None:
     """06:M5."""
     cache = base()
-    cache.update_metadata(2, update(deletion("t", 0)))
-    assert cache.update_metadata(3, update(deletion("t", 1))) == [T1]
+    update_cache(cache, 2, update(deletion("t", 0)))
+    assert update_cache(cache, 3, update(deletion("t", 1))) == [T1]
     assert not cache.contains_topic("t")
 
 
@@ -122,7 +123,7 @@ def test_an_update_is_partial() -> None:
     """06:M6: what is not named stays, and is shared rather than copied."""
     cache = base()
     before = cache.image
-    cache.update_metadata(2, update(state("u", 0, 0)))
+    update_cache(cache, 2, update(state("u", 0, 0)))
     assert cache.get_all_topics() == {"t", "u"}
     assert cache.image.topics["t"] is before.topics["t"]
     assert before.topics.keys() == {"t"}
@@ -132,7 +133,7 @@ def test_a_held_image_does_not_change() -> None:
     """06:M7."""
     cache = base()
     held = cache.image
-    cache.update_metadata(2, update(state("t", 0, 2, epoch=1)))
+    update_cache(cache, 2, update(state("t", 0, 2, epoch=1)))
     now, then = cache.get_partition_info("t", 0), held.partition("t", 0)
     assert now is not None
     assert then is not None
@@ -148,7 +149,7 @@ def test_replica_endpoints() -> None:
     assert endpoints == {1: Node(1, "h1", 9092), 2: Node(2, "h2", 9092)}
     assert cache.get_partition_replica_endpoints(T0, "SSL") == {}
     assert cache.get_partition_replica_endpoints(TopicPartition("t", 9), "PLAINTEXT") == {}
-    cache.update_metadata(2, update(members=Membership(1, BROKERS[:2])))
+    update_cache(cache, 2, update(members=Membership(1, BROKERS[:2])))
     assert cache.get_partition_replica_endpoints(T0, "PLAINTEXT").keys() == {1}
 
 
@@ -159,7 +160,7 @@ def test_different_listeners_are_an_error_in_the_log_only(
     cache = MetadataCache(0)
     brokers = (broker(0, "A", "B"), broker(1, "A", "B"), broker(2, "A"))
     with caplog.at_level(logging.ERROR):
-        cache.update_metadata(1, update(members=Membership(1, brokers)))
+        update_cache(cache, 1, update(members=Membership(1, brokers)))
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "Listeners are not identical across brokers" in caplog.text
     assert cache.get_alive_brokers() == list(brokers)
@@ -171,9 +172,7 @@ def test_listeners_are_not_compared_while_this_broker_is_not_listed(
     """06:M10."""
     cache = MetadataCache(0)
     with caplog.at_level(logging.ERROR):
-        cache.update_metadata(
-            1, update(members=Membership(1, (broker(1, "A", "B"), broker(2, "A"))))
-        )
+        update_cache(cache, 1, update(members=Membership(1, (broker(1, "A", "B"), broker(2, "A")))))
     assert caplog.records == []
     assert len(cache.get_alive_brokers()) == 2
 
@@ -183,8 +182,8 @@ def test_added_and_deleted_are_counted(caplog: pytest.LogCaptureFixture) -> None
     cache = base()
     added = (state("u", 0, 1), state("u", 1, 1), state("t", 2, 1))
     with caplog.at_level(logging.INFO, "state.change.logger"):
-        deleted = cache.update_metadata(
-            2, update(added[0], deletion("t", 0), added[1], deletion("t", 1), added[2])
+        deleted = update_cache(
+            cache, 2, update(added[0], deletion("t", 0), added[1], deletion("t", 1), added[2])
         )
     assert deleted == [T0, T1]
     assert "Added 3 partitions, deleted 2 partitions" in caplog.text
@@ -193,30 +192,30 @@ def test_added_and_deleted_are_counted(caplog: pytest.LogCaptureFixture) -> None
 def test_every_partition_is_traced_when_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     cache = MetadataCache(0)
     with caplog.at_level(5, "state.change.logger"):
-        cache.update_metadata(3, BASE)
+        update_cache(cache, 3, BASE)
     assert len(caplog.messages) == 3
 
 
 def test_an_older_controller_is_refused() -> None:
     """06:M12."""
     cache = base()
-    cache.update_metadata(2, update(epoch=5))
+    update_cache(cache, 2, update(epoch=5))
     held = cache.image
     with pytest.raises(ApiError, match="controller epoch 4 is older than 5") as caught:
-        cache.update_metadata(3, update(deletion("t", 0), epoch=4))
+        update_cache(cache, 3, update(deletion("t", 0), epoch=4))
     assert caught.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
     assert cache.image is held
-    cache.update_metadata(4, update(epoch=5))
+    update_cache(cache, 4, update(epoch=5))
 
 
 def test_a_broker_behind_catches_up() -> None:
     """06:M13: the same question, asked again, is answered."""
     ahead, behind = base(), base()
     created = update(state("new", 0, 1))
-    ahead.update_metadata(2, created)
+    update_cache(ahead, 2, created)
     assert [t.name for t in ahead.get_topic_metadata(["new"], "PLAINTEXT")] == ["new"]
     assert behind.get_topic_metadata(["new"], "PLAINTEXT") == []
-    behind.update_metadata(2, created)
+    update_cache(behind, 2, created)
     assert behind.get_topic_metadata(["new"], "PLAINTEXT") == ahead.get_topic_metadata(
         ["new"], "PLAINTEXT"
     )
@@ -243,7 +242,8 @@ def test_readers_see_whole_updates_only() -> None:
 
     async def write() -> None:
         for number in range(2, 1001):
-            cache.update_metadata(
+            update_cache(
+                cache,
                 number,
                 update(
                     state("t", 0, number),
@@ -266,10 +266,10 @@ def test_topic_ids_follow_their_topics() -> None:
     cache = base()
     assert cache.get_topic_name(ID_A) == "t"
     assert cache.get_topic_id("t") == ID_A
-    cache.update_metadata(2, update(deletion("t", 0), deletion("t", 1)))
+    update_cache(cache, 2, update(deletion("t", 0), deletion("t", 1)))
     assert cache.get_topic_name(ID_A) is None
     assert cache.get_topic_id("t") is None
-    cache.update_metadata(3, replace(update(state("t", 0, 1)), topic_ids={"t": ID_B}))
+    update_cache(cache, 3, replace(update(state("t", 0, 1)), topic_ids={"t": ID_B}))
     assert cache.get_topic_name(ID_B) == "t"
     assert cache.get_topic_id("t") == ID_B
     assert cache.get_topic_name(ID_A) is None
@@ -277,7 +277,7 @@ def test_topic_ids_follow_their_topics() -> None:
 
 def test_another_id_replaces_the_topic_whole() -> None:
     cache = base()
-    cache.update_metadata(2, replace(update(state("t", 0, 1)), topic_ids={"t": ID_B}))
+    update_cache(cache, 2, replace(update(state("t", 0, 1)), topic_ids={"t": ID_B}))
     assert cache.get_all_partitions() == {T0}
     assert cache.get_topic_name(ID_A) is None
     assert cache.image.topic_by_id(ID_A) is None
@@ -292,7 +292,7 @@ def test_configs_alone_do_not_make_the_cache_answer() -> None:
     resource = ConfigResource(ConfigResourceType.BROKER, "")
     published = []
     for delta in (ClusterDelta(configs={resource: {"a": "b"}}), BASE):
-        cache.update_metadata(1, delta)
+        update_cache(cache, 1, delta)
         published.append(cache.is_published)
     assert published == [False, True]
     assert cache.image.configs == {resource: {"a": "b"}}
@@ -303,7 +303,7 @@ def test_the_leader_endpoint() -> None:
     assert cache.get_partition_leader_endpoint("t", 0, "PLAINTEXT") == Node(1, "h1", 9092)
     assert cache.get_partition_leader_endpoint("t", 0, "SSL") == NO_NODE
     assert cache.get_partition_leader_endpoint("t", 9, "PLAINTEXT") is None
-    cache.update_metadata(2, update(state("t", 0, -1)))
+    update_cache(cache, 2, update(state("t", 0, -1)))
     assert cache.get_partition_leader_endpoint("t", 0, "PLAINTEXT") == NO_NODE
 
 
@@ -322,7 +322,7 @@ def test_a_leader_that_cannot_be_reached(
     listener: str, names_listener: bool, expected: ErrorCode
 ) -> None:
     cache = MetadataCache(0)
-    cache.update_metadata(1, replace(BASE, membership=Membership(1, LISTENER_BROKERS)))
+    update_cache(cache, 1, replace(BASE, membership=Membership(1, LISTENER_BROKERS)))
     (topic,) = cache.get_topic_metadata(["t"], listener, error_unavailable_listeners=names_listener)
     assert topic.id == ID_A
     leader = 1 if expected is ErrorCode.NONE else -1
@@ -332,7 +332,7 @@ def test_a_leader_that_cannot_be_reached(
 @pytest.mark.parametrize("names_listener", [False, True])
 def test_a_dead_leader_is_not_available_whatever_the_listener(names_listener: bool) -> None:
     cache = base()
-    cache.update_metadata(2, update(members=Membership(1, BROKERS[::2])))
+    update_cache(cache, 2, update(members=Membership(1, BROKERS[::2])))
     (topic,) = cache.get_topic_metadata(
         ["t", "unknown"], "PLAINTEXT", error_unavailable_listeners=names_listener
     )
@@ -344,7 +344,7 @@ def test_a_dead_leader_is_not_available_whatever_the_listener(names_listener: bo
 
 def test_dead_replicas_are_an_error_for_the_oldest_clients_only() -> None:
     cache = base()
-    cache.update_metadata(2, update(members=Membership(1, BROKERS[:2])))
+    update_cache(cache, 2, update(members=Membership(1, BROKERS[:2])))
     (old,) = cache.get_topic_metadata(["t"], "PLAINTEXT", error_unavailable_endpoints=True)
     assert old.partitions[0] == PartitionMetadata(
         ErrorCode.REPLICA_NOT_AVAILABLE, 0, 1, 0, (1,), (1,), ()
@@ -356,7 +356,7 @@ def test_dead_replicas_are_an_error_for_the_oldest_clients_only() -> None:
 
 def test_cluster_metadata() -> None:
     cache = MetadataCache(0)
-    cache.update_metadata(1, replace(BASE, membership=Membership(1, LISTENER_BROKERS)))
+    update_cache(cache, 1, replace(BASE, membership=Membership(1, LISTENER_BROKERS)))
     seen = cache.get_cluster_metadata("cluster", "A")
     assert seen.cluster_id == "cluster"
     assert [node.id for node in seen.nodes] == [0, 1]

@@ -56,6 +56,7 @@ from odradek.replication.stats import ReplicationStats
 from odradek.security.authorizer import AllowEverything, Authorizer
 from odradek.storage.directories.log_manager import LogManager
 from odradek.testing import ManualClock
+from tests.support.caches import update_cache
 from tests.support.logs import make_services
 from tests.unit.coordinator.coordinator_fakes import Coordination
 
@@ -359,7 +360,7 @@ class BrokerFixture:
     # Metadata
 
     def publish(self, delta: ClusterDelta) -> None:
-        self.cache.update_metadata(0, delta)
+        update_cache(self.cache, 0, delta)
         self.waiter.notify()
         self.election_waiter.notify()
 
