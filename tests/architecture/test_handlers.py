@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import odradek.broker.handlers
-from odradek.broker.admin import ControllerApi
 from odradek.broker.context import RequestQuotas
 from odradek.broker.dispatch import HANDLERS
 from odradek.broker.quotas import ClientQuotas
 from odradek.controller.driver import Controller
+from odradek.metadata.ports import ControllerApi
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.registry import request_type, response_type
 
@@ -36,7 +36,7 @@ def test_each_api_has_a_file_of_its_own(key: ApiKey) -> None:
 
 
 def test_each_file_is_served() -> None:
-    names = {path.stem for path in FILES.glob("*.py")} - {"__init__"}
+    names = {path.stem for path in FILES.glob("[!_]*.py")}
     assert names == {key.name.lower() for key in HANDLERS}
 
 

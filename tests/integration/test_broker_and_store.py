@@ -14,7 +14,6 @@ import pytest
 from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
 from odradek.broker.surroundings import Surroundings
-from odradek.controller.results import NewTopic
 from odradek.coordination.nodes import TopicNode, encode_config_change
 from odradek.coordination.paths import (
     CONFIG_CHANGE_PREFIX,
@@ -27,6 +26,7 @@ from odradek.coordination.paths import (
 )
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, Create, Delete
 from odradek.errors import ErrorCode
+from odradek.metadata.admin_requests import NewTopic
 from odradek.metadata.delta import HostedPartition, ImageDelta, LocalDelta
 from odradek.metadata.image import PartitionState
 from odradek.model import ReplicaAssignment, TopicPartition

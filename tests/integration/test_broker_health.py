@@ -16,9 +16,9 @@ import pytest
 from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
 from odradek.broker.surroundings import OpenStore, Surroundings
-from odradek.controller.results import NewTopic
 from odradek.errors import ConfigError
 from odradek.files import Disk
+from odradek.metadata.admin_requests import NewTopic
 from odradek.metadata_store.engine import StoreEngine, open_embedded
 from tests.support.held_disk import HeldFiles
 from tests.support.network import eventually

@@ -530,7 +530,7 @@ def test_unclean_election_by_request(tmp_path: Path) -> None:
         assert await state_of(member.store) == LeaderAndIsr(
             leader=0, leader_epoch=10, isr=(0,), partition_version=state.partition_version + 2
         )
-        assert controller._changes._stats.unclean_leader_elections.count == 1
+        assert controller._machines._stats.unclean_leader_elections.count == 1
 
     run(tmp_path, scenario)
 
@@ -595,7 +595,7 @@ def test_the_death_of_the_controller_makes_another_one(tmp_path: Path) -> None:
         await create(first, assignment={0: [0, 1]})
         await cluster.remove(first)
         assert cluster.active is second
-        assert second.controller.context.epoch == 2
+        assert second.controller.context.controller_epoch == 2
         assert await state_of(second.store) == LeaderAndIsr(
             leader=1, leader_epoch=2, isr=(1,), partition_version=2
         )
@@ -618,7 +618,7 @@ def test_deleting_the_controller_node_heals_a_stuck_partition(tmp_path: Path) ->
         await foreign(cluster).delete(CONTROLLER, ANY_VERSION)
         await cluster.settle()
         assert member.controller.is_active
-        assert member.controller.context.epoch == 2
+        assert member.controller.context.controller_epoch == 2
         assert (await state_of(member.store)).leader == 0
         assert cluster.recorder(0).announced() == {T0: 0}
 
@@ -653,7 +653,11 @@ def test_overwriting_the_controller_node_deposes_without_election(tmp_path: Path
         ):
             assert member.gauge(name) == 0, name
         context = controller.context
-        assert (context.all_topics, context.live_broker_ids, context.epoch) == (set(), set(), 0)
+        assert (context.all_topics, context.live_broker_ids, context.controller_epoch) == (
+            set(),
+            set(),
+            0,
+        )
         assert controller._rebalance_timer is None
         assert controller._channels is None
 
@@ -689,7 +693,7 @@ def test_a_failure_on_the_way_to_office_starts_another_election(
         await member.start()
         await cluster.settle()
         assert member.controller.is_active
-        assert member.controller.context.epoch == 2
+        assert member.controller.context.controller_epoch == 2
 
     run(tmp_path, scenario)
     assert "could not become controller" in caplog.text
@@ -738,7 +742,7 @@ def test_a_lost_session_deposes_first_and_registers_anew(tmp_path: Path) -> None
         assert states == [("lost", True, 1), ("connected", False, 0)]
         assert member.port.broker_epoch > epoch
         assert member.controller.is_active
-        assert member.controller.context.epoch == 2
+        assert member.controller.context.controller_epoch == 2
         assert member.controller.context.live_broker_epochs == {0: member.port.broker_epoch}
 
     run(tmp_path, scenario)

@@ -10,11 +10,11 @@ import pytest
 from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
 from odradek.broker.control_socket import SOCKET_FILE, ControlSocket, ask
-from odradek.controller.results import NewTopic
 from odradek.coordination.nodes import PartitionStateNode
 from odradek.coordination.paths import partition_state_path
 from odradek.coordination.store import ANY_VERSION
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.admin_requests import NewTopic
 from odradek.metadata.delta import ClusterDelta, ImageDelta
 from odradek.metadata.image import PartitionState
 from odradek.model import LeaderAndIsr, TopicPartition

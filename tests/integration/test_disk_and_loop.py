@@ -11,9 +11,9 @@ import pytest
 from odradek.broker.broker import Broker
 from odradek.broker.config import load_broker_settings
 from odradek.broker.surroundings import Surroundings
-from odradek.controller.results import NewTopic
 from odradek.errors import ErrorCode
 from odradek.files import Disk
+from odradek.metadata.admin_requests import NewTopic
 from odradek.metadata.delta import ClusterDelta, HostedPartition, ImageDelta, LocalDelta
 from odradek.metadata.image import ConfigResource, PartitionState
 from odradek.model import TopicPartition

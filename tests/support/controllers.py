@@ -12,7 +12,7 @@ from odradek.controller import (
     ControllerConfig,
     LocalChannel,
 )
-from odradek.controller.events import ControllerState
+from odradek.controller.events import ControllerActivity
 from odradek.coordination import EmbeddedEngine
 from odradek.coordination.store import CoordinationStore
 from odradek.errors import ErrorCode, NoNode
@@ -187,7 +187,7 @@ class Member:
         senders = controller._channels._senders.values() if controller._channels else ()
         return bool(
             controller._events.size
-            or controller.state is not ControllerState.IDLE
+            or controller.state is not ControllerActivity.IDLE
             # While it takes part in an election it does not wait for anything to happen.
             or not persistence._is_filled._waiters
             or any(sender.is_busy for sender in senders)

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from odradek.broker.admin import refuse_excess, write_in_portions
+from odradek.broker.alterations import refuse_excess, write_in_portions
 from odradek.broker.config import ConfigRow
 from odradek.broker.config.client_metrics import check_client_metrics
 from odradek.broker.config_admin import NamedResource, find_resource, rows_of

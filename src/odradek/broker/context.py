@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Protocol
 
-from odradek.broker.admin import ControllerApi
 from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.error_counts import count_errors
 from odradek.broker.expansions import Expansions
@@ -15,7 +14,7 @@ from odradek.clock import PreciseClock
 from odradek.coordinator.group.coordinator import GroupCoordinator
 from odradek.marks import mypyc_attr
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.ports import ControllerPort
+from odradek.metadata.ports import ControllerApi, ControllerPort
 from odradek.network.request import Request, SendResponse
 from odradek.protocol.codec import encode_message_parts
 from odradek.protocol.headers import encode_response_header

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from odradek.broker.admin import ControllerApi
-from odradek.controller.results import NewTopic
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.admin_requests import NewTopic
+from odradek.metadata.ports import ControllerApi
 from odradek.tasks import Tasks
 
 __all__ = ["MAX_CREATIONS", "AutoTopicCreator"]

@@ -3,7 +3,7 @@
 from odradek.controller.channels import ControlChannel, LocalChannel
 from odradek.controller.config import ControllerConfig, LeaderBalanceConfig
 from odradek.controller.driver import Controller
-from odradek.controller.results import (
+from odradek.metadata.admin_requests import (
     CreatePartitionsResult,
     DeletedTopic,
     ElectionOutcome,

@@ -12,9 +12,9 @@ from odradek.controller.context import (
     PartitionStatus,
     ReplicaStatus,
 )
-from odradek.controller.deletion_handlers import TopicDeletionManager
 from odradek.controller.election import Strategy
-from odradek.controller.state_changes import StateChanges
+from odradek.controller.machine_driver import MachineDriver
+from odradek.controller.topic_deletion_driver import TopicDeletions
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.ports import Hint, HintKind, RegisteredBroker
 from odradek.model import TopicPartition
@@ -54,21 +54,21 @@ class BrokerHandlers:
     """Follows brokers.
 
     Args:
-        changes: The machines.
+        machines: The machines, and their driver.
         deletion: Told about replicas that cannot be deleted now, or can again.
         channels: The senders of the active controller.
     """
 
     def __init__(
         self,
-        changes: StateChanges,
-        deletion: TopicDeletionManager,
+        machines: MachineDriver,
+        deletion: TopicDeletions,
         *,
         channels: Callable[[], ControllerChannels],
     ) -> None:
-        self._changes = changes
+        self._machines = machines
         self._deletion = deletion
-        self._context: ControllerContext = changes.context
+        self._context: ControllerContext = machines.context
         self._channels = channels
 
     # -- Membership.
@@ -76,7 +76,7 @@ class BrokerHandlers:
     async def process_broker_change(self) -> None:
         """Brokers may have come and gone."""
         context, channels = self._context, self._channels()
-        registered = (await self._changes.persistence.load(Hint(HintKind.BROKERS))).brokers
+        registered = (await self._machines.persistence.load(Hint(HintKind.BROKERS))).brokers
         new, dead, bounced, live = compare_brokers(context.live_broker_epochs, registered)
         if not (new or dead or bounced):
             return
@@ -111,21 +111,21 @@ class BrokerHandlers:
         await self.on_replicas_become_offline(context.replicas_on_brokers(broker_ids))
 
     async def _on_startup(self, broker_ids: list[int]) -> None:
-        context, changes = self._context, self._changes
+        context, machines = self._context, self._machines
         started = set(broker_ids)
         for broker_id in broker_ids:
             context.replicas_on_offline_dirs.pop(broker_id, None)
-        changes.send_update_metadata(context.live_or_shutting_down_broker_ids - started)
-        changes.send_update_metadata(started, list(context.partition_leadership))
+        machines.send_update_metadata(context.live_or_shutting_down_broker_ids - started)
+        machines.send_update_metadata(started, list(context.partition_leadership))
         replicas = context.replicas_on_brokers(started)
-        await changes.move_replicas(replicas, ReplicaStatus.ONLINE)
-        await changes.trigger_online()
+        await machines.move_replicas(replicas, ReplicaStatus.ONLINE)
+        await machines.trigger_online()
         waiting, _ = topic_deletion.replicas_of_queued_topics(context, replicas)
         await self._deletion.resume_topics({replica.tp.topic for replica in waiting})
 
     async def process_broker_modification(self, broker_id: int) -> None:
         """A broker may have written its node anew, with other endpoints."""
-        state = await self._changes.persistence.load(Hint(HintKind.BROKER, broker_id=broker_id))
+        state = await self._machines.persistence.load(Hint(HintKind.BROKER, broker_id=broker_id))
         registered = state.brokers.get(broker_id)
         known = self._context.live_or_shutting_down_broker(broker_id)
         if registered is None or known is None:
@@ -135,13 +135,13 @@ class BrokerHandlers:
         if registered.broker.endpoints != known.endpoints:
             _logger.info("broker %d has other endpoints", broker_id)
             self._context.update_broker_metadata(known, registered.broker)
-            self._changes.send_update_metadata(self._context.live_or_shutting_down_broker_ids)
+            self._machines.send_update_metadata(self._context.live_or_shutting_down_broker_ids)
 
     # -- Replicas.
 
     async def on_replicas_become_offline(self, replicas: Iterable[PartitionAndReplica]) -> None:
         """Replicas cannot serve any more: others must lead, and leave the ISR without them."""
-        context, changes = self._context, self._changes
+        context, machines = self._context, self._machines
         queued, others = topic_deletion.replicas_of_queued_topics(context, replicas)
         leaderless = [
             tp
@@ -149,13 +149,13 @@ class BrokerHandlers:
             if not context.is_replica_online(record.leader_and_isr.leader, tp)
             and not context.is_topic_queued_for_deletion(tp.topic)
         ]
-        await changes.move_partitions(leaderless, PartitionStatus.OFFLINE)
-        await changes.trigger_online()
-        await changes.move_replicas(others, ReplicaStatus.OFFLINE)
+        await machines.move_partitions(leaderless, PartitionStatus.OFFLINE)
+        await machines.trigger_online()
+        await machines.move_replicas(others, ReplicaStatus.OFFLINE)
         await self._deletion.fail_replicas(queued)
         if not leaderless:
             # No election has told the brokers who is gone.
-            changes.send_update_metadata(context.live_or_shutting_down_broker_ids)
+            machines.send_update_metadata(context.live_or_shutting_down_broker_ids)
 
     async def process_leader_and_isr_response(
         self, broker_id: int, response: LeaderAndIsrResponse
@@ -200,19 +200,19 @@ class BrokerHandlers:
     async def process_isr_change(self) -> None:
         """Leaders have changed the ISR of their partitions."""
         context = self._context
-        state = await self._changes.persistence.load(Hint(HintKind.ISR_CHANGES))
+        state = await self._machines.persistence.load(Hint(HintKind.ISR_CHANGES))
         known = {
             tp: record for tp, record in state.partitions.items() if tp in context.partition_states
         }
         context.partition_leadership.update(known)
         if known:
-            self._changes.send_update_metadata(context.live_or_shutting_down_broker_ids, known)
+            self._machines.send_update_metadata(context.live_or_shutting_down_broker_ids, known)
 
     async def process_log_dir_event(self) -> None:
         """Brokers report failed directories: asked for all their replicas, they say which."""
-        state = await self._changes.persistence.load(Hint(HintKind.LOG_DIR_FAILURES))
+        state = await self._machines.persistence.load(Hint(HintKind.LOG_DIR_FAILURES))
         replicas = self._context.replicas_on_brokers(state.log_dir_failures)
-        await self._changes.move_replicas(
+        await self._machines.move_replicas(
             (r for r in replicas if not self._context.is_topic_queued_for_deletion(r.tp.topic)),
             ReplicaStatus.ONLINE,
         )
@@ -230,7 +230,7 @@ class BrokerHandlers:
         Raises:
             ApiError: STALE_BROKER_EPOCH or BROKER_NOT_AVAILABLE.
         """
-        context, changes = self._context, self._changes
+        context, machines = self._context, self._machines
         known_epoch = context.live_broker_epochs.get(broker_id)
         if known_epoch is None:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not registered")
@@ -249,8 +249,8 @@ class BrokerHandlers:
         )
         led = [tp for tp in affected if self._leader(tp) == broker_id]
         followed = [tp for tp in affected if self._leader(tp) != broker_id]
-        await changes.move_partitions(led, PartitionStatus.ONLINE, Strategy.CONTROLLED_SHUTDOWN)
-        await changes.move_replicas(
+        await machines.move_partitions(led, PartitionStatus.ONLINE, Strategy.CONTROLLED_SHUTDOWN)
+        await machines.move_replicas(
             [PartitionAndReplica(tp, broker_id) for tp in followed], ReplicaStatus.OFFLINE
         )
         return frozenset(tp for tp in affected if self._leader(tp) == broker_id)

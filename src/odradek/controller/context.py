@@ -68,7 +68,7 @@ class ControllerContext:
         "_live_broker_epochs",
         "_live_brokers",
         "all_topics",
-        "epoch",
+        "controller_epoch",
         "fence",
         "offline_partition_count",
         "partition_assignments",
@@ -96,7 +96,7 @@ class ControllerContext:
         self._live_brokers: dict[int, Broker] = {}
         # Grows with every registration of a broker: tells its lives apart.
         self._live_broker_epochs: dict[int, int] = {}
-        self.epoch = 0  # Of this controller; 0 = never elected.
+        self.controller_epoch = 0  # Of this controller; 0 = never elected.
         self.fence = Fence(0)  # Goes with every commit: it fails once a newer controller exists.
         self.all_topics: set[str] = set()
         self.partition_assignments: dict[str, dict[int, ReplicaAssignment]] = {}

@@ -26,16 +26,15 @@ from odradek.controller.broker_handlers import BrokerHandlers
 from odradek.controller.channels import ControllerChannels, OpenChannel, Sleep
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext
-from odradek.controller.deletion_handlers import TopicDeletionManager
 from odradek.controller.event_manager import EVENT_TASK_NAME, EventManager
 from odradek.controller.events import (
     AutoPreferredReplicaLeaderElection,
     BrokerChange,
     BrokerModifications,
     ControlledShutdown,
+    ControllerActivity,
     ControllerEvent,
     ControllerResignation,
-    ControllerState,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -59,8 +58,14 @@ from odradek.controller.events import (
     UpdateMetadataResponseReceived,
 )
 from odradek.controller.leader_handlers import LeaderHandlers
+from odradek.controller.machine_driver import MachineDriver
 from odradek.controller.request_batch import OutgoingRequest, RequestBatch
-from odradek.controller.results import (
+from odradek.controller.stats import ControllerStats, register_gauges, remove_gauges
+from odradek.controller.topic_deletion_driver import TopicDeletions
+from odradek.controller.topic_handlers import TopicHandlers, TopicSources
+from odradek.controller.topic_requests import ConfigCheck, accept_any_config
+from odradek.errors import ApiError, ControllerMoved, ErrorCode, InvariantViolation
+from odradek.metadata.admin_requests import (
     CreatePartitionsResult,
     DeletedTopic,
     ElectionOutcome,
@@ -68,11 +73,6 @@ from odradek.controller.results import (
     NewTopic,
     TopicResult,
 )
-from odradek.controller.state_changes import StateChanges
-from odradek.controller.stats import ControllerStats, register_gauges, remove_gauges
-from odradek.controller.topic_handlers import TopicHandlers, TopicSources
-from odradek.controller.topic_requests import ConfigCheck, accept_any_config
-from odradek.errors import ApiError, ControllerMoved, ErrorCode, InvariantViolation
 from odradek.metadata.control_requests import ControlResponse
 from odradek.metadata.ports import (
     Hint,
@@ -153,7 +153,7 @@ class Controller:
         self._worker: asyncio.Task[None] | None = None
         stats = ControllerStats(metrics)
         self._events = EventManager(self, clock=clock, metrics=metrics, stats=stats)
-        self._changes = StateChanges(
+        self._machines = MachineDriver(
             self.context,
             persistence,
             new_batch=self._new_batch,
@@ -161,11 +161,9 @@ class Controller:
             stats=stats,
             unclean_default=unclean_default,
         )
-        self._deletion = TopicDeletionManager(
-            self._changes, is_enabled=self._config.delete_topic_enable
-        )
+        self._deletion = TopicDeletions(self._machines, is_enabled=self._config.delete_topic_enable)
         self._topics = TopicHandlers(
-            self._changes,
+            self._machines,
             self._deletion,
             TopicSources(
                 config=self._config,
@@ -175,9 +173,9 @@ class Controller:
             ),
         )
         self._brokers = BrokerHandlers(
-            self._changes, self._deletion, channels=self._active_channels
+            self._machines, self._deletion, channels=self._active_channels
         )
-        self._leaders = LeaderHandlers(self._changes, self._config.leader_balance)
+        self._leaders = LeaderHandlers(self._machines, self._config.leader_balance)
         register_gauges(
             metrics, self.context, is_active=lambda: self.is_active, state=lambda: self.state
         )
@@ -226,7 +224,7 @@ class Controller:
         return self._active_controller_id
 
     @property
-    def state(self) -> ControllerState:
+    def state(self) -> ControllerActivity:
         """What it is busy with."""
         return self._events.state
 
@@ -428,9 +426,9 @@ class Controller:
             case PreferredReplicaElectionRequested():
                 await self._leaders.process_stored_election()
             case UncleanLeaderElectionEnable():
-                await self._changes.trigger_online()
+                await self._machines.trigger_online()
             case TopicUncleanLeaderElectionEnable(topic=topic):
-                await self._changes.trigger_online(topic)
+                await self._machines.trigger_online(topic)
             case AutoPreferredReplicaLeaderElection():
                 await self._process_rebalance()
             case ShutdownEventThread():
@@ -509,7 +507,7 @@ class Controller:
             self._events.put(_HINT_EVENTS[hint.kind])
 
     async def _process_elected(self, event: Elected) -> None:
-        self.context.epoch = event.controller_epoch
+        self.context.controller_epoch = event.controller_epoch
         self.context.fence = event.fence
         self._active_controller_id = self.broker_id
         _logger.info(
@@ -551,8 +549,8 @@ class Controller:
         for broker in context.live_or_shutting_down_brokers:
             self._channels.add_broker(broker)
         await self._deletion.start(state.deletions)
-        self._changes.send_update_metadata(context.live_or_shutting_down_broker_ids)
-        await self._changes.startup()
+        self._machines.send_update_metadata(context.live_or_shutting_down_broker_ids)
+        await self._machines.startup()
         await self._deletion.resume()
         if state.preferred_elections:
             await self._leaders.elect(
@@ -568,7 +566,7 @@ class Controller:
         await self._on_resignation()
 
     async def _give_up(self) -> int:
-        epoch = self.context.epoch
+        epoch = self.context.controller_epoch
         # First in the store: if that fails we are what everybody takes us for, the controller.
         await self._persistence.resign(self.context.fence)
         await self._resign()
@@ -622,10 +620,10 @@ class Controller:
     def _answer_to(self, item: OutgoingRequest) -> Callable[[ControlResponse], None]:
         """What to do with the answer: put an event, nothing else."""
         broker_id, request = item
-        epoch = self.context.epoch
+        epoch = self.context.controller_epoch
 
         def answered(response: ControlResponse) -> None:
-            if epoch != self.context.epoch:
+            if epoch != self.context.controller_epoch:
                 return  # Sent by a controller we are no more.
             match response:
                 case LeaderAndIsrResponse():

@@ -21,7 +21,7 @@ from collections import deque
 from typing import Protocol
 
 from odradek.clock import Clock
-from odradek.controller.events import ControllerEvent, ControllerState, ShutdownEventThread
+from odradek.controller.events import ControllerActivity, ControllerEvent, ShutdownEventThread
 from odradek.controller.stats import ControllerStats
 from odradek.metrics import MetricRegistry
 
@@ -100,7 +100,7 @@ class EventManager:
         self._queue: deque[QueuedEvent] = deque()
         self._is_filled = asyncio.Event()
         self._is_closing = False
-        self._state = ControllerState.IDLE
+        self._state = ControllerActivity.IDLE
         self._group = metrics.group("kafka.controller", "ControllerEventManager")
         self._queue_time = self._group.histogram(
             "EventQueueTimeMs", "How long controller events wait, in milliseconds."
@@ -108,7 +108,7 @@ class EventManager:
         self._group.gauge("EventQueueSize", lambda: len(self._queue), "Controller events waiting.")
 
     @property
-    def state(self) -> ControllerState:
+    def state(self) -> ControllerActivity:
         """What is being processed."""
         return self._state
 
@@ -162,4 +162,4 @@ class EventManager:
             timer = self._stats.timers.get(self._state)
             if timer is not None:
                 timer.update(self._clock.monotonic_ms() - started_ms)
-            self._state = ControllerState.IDLE
+            self._state = ControllerActivity.IDLE

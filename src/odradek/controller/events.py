@@ -6,7 +6,7 @@ names the timer that measures them. Operators read the table backwards: an abnor
 the events that can cause it.
 
 =======================================  =============================================
-ControllerState                          events
+ControllerActivity                       events
 =======================================  =============================================
 CONTROLLER_CHANGE                        Elected, Expire
 BROKER_CHANGE                            BrokerChange, BrokerModifications
@@ -35,7 +35,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
-from odradek.controller.results import (
+from odradek.errors import ErrorCode
+from odradek.metadata.admin_requests import (
     CreatePartitionsResult,
     DeletedTopic,
     ElectionOutcome,
@@ -43,7 +44,6 @@ from odradek.controller.results import (
     NewTopic,
     TopicResult,
 )
-from odradek.errors import ErrorCode
 from odradek.metadata.ports import Fence
 from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
@@ -56,9 +56,9 @@ __all__ = [
     "BrokerChange",
     "BrokerModifications",
     "ControlledShutdown",
+    "ControllerActivity",
     "ControllerEvent",
     "ControllerResignation",
-    "ControllerState",
     "CreatePartitions",
     "CreateTopics",
     "DeleteTopics",
@@ -85,7 +85,7 @@ __all__ = [
 _T = TypeVar("_T")
 
 
-class ControllerState(IntEnum):
+class ControllerActivity(IntEnum):
     """What the controller is busy with; the value is that of the gauge `ControllerState`."""
 
     IDLE = 0
@@ -109,11 +109,11 @@ class ControllerState(IntEnum):
     @property
     def metric_name(self) -> str | None:
         """Name of the timer of these events; two are historic, two states have none."""
-        if self in (ControllerState.IDLE, ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED):
+        if self in (ControllerActivity.IDLE, ControllerActivity.UPDATE_METADATA_RESPONSE_RECEIVED):
             return None
         historic = {
-            ControllerState.BROKER_CHANGE: "LeaderElection",
-            ControllerState.ALTER_PARTITION_REASSIGNMENT: "PartitionReassignment",
+            ControllerActivity.BROKER_CHANGE: "LeaderElection",
+            ControllerActivity.ALTER_PARTITION_REASSIGNMENT: "PartitionReassignment",
         }
         words = self.name.split("_")
         name = historic.get(self) or "".join(word.capitalize() for word in words)
@@ -141,7 +141,7 @@ class ElectionTrigger(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    state: ClassVar = ControllerState.CONTROLLER_CHANGE
+    state: ClassVar = ControllerActivity.CONTROLLER_CHANGE
     controller_epoch: int
     fence: Fence
 
@@ -150,12 +150,12 @@ class Elected:
 class Expire:
     """Leadership is lost; what is still queued is obsolete."""
 
-    state: ClassVar = ControllerState.CONTROLLER_CHANGE
+    state: ClassVar = ControllerActivity.CONTROLLER_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class ShutdownEventThread:
-    state: ClassVar = ControllerState.CONTROLLER_SHUTDOWN
+    state: ClassVar = ControllerActivity.CONTROLLER_SHUTDOWN
 
 
 # -- Hints: something was changed, perhaps by us.
@@ -163,46 +163,46 @@ class ShutdownEventThread:
 
 @dataclass(frozen=True, slots=True)
 class BrokerChange:
-    state: ClassVar = ControllerState.BROKER_CHANGE
+    state: ClassVar = ControllerActivity.BROKER_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerModifications:
-    state: ClassVar = ControllerState.BROKER_CHANGE
+    state: ClassVar = ControllerActivity.BROKER_CHANGE
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    state: ClassVar = ControllerState.TOPIC_CHANGE
+    state: ClassVar = ControllerActivity.TOPIC_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionModifications:
-    state: ClassVar = ControllerState.TOPIC_CHANGE
+    state: ClassVar = ControllerActivity.TOPIC_CHANGE
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletion:
-    state: ClassVar = ControllerState.TOPIC_DELETION
+    state: ClassVar = ControllerActivity.TOPIC_DELETION
 
 
 @dataclass(frozen=True, slots=True)
 class PreferredReplicaElectionRequested:
     """By a node a tool has written."""
 
-    state: ClassVar = ControllerState.MANUAL_LEADER_BALANCE
+    state: ClassVar = ControllerActivity.MANUAL_LEADER_BALANCE
 
 
 @dataclass(frozen=True, slots=True)
 class IsrChangeNotification:
-    state: ClassVar = ControllerState.ISR_CHANGE
+    state: ClassVar = ControllerActivity.ISR_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirEventNotification:
-    state: ClassVar = ControllerState.LOG_DIR_CHANGE
+    state: ClassVar = ControllerActivity.LOG_DIR_CHANGE
 
 
 # -- Answers of brokers.
@@ -210,21 +210,21 @@ class LogDirEventNotification:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrResponseReceived:
-    state: ClassVar = ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED
+    state: ClassVar = ControllerActivity.LEADER_AND_ISR_RESPONSE_RECEIVED
     response: LeaderAndIsrResponse
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateMetadataResponseReceived:
-    state: ClassVar = ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED
+    state: ClassVar = ControllerActivity.UPDATE_METADATA_RESPONSE_RECEIVED
     response: UpdateMetadataResponse
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletionStopReplicaResponseReceived:
-    state: ClassVar = ControllerState.TOPIC_DELETION
+    state: ClassVar = ControllerActivity.TOPIC_DELETION
     broker_id: int
     request_error: ErrorCode
     partition_errors: Mapping[TopicPartition, ErrorCode]
@@ -235,7 +235,7 @@ class TopicDeletionStopReplicaResponseReceived:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopics:
-    state: ClassVar = ControllerState.TOPIC_CHANGE
+    state: ClassVar = ControllerActivity.TOPIC_CHANGE
     topics: Sequence[NewTopic]
     validate_only: bool
     reply: Reply[list[TopicResult]]
@@ -243,7 +243,7 @@ class CreateTopics:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions:
-    state: ClassVar = ControllerState.TOPIC_CHANGE
+    state: ClassVar = ControllerActivity.TOPIC_CHANGE
     topics: Sequence[NewPartitions]
     validate_only: bool
     reply: Reply[list[CreatePartitionsResult]]
@@ -251,21 +251,21 @@ class CreatePartitions:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics:
-    state: ClassVar = ControllerState.TOPIC_DELETION
+    state: ClassVar = ControllerActivity.TOPIC_DELETION
     topics: Sequence[str]
     reply: Reply[list[DeletedTopic]]
 
 
 @dataclass(frozen=True, slots=True)
 class ListPartitionReassignments:
-    state: ClassVar = ControllerState.LIST_PARTITION_REASSIGNMENT
+    state: ClassVar = ControllerActivity.LIST_PARTITION_REASSIGNMENT
     partitions: Sequence[TopicPartition] | None
     reply: Reply[dict[TopicPartition, ReplicaAssignment]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLeaderElection:
-    state: ClassVar = ControllerState.MANUAL_LEADER_BALANCE
+    state: ClassVar = ControllerActivity.MANUAL_LEADER_BALANCE
     partitions: Sequence[TopicPartition] | None  # None: all.
     election_type: ElectionType
     trigger: ElectionTrigger
@@ -274,7 +274,7 @@ class ReplicaLeaderElection:
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdown:
-    state: ClassVar = ControllerState.CONTROLLED_SHUTDOWN
+    state: ClassVar = ControllerActivity.CONTROLLED_SHUTDOWN
     broker_id: int
     broker_epoch: int
     reply: Reply[frozenset[TopicPartition]]
@@ -284,18 +284,18 @@ class ControlledShutdown:
 class ControllerResignation:
     """An operator wants another election; the reply is the epoch that ended."""
 
-    state: ClassVar = ControllerState.CONTROLLER_CHANGE
+    state: ClassVar = ControllerActivity.CONTROLLER_CHANGE
     reply: Reply[int]
 
 
 @dataclass(frozen=True, slots=True)
 class UncleanLeaderElectionEnable:
-    state: ClassVar = ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
+    state: ClassVar = ControllerActivity.UNCLEAN_LEADER_ELECTION_ENABLE
 
 
 @dataclass(frozen=True, slots=True)
 class TopicUncleanLeaderElectionEnable:
-    state: ClassVar = ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
+    state: ClassVar = ControllerActivity.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
     topic: str
 
 
@@ -304,7 +304,7 @@ class TopicUncleanLeaderElectionEnable:
 
 @dataclass(frozen=True, slots=True)
 class AutoPreferredReplicaLeaderElection:
-    state: ClassVar = ControllerState.AUTO_LEADER_BALANCE
+    state: ClassVar = ControllerActivity.AUTO_LEADER_BALANCE
 
 
 ControllerEvent: TypeAlias = (

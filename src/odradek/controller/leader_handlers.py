@@ -7,9 +7,9 @@ from odradek.controller.config import LeaderBalanceConfig
 from odradek.controller.context import ControllerContext, PartitionStatus
 from odradek.controller.election import Strategy
 from odradek.controller.events import ElectionTrigger
-from odradek.controller.results import ElectionOutcome
-from odradek.controller.state_changes import StateChanges
+from odradek.controller.machine_driver import MachineDriver
 from odradek.errors import ErrorCode
+from odradek.metadata.admin_requests import ElectionOutcome
 from odradek.metadata.ports import Hint, HintKind
 from odradek.model import NO_LEADER, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
@@ -52,9 +52,9 @@ def imbalanced_partitions(
 class LeaderHandlers:
     """Elections that somebody asked for, or that the balance of leaders needs."""
 
-    def __init__(self, changes: StateChanges, config: LeaderBalanceConfig) -> None:
-        self._changes = changes
-        self._context: ControllerContext = changes.context
+    def __init__(self, machines: MachineDriver, config: LeaderBalanceConfig) -> None:
+        self._machines = machines
+        self._context: ControllerContext = machines.context
         self._config = config
 
     async def rebalance(self) -> None:
@@ -66,7 +66,7 @@ class LeaderHandlers:
 
     async def process_stored_election(self) -> None:
         """A tool has asked for preferred elections by a node."""
-        state = await self._changes.persistence.load(Hint(HintKind.PREFERRED_ELECTION))
+        state = await self._machines.persistence.load(Hint(HintKind.PREFERRED_ELECTION))
         if state.preferred_elections:
             await self.elect(
                 sorted(state.preferred_elections), ElectionType.PREFERRED, ElectionTrigger.STORE
@@ -93,7 +93,7 @@ class LeaderHandlers:
         if election_type is ElectionType.UNCLEAN:
             is_asked_for = trigger is ElectionTrigger.ADMIN_CLIENT
             strategy = Strategy.OFFLINE_UNCLEAN if is_asked_for else Strategy.OFFLINE
-        results = await self._changes.move_partitions(candidates, PartitionStatus.ONLINE, strategy)
+        results = await self._machines.move_partitions(candidates, PartitionStatus.ONLINE, strategy)
         for tp in candidates:
             outcomes[tp] = _outcome(results.get(tp), election_type)
         return outcomes

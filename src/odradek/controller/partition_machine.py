@@ -250,10 +250,10 @@ def learn_conflict(context: ControllerContext, conflict: Conflict) -> StateChang
         # Nothing there is what a first state expects: its write got lost on the way.
         return None if change.is_first else StateChangeFailed(f"{tp}: its state has vanished")
     assert isinstance(found, PartitionRecord)
-    if found.controller_epoch > context.epoch:
+    if found.controller_epoch > context.controller_epoch:
         return StateChangeFailed(
             f"{tp}: a controller of epoch {found.controller_epoch} has written its state, "
-            f"ours is {context.epoch}"
+            f"ours is {context.controller_epoch}"
         )
     if change.is_first:
         return StateChangeFailed(f"{tp}: it has a state already")
@@ -282,7 +282,7 @@ def _change(
         tp=tp,
         topic_id=context.topic_ids.get(tp.topic),
         state=state,
-        controller_epoch=context.epoch,
+        controller_epoch=context.controller_epoch,
         is_first=is_first,
     )
 

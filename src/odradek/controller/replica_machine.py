@@ -235,7 +235,7 @@ def decide_isr_removal(
                 tp=tp,
                 topic_id=context.topic_ids.get(tp.topic),
                 state=state,
-                controller_epoch=context.epoch,
+                controller_epoch=context.controller_epoch,
                 is_first=False,
             )
         )

@@ -96,7 +96,7 @@ class RequestBatch:
     def is_empty(self) -> bool:
         return not (self._leader_and_isr or self._stop_replica or self._metadata_brokers)
 
-    def new_batch(self) -> None:
+    def begin(self) -> None:
         """Starts a batch.
 
         Raises:

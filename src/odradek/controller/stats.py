@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from odradek.controller.context import ControllerContext, ReplicaStatus
-from odradek.controller.events import ControllerState
+from odradek.controller.events import ControllerActivity
 from odradek.metrics import MetricRegistry
 
 __all__ = ["ControllerStats", "register_gauges", "remove_gauges"]
@@ -20,7 +20,7 @@ class ControllerStats:
         )
         self.timers = {
             state: group.timer(state.metric_name)
-            for state in ControllerState
+            for state in ControllerActivity
             if state.metric_name is not None
         }
 
@@ -30,7 +30,7 @@ def register_gauges(
     context: ControllerContext,
     *,
     is_active: Callable[[], bool],
-    state: Callable[[], ControllerState],
+    state: Callable[[], ControllerActivity],
 ) -> None:
     """Registers what is looked up when somebody reads; a context without leadership gives 0."""
     group = metrics.group("kafka.controller", "KafkaController")

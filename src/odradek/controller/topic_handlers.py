@@ -12,17 +12,17 @@ from dataclasses import replace
 
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext
-from odradek.controller.deletion_handlers import TopicDeletionManager
-from odradek.controller.results import (
+from odradek.controller.machine_driver import MachineDriver
+from odradek.controller.topic_deletion_driver import TopicDeletions
+from odradek.controller.topic_requests import ConfigCheck, decide_new_partitions, decide_new_topic
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.admin_requests import (
     CreatePartitionsResult,
     DeletedTopic,
     NewPartitions,
     NewTopic,
     TopicResult,
 )
-from odradek.controller.state_changes import StateChanges
-from odradek.controller.topic_requests import ConfigCheck, decide_new_partitions, decide_new_topic
-from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.changes import (
     AssignmentChanged,
     Change,
@@ -58,11 +58,11 @@ class TopicHandlers:
     """Creates and enlarges topics and follows what other hands do to them."""
 
     def __init__(
-        self, changes: StateChanges, deletion: TopicDeletionManager, sources: TopicSources
+        self, machines: MachineDriver, deletion: TopicDeletions, sources: TopicSources
     ) -> None:
-        self._changes = changes
+        self._machines = machines
         self._deletion = deletion
-        self._context: ControllerContext = changes.context
+        self._context: ControllerContext = machines.context
         self._sources = sources
 
     # -- Requests.
@@ -84,7 +84,7 @@ class TopicHandlers:
             fates = await self._commit_each(list(decided.values()))
             for index, fate in zip(decided, fates, strict=True):
                 results[index] = self._apply_topic(decided[index], fate)
-            await self._changes.on_new_partition_creation(
+            await self._machines.on_new_partition_creation(
                 TopicPartition(change.topic, partition)
                 for index, change in decided.items()
                 if results[index].error is ErrorCode.NONE
@@ -148,7 +148,7 @@ class TopicHandlers:
                 results.append(
                     CreatePartitionsResult(name=topic.name, error=error.code, message=str(error))
                 )
-        await self._changes.on_new_partition_creation(created)
+        await self._machines.on_new_partition_creation(created)
         return results
 
     async def _add_partitions(self, topic: NewPartitions) -> list[TopicPartition]:
@@ -207,7 +207,7 @@ class TopicHandlers:
         for _ in range(MAX_ATTEMPTS):
             if not remaining:
                 break
-            outcome = await self._changes.commit(list(remaining.values()))
+            outcome = await self._machines.commit(list(remaining.values()))
             by_change: dict[int, Committed | Conflict | FailedChange] = {
                 id(fate.change): fate
                 for group in (outcome.committed, outcome.conflicts, outcome.failed)
@@ -225,7 +225,7 @@ class TopicHandlers:
     async def process_topic_change(self) -> None:
         """Topics may have come and gone."""
         context = self._context
-        state = await self._changes.persistence.load(Hint(HintKind.TOPICS))
+        state = await self._machines.persistence.load(Hint(HintKind.TOPICS))
         gone = sorted(context.all_topics - state.topics.keys())
         recreated = sorted(
             topic
@@ -235,7 +235,7 @@ class TopicHandlers:
         if recreated:
             # The brokers hold the old topic's logs under the names of the new one.
             replicas = [r for topic in recreated for r in context.replicas_for_topic(topic)]
-            self._changes.send_stop_replicas(replicas, deletes=True)
+            self._machines.send_stop_replicas(replicas, deletes=True)
         for topic in (*gone, *recreated):
             context.remove_topic(topic)
         new = {t: r for t, r in state.topics.items() if t not in context.all_topics}
@@ -247,12 +247,12 @@ class TopicHandlers:
             if identified is not None:
                 context.put_topic(topic, identified)
                 created += context.partitions_for_topic(topic)
-        await self._changes.on_new_partition_creation(created)
+        await self._machines.on_new_partition_creation(created)
 
     async def process_partition_modifications(self, topic: str) -> None:
         """A topic's node may have been written."""
         context = self._context
-        state = await self._changes.persistence.load(Hint(HintKind.TOPIC, topic=topic))
+        state = await self._machines.persistence.load(Hint(HintKind.TOPIC, topic=topic))
         record = state.topics.get(topic)
         if record is None or topic not in context.all_topics:
             return  # Came or went: that is the business of process_topic_change.
@@ -275,7 +275,7 @@ class TopicHandlers:
         assignment = {**context.partition_assignments[topic]}
         assignment.update((partition, record.assignment[partition]) for partition in added)
         self._put_partitions(topic, assignment, record.version)
-        await self._changes.on_new_partition_creation(TopicPartition(topic, p) for p in added)
+        await self._machines.on_new_partition_creation(TopicPartition(topic, p) for p in added)
 
     async def ensure_id(self, topic: str, record: TopicRecord) -> TopicRecord | None:
         """Gives a topic that lost its id, or never had one, what it should have.
@@ -293,7 +293,7 @@ class TopicHandlers:
                 assignment=record.assignment,
                 version=record.version,
             )
-            outcome = await self._changes.commit([change])
+            outcome = await self._machines.commit([change])
             if outcome.committed:
                 version = outcome.committed[0].version
                 return replace(record, topic_id=change.topic_id, version=version)
@@ -307,7 +307,7 @@ class TopicHandlers:
         self, topic: str, record: TopicRecord, added: Iterable[int]
     ) -> None:
         _logger.warning("topic %s is being deleted: partitions %s are not made", topic, set(added))
-        outcome = await self._changes.commit(
+        outcome = await self._machines.commit(
             [
                 AssignmentChanged(
                     topic=topic,

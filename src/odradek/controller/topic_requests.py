@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext
-from odradek.controller.results import BROKER_DEFAULT, NewPartitions, NewTopic
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.admin_requests import BROKER_DEFAULT, NewPartitions, NewTopic
 from odradek.metadata.changes import PartitionsAdded, TopicCreated
 from odradek.metadata.placement import (
     BrokerRack,

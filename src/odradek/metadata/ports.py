@@ -10,7 +10,8 @@ Port                   Used by                 Direction
 =====================  ======================  ==================================================
 
 The engines meet nowhere else. `odradek.metadata_store` implements all three over a coordination
-store, and nothing above these ports sees that store.
+store, and nothing above these ports sees that store. `ControllerApi` beside them is the controller
+as handlers of administrators' requests see it, over any engine.
 """
 
 import uuid
@@ -20,10 +21,19 @@ from enum import Enum
 from typing import NamedTuple, NewType, Protocol, TypeAlias
 
 from odradek.errors import ApiError, ErrorCode, OdradekError
+from odradek.metadata.admin_requests import (
+    CreatePartitionsResult,
+    DeletedTopic,
+    ElectionOutcome,
+    NewPartitions,
+    NewTopic,
+    TopicResult,
+)
 from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, QuotaSet
 from odradek.metadata.delta import ImageDelta
 from odradek.metadata.image import Broker
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from odradek.protocol.enums import ElectionType
 from odradek.values import dataclass
 
 __all__ = [
@@ -31,6 +41,7 @@ __all__ = [
     "CommitOutcome",
     "Committed",
     "Conflict",
+    "ControllerApi",
     "ControllerPort",
     "ControllerState",
     "FailedChange",
@@ -308,4 +319,45 @@ class ControllerPort(Protocol):
 
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:
         """Writes access rules; one result per change."""
+        ...
+
+
+# -- The controller itself.
+
+
+class ControllerApi(Protocol):
+    """The controller of this broker, active or not, as administrators' requests need it.
+
+    Every call raises `ApiError` with NOT_CONTROLLER if it is not active when its turn comes.
+    """
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is the cluster's controller now."""
+        ...
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool
+    ) -> Sequence[TopicResult]: ...
+
+    async def delete_topics(self, topics: Sequence[str]) -> Sequence[DeletedTopic]: ...
+
+    def is_deleting(self, topic: str) -> bool:
+        """Whether the topic's name is still taken by one that is about to be gone."""
+        ...
+
+    async def create_partitions(
+        self, topics: Sequence[NewPartitions], *, validate_only: bool
+    ) -> Sequence[CreatePartitionsResult]: ...
+
+    async def elect_leaders(
+        self, partitions: Sequence[TopicPartition] | None, election_type: ElectionType
+    ) -> Mapping[TopicPartition, ElectionOutcome]:
+        """Elects; of all partitions, if None is given, only those in need are told about."""
+        ...
+
+    async def list_reassignments(
+        self, partitions: Sequence[TopicPartition] | None
+    ) -> Mapping[TopicPartition, ReplicaAssignment]:
+        """Those of the partitions, or of all, whose replicas are being moved."""
         ...

@@ -16,7 +16,7 @@ from odradek.controller import (
     NewPartitions,
     NewTopic,
 )
-from odradek.controller.events import BrokerChange, ControllerState
+from odradek.controller.events import BrokerChange, ControllerActivity
 from odradek.controller.partition_machine import committed_record
 from odradek.errors import ApiError, ControllerMoved, ErrorCode
 from odradek.metadata.changes import (
@@ -32,6 +32,7 @@ from odradek.metadata.image import Broker
 from odradek.metadata.ports import (
     CommitOutcome,
     Committed,
+    ControllerState,
     Fence,
     Hint,
     HintKind,
@@ -42,7 +43,6 @@ from odradek.metadata.ports import (
     RegisteredBroker,
     TopicRecord,
 )
-from odradek.metadata.ports import ControllerState as LoadedState
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint, LeaderAndIsr, SecurityProtocol, TopicPartition
 from odradek.protocol.enums import ElectionType
@@ -72,10 +72,10 @@ class Quorum:
         while True:
             yield await self.told.get()
 
-    async def load(self, hint: Hint | None = None) -> LoadedState:
+    async def load(self, hint: Hint | None = None) -> ControllerState:
         if self.failure is not None:
             raise self.failure
-        return LoadedState(
+        return ControllerState(
             brokers=dict(self.brokers),
             topics=dict(self.topics),
             partitions=dict(self.partitions),
@@ -162,7 +162,7 @@ class Setup:
             is_busy = (
                 not self.quorum.told.empty()
                 or controller._events.size
-                or controller.state is not ControllerState.IDLE
+                or controller.state is not ControllerActivity.IDLE
                 or any(sender.is_busy for sender in senders)
             )
             quiet = 0 if is_busy else quiet + 1
@@ -379,7 +379,7 @@ def test_a_contradiction_in_its_own_books_makes_it_resign(
         setup.register(0)
         async with setup.controller as controller:
             await setup.tell(LeadershipWon(1, Fence(1)))
-            controller._changes._own_batch.add_stop_replica([0], T0, deletes=False)
+            controller._machines._own_batch.add_stop_replica([0], T0, deletes=False)
             setup.register(1)
             await setup.tell(Hint(HintKind.BROKERS))
             assert (controller.is_active, setup.quorum.resigned) == (False, 1)
@@ -404,7 +404,7 @@ def test_losing_leadership_clears_everything() -> None:
             assert (controller.is_active, controller.context.all_topics) == (False, set())
             await setup.tell(LeadershipWon(2, Fence(2)))
             assert controller.context.all_topics == {"t"}
-            assert controller.context.epoch == 2
+            assert controller.context.controller_epoch == 2
             assert setup.quorum.resigned == 0
 
     asyncio.run(main())

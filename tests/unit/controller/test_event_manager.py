@@ -11,8 +11,8 @@ from odradek.controller.event_manager import EventManager, QueuedEvent
 from odradek.controller.events import (
     BrokerChange,
     BrokerModifications,
+    ControllerActivity,
     ControllerEvent,
-    ControllerState,
     Expire,
     ShutdownEventThread,
     TopicChange,
@@ -78,7 +78,7 @@ def test_a_failure_does_not_stop_the_queue(caplog: pytest.LogCaptureFixture) -> 
 
     async def main() -> None:
         setup = Setup()
-        states: list[ControllerState] = []
+        states: list[ControllerActivity] = []
 
         async def handle(event: ControllerEvent) -> None:
             states.append(setup.manager.state)
@@ -90,8 +90,8 @@ def test_a_failure_does_not_stop_the_queue(caplog: pytest.LogCaptureFixture) -> 
         setup.manager.put(B)
         await setup.drain()
         assert setup.processor.processed == [A, B]
-        assert states == [ControllerState.BROKER_CHANGE, ControllerState.TOPIC_CHANGE]
-        assert setup.manager.state is ControllerState.IDLE
+        assert states == [ControllerActivity.BROKER_CHANGE, ControllerActivity.TOPIC_CHANGE]
+        assert setup.manager.state is ControllerActivity.IDLE
 
     asyncio.run(main())
     assert [r.levelno for r in caplog.records] == [logging.ERROR]
@@ -145,7 +145,7 @@ def test_waiting_ends_when_processing_starts() -> None:
         queued = setup.manager.put(A)
         draining = asyncio.ensure_future(setup.drain())
         await queued.await_processing()
-        assert setup.manager.state is ControllerState.BROKER_CHANGE
+        assert setup.manager.state is ControllerActivity.BROKER_CHANGE
         go_on.set()
         await draining
 
@@ -173,7 +173,7 @@ def test_times_are_measured() -> None:
         histogram = setup.manager._queue_time
         await setup.drain()
         assert histogram.snapshot().max == 25
-        timer = setup.manager._stats.timers[ControllerState.BROKER_CHANGE]
+        timer = setup.manager._stats.timers[ControllerActivity.BROKER_CHANGE]
         assert (timer.events.count, timer.durations.snapshot().max) == (1, 7)
 
     asyncio.run(main())
@@ -219,7 +219,7 @@ def test_the_end_is_not_an_event_for_the_controller() -> None:
 
 def test_states_have_values_and_metric_names() -> None:
     """03a:E-5, 03b §1.6"""
-    names = {state.value: state.metric_name for state in ControllerState}
+    names = {state.value: state.metric_name for state in ControllerActivity}
     assert list(names) == list(range(17))
     assert names[0] is None
     assert names[16] is None

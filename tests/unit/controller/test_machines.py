@@ -16,9 +16,9 @@ from odradek.controller.context import (
     ReplicaStatus,
 )
 from odradek.controller.election import Strategy
+from odradek.controller.machine_driver import MachineDriver
 from odradek.controller.partition_machine import StateChangeFailed
 from odradek.controller.request_batch import OutgoingRequest, RequestBatch
-from odradek.controller.state_changes import StateChanges
 from odradek.controller.stats import ControllerStats
 from odradek.errors import ControllerMoved, InvariantViolation
 from odradek.metadata.changes import Change, PartitionChanged
@@ -96,7 +96,7 @@ class Setup:
 
     def __init__(self, *, unclean_default: bool = False) -> None:
         self.context = context = ControllerContext()
-        context.epoch = EPOCH
+        context.controller_epoch = EPOCH
         context.add_live_brokers({b: RegisteredBroker(broker(b), b) for b in (1, 2, 3)})
         assignment = {tp.partition: ReplicaAssignment((1, 2, 3)) for tp in P}
         context.put_topic(
@@ -107,7 +107,7 @@ class Setup:
         self.sent: list[OutgoingRequest] = []
         metrics = MetricRegistry(ManualClock(), Random(1))
         self.stats = ControllerStats(metrics)
-        self.changes = StateChanges(
+        self.changes = MachineDriver(
             context,
             self.nodes,
             new_batch=lambda: RequestBatch(context, controller_id=1, leader_listener="PLAINTEXT"),

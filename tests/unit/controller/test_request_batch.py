@@ -55,12 +55,12 @@ def test_new_stays_new() -> None:
 def test_leftovers_are_an_error() -> None:
     """03b:T2.2"""
     _, batch = make()
-    batch.new_batch()
+    batch.begin()
     batch.add_stop_replica([1], T0, deletes=False)
     with pytest.raises(InvariantViolation, match="StopReplica"):
-        batch.new_batch()
+        batch.begin()
     batch.clear()
-    batch.new_batch()
+    batch.begin()
 
 
 def test_every_broker_hears_of_a_new_leader() -> None:

@@ -10,7 +10,6 @@ from odradek.controller.broker_handlers import BrokerDifference, compare_brokers
 from odradek.controller.config import ControllerConfig
 from odradek.controller.context import ControllerContext
 from odradek.controller.leader_handlers import imbalanced_partitions
-from odradek.controller.results import NewPartitions, NewTopic, TopicResult
 from odradek.controller.topic_requests import (
     accept_any_config,
     check_topic_name,
@@ -18,6 +17,7 @@ from odradek.controller.topic_requests import (
     decide_new_topic,
 )
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.admin_requests import NewPartitions, NewTopic, TopicResult
 from odradek.metadata.changes import TopicCreated
 from odradek.metadata.ports import PartitionRecord, RegisteredBroker, TopicRecord
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition

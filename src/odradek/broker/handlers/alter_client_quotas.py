@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping
 
-from odradek.broker.admin import refuse_excess, write_in_portions
+from odradek.broker.alterations import refuse_excess, write_in_portions
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, note_local_end
 from odradek.broker.quota_entities import check_quota, check_quota_key, quota_entity

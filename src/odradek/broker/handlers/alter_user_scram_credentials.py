@@ -6,9 +6,9 @@ A credential that seemed to be stored would let its owner believe in a login tha
 from collections import Counter
 from typing import Final
 
-from odradek.broker.admin import NOT_CONTROLLER_MESSAGE
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext
+from odradek.broker.handlers._topic_changes import NOT_CONTROLLER_MESSAGE
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request

@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from typing import Final
 
-from odradek.broker.admin import (
+from odradek.broker.authorization import check_allowed
+from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.handlers._topic_changes import (
     NOT_CONTROLLER_MESSAGE,
     TIMED_OUT_MESSAGE,
     find_excess,
     find_repeated,
     has_leaders,
 )
-from odradek.broker.authorization import check_allowed
-from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quotas import MutationQuota
-from odradek.controller.results import CreatePartitionsResult, NewPartitions
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.admin_requests import CreatePartitionsResult, NewPartitions
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.create_partitions import (

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from odradek.broker.admin import (
+from odradek.broker.authorization import is_allowed
+from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.handlers._topic_changes import (
     NOT_CONTROLLER_MESSAGE,
     TIMED_OUT_MESSAGE,
     find_excess,
     find_repeated,
     has_leaders,
 )
-from odradek.broker.authorization import is_allowed
-from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quotas import MutationQuota
-from odradek.controller.results import BROKER_DEFAULT, NewTopic, TopicResult
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.admin_requests import BROKER_DEFAULT, NewTopic, TopicResult
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.create_topics import (

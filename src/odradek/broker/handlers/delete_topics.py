@@ -4,17 +4,17 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.admin import (
+from odradek.broker.authorization import check_allowed, is_allowed
+from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.handlers._topic_changes import (
     NOT_CONTROLLER_MESSAGE,
     TIMED_OUT_MESSAGE,
     find_repeated,
     is_gone,
 )
-from odradek.broker.authorization import check_allowed, is_allowed
-from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.broker.quotas import MutationQuota
-from odradek.controller.results import DeletedTopic
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.admin_requests import DeletedTopic
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.delete_topics import (

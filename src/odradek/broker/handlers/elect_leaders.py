@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from odradek.broker.admin import NOT_CONTROLLER_MESSAGE, TIMED_OUT_MESSAGE
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
-from odradek.controller.results import ElectionOutcome
+from odradek.broker.handlers._topic_changes import NOT_CONTROLLER_MESSAGE, TIMED_OUT_MESSAGE
 from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.admin_requests import ElectionOutcome
 from odradek.model import TopicPartition
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message

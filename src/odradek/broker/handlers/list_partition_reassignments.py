@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from odradek.broker.admin import NOT_CONTROLLER_MESSAGE
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.handlers._topic_changes import NOT_CONTROLLER_MESSAGE
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.network.request import Request, Response

@@ -9,10 +9,10 @@ from functools import partial
 from odradek.broker.config import BROKER_COUNT, BrokerSettings
 from odradek.broker.internal_partitions import InternalPartitions, led_high_watermark
 from odradek.broker.parts.base import Base
-from odradek.controller.results import NewTopic
 from odradek.coordinator.group.commit_batching import WakeUps
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from odradek.coordinator.stall_clock import StallClock
+from odradek.metadata.admin_requests import NewTopic
 from odradek.metadata.cache import MetadataCache
 from odradek.purgatory import SystemTimer
 from odradek.replication import ReplicaManager

@@ -11,7 +11,8 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.log_levels import LogLevels
 from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.quotas import ClientQuotas
-from odradek.controller.results import (
+from odradek.errors import ApiError, ErrorCode
+from odradek.metadata.admin_requests import (
     CreatePartitionsResult,
     DeletedTopic,
     ElectionOutcome,
@@ -19,7 +20,6 @@ from odradek.controller.results import (
     NewTopic,
     TopicResult,
 )
-from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, ConfigSet, QuotaSet
 from odradek.metadata.delta import ClusterDelta, Membership

@@ -6,8 +6,8 @@ from odradek.broker.handlers.elect_leaders import handle_elect_leaders
 from odradek.broker.handlers.list_partition_reassignments import (
     handle_list_partition_reassignments,
 )
-from odradek.controller.results import ElectionOutcome
 from odradek.errors import ErrorCode
+from odradek.metadata.admin_requests import ElectionOutcome
 from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.enums import ElectionType

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from odradek.broker.admin import MAX_ALTERED
+from odradek.broker.alterations import MAX_ALTERED
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.describe_client_quotas import handle_describe_client_quotas
 from odradek.errors import ErrorCode

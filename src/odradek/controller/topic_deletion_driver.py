@@ -13,28 +13,28 @@ from odradek.controller.context import (
     PartitionStatus,
     ReplicaStatus,
 )
-from odradek.controller.state_changes import StateChanges
+from odradek.controller.machine_driver import MachineDriver
 from odradek.errors import ErrorCode
 from odradek.metadata.changes import TopicDeletionCancelled, TopicRemoved
 from odradek.metadata.ports import Hint, HintKind
 from odradek.model import TopicPartition
 
-__all__ = ["TopicDeletionManager"]
+__all__ = ["TopicDeletions"]
 
 _logger = logging.getLogger(__name__)
 
 
-class TopicDeletionManager:
+class TopicDeletions:
     """Deletes topics that are marked for it.
 
     Args:
-        changes: The machines.
+        machines: The machines, and their driver.
         is_enabled: Whether topics may be deleted; if not, marks are taken away.
     """
 
-    def __init__(self, changes: StateChanges, *, is_enabled: bool) -> None:
-        self._changes = changes
-        self._context: ControllerContext = changes.context
+    def __init__(self, machines: MachineDriver, *, is_enabled: bool) -> None:
+        self._machines = machines
+        self._context: ControllerContext = machines.context
         self.is_enabled = is_enabled
 
     async def start(self, marked: Iterable[str]) -> None:
@@ -49,11 +49,11 @@ class TopicDeletionManager:
 
     async def cancel(self, topics: Iterable[str]) -> None:
         """Takes the marks of topics away."""
-        await self._changes.commit([TopicDeletionCancelled(topic) for topic in sorted(topics)])
+        await self._machines.commit([TopicDeletionCancelled(topic) for topic in sorted(topics)])
 
     async def process_topic_deletion(self) -> None:
         """Somebody may have marked topics."""
-        state = await self._changes.persistence.load(Hint(HintKind.DELETIONS))
+        state = await self._machines.persistence.load(Hint(HintKind.DELETIONS))
         unknown = state.deletions - self._context.all_topics
         if unknown:
             _logger.warning("marks of unknown topics are removed: %s", sorted(unknown))
@@ -82,13 +82,13 @@ class TopicDeletionManager:
         failed, _ = topic_deletion.replicas_of_queued_topics(self._context, replicas)
         if not failed:
             return
-        await self._changes.move_replicas(failed, ReplicaStatus.DELETION_INELIGIBLE)
+        await self._machines.move_replicas(failed, ReplicaStatus.DELETION_INELIGIBLE)
         self._halt({replica.tp.topic for replica in failed}, "replica deletion failure")
         await self.resume()
 
     async def complete_replicas(self, replicas: Iterable[PartitionAndReplica]) -> None:
         """Brokers have deleted replicas."""
-        await self._changes.move_replicas(replicas, ReplicaStatus.DELETION_SUCCESSFUL)
+        await self._machines.move_replicas(replicas, ReplicaStatus.DELETION_SUCCESSFUL)
         await self.resume()
 
     async def process_stop_replica_response(
@@ -127,7 +127,7 @@ class TopicDeletionManager:
             for topic in plan.retry
             for replica in self._context.replicas_in_state(topic, ineligible)
         ]
-        await self._changes.move_replicas(retried, ReplicaStatus.OFFLINE)
+        await self._machines.move_replicas(retried, ReplicaStatus.OFFLINE)
         if plan.start:
             await self._start_deletion(plan.start)
 
@@ -135,26 +135,26 @@ class TopicDeletionManager:
         context = self._context
         unseen = [t for t in topics if not context.is_topic_deletion_in_progress(t)]
         fresh = [tp for topic in unseen for tp in context.partitions_for_topic(topic)]
-        await self._changes.move_partitions(fresh, PartitionStatus.OFFLINE)
-        await self._changes.move_partitions(fresh, PartitionStatus.NON_EXISTENT)
+        await self._machines.move_partitions(fresh, PartitionStatus.OFFLINE)
+        await self._machines.move_partitions(fresh, PartitionStatus.NON_EXISTENT)
         context.begin_topic_deletion(unseen)
         partitions = [tp for topic in topics for tp in context.partitions_for_topic(topic)]
-        self._changes.send_update_metadata(context.live_or_shutting_down_broker_ids, partitions)
+        self._machines.send_update_metadata(context.live_or_shutting_down_broker_ids, partitions)
         plan = topic_deletion.plan_partition_deletion(context, topics)
-        await self._changes.move_replicas(plan.ineligible, ReplicaStatus.DELETION_INELIGIBLE)
-        await self._changes.move_replicas(plan.to_delete, ReplicaStatus.OFFLINE)
-        await self._changes.move_replicas(plan.to_delete, ReplicaStatus.DELETION_STARTED)
+        await self._machines.move_replicas(plan.ineligible, ReplicaStatus.DELETION_INELIGIBLE)
+        await self._machines.move_replicas(plan.to_delete, ReplicaStatus.OFFLINE)
+        await self._machines.move_replicas(plan.to_delete, ReplicaStatus.DELETION_STARTED)
         self._halt(plan.halted, "offline replicas")
 
     async def _complete(self, topic: str) -> None:
         change = TopicRemoved(topic, self._context.topic_ids.get(topic))
-        outcome = await self._changes.commit([change])
+        outcome = await self._machines.commit([change])
         for failed in outcome.failed:
             # It stays queued with all its replicas deleted: the next step tries again.
             _logger.error("topic %s could not be removed: %s", topic, failed.error)
             return
         deleted = self._context.replicas_in_state(topic, ReplicaStatus.DELETION_SUCCESSFUL)
-        await self._changes.move_replicas(deleted, ReplicaStatus.NON_EXISTENT)
+        await self._machines.move_replicas(deleted, ReplicaStatus.NON_EXISTENT)
         self._context.remove_topic(topic)
         _logger.info("topic %s is deleted", topic, extra={"topic": topic})
 

@@ -33,10 +33,10 @@ from odradek.metadata.changes import Change, PartitionChanged
 from odradek.metadata.ports import CommitOutcome, Hint, HintKind, MetadataPersistence
 from odradek.model import LeaderAndIsr, TopicPartition
 
-__all__ = ["PartitionResult", "StateChanges"]
+__all__ = ["MachineDriver", "PartitionResult"]
 
 _logger = logging.getLogger(__name__)
-_state_logger = logging.getLogger("odradek.state_change")
+_state_logger = logging.getLogger("state.change.logger")
 
 _T = TypeVar("_T")
 
@@ -53,7 +53,7 @@ ITEMS_PER_TURN = 20
 _UNCLEAN_KEY = "unclean.leader.election.enable"
 
 
-class StateChanges:
+class MachineDriver:
     """The machines of an active controller, and what they share.
 
     Args:
@@ -104,7 +104,7 @@ class StateChanges:
             return {}
         batch = self._partition_batch
         try:
-            batch.new_batch()
+            batch.begin()
             split = partition_machine.split_partitions(self.context, wanted, target)
             for tp in split.invalid:
                 self._log_illegal("partition", tp, self.context.partition_state(tp), target)
@@ -115,7 +115,7 @@ class StateChanges:
                 async for portion in _in_turns(split.valid):
                     for tp in portion:
                         partition_machine.move_partition(self.context, tp, target)
-            self._send(batch.build(self.context.epoch))
+            self._send(batch.build(self.context.controller_epoch))
         except ControllerMoved:
             batch.clear()
             raise
@@ -160,7 +160,7 @@ class StateChanges:
         results.update((tp, StateChangeFailed(f"{tp}: changes all the time")) for tp in remaining)
         for result in results.values():
             if isinstance(result, Exception):
-                _state_logger.error("controller epoch %d: %s", context.epoch, result)
+                _state_logger.error("controller epoch %d: %s", context.controller_epoch, result)
         return {tp: result for tp, result in results.items() if tp not in initialized}
 
     def _learn(
@@ -197,7 +197,7 @@ class StateChanges:
                 found = state.partitions.get(tp)
                 if found is None or found == self.context.partition_leadership.get(tp):
                     continue
-                if found.controller_epoch > self.context.epoch:
+                if found.controller_epoch > self.context.controller_epoch:
                     results[tp] = StateChangeFailed(
                         f"{tp}: written by a controller of epoch {found.controller_epoch}"
                     )
@@ -277,10 +277,10 @@ class StateChanges:
         """Takes replicas to a state, broker by broker."""
         batch = self._replica_batch
         try:
-            batch.new_batch()
+            batch.begin()
             for broker_id, hosted in replica_machine.by_broker(replicas).items():
                 await self._move_replicas_of(broker_id, hosted, target)
-            self._send(batch.build(self.context.epoch))
+            self._send(batch.build(self.context.controller_epoch))
         except ControllerMoved:
             batch.clear()
             raise
@@ -302,7 +302,9 @@ class StateChanges:
                 self.context, self._replica_batch, portion, target
             )
             for failure in failures.values():
-                _state_logger.error("controller epoch %d: %s", self.context.epoch, failure)
+                _state_logger.error(
+                    "controller epoch %d: %s", self.context.controller_epoch, failure
+                )
 
     async def _take_offline(self, broker_id: int, replicas: list[PartitionAndReplica]) -> None:
         context, batch = self.context, self._replica_batch
@@ -331,7 +333,7 @@ class StateChanges:
             if not remaining:
                 break
         for error in results.values():
-            _state_logger.error("controller epoch %d: %s", context.epoch, error)
+            _state_logger.error("controller epoch %d: %s", context.controller_epoch, error)
         async for stateless in _in_turns(without):
             replica_machine.apply_offline_without_state(context, batch, stateless)
 
@@ -355,9 +357,9 @@ class StateChanges:
         """A batch of the controller's own; a half of it never stays behind."""
         batch = self._own_batch
         try:
-            batch.new_batch()
+            batch.begin()
             yield batch
-            self._send(batch.build(self.context.epoch))
+            self._send(batch.build(self.context.controller_epoch))
         finally:
             batch.clear()
 
@@ -370,7 +372,7 @@ class StateChanges:
     ) -> None:
         _state_logger.error(
             "controller epoch %d: %s %s cannot go from %s to %s",
-            self.context.epoch,
+            self.context.controller_epoch,
             what,
             item,
             current.name,

@@ -1,4 +1,4 @@
-"""What administrators ask of the controller, and what they are told."""
+"""The requests of administrators to the controller, and their results."""
 
 import uuid
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,49 @@
+"""Shared by requests that alter settings: how many at once, and in how many writes."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from odradek.errors import ApiError, ErrorCode
+from odradek.network.request import Request
+
+__all__ = ["MAX_ALTERED", "refuse_excess", "write_in_portions"]
+
+# Resources or entities whose settings one request may change: what fits into a second of syncs.
+MAX_ALTERED: Final = 1_000
+# Of them in one transaction of the store: decided, rendered and applied within two milliseconds.
+_ALTERED_PER_WRITE: Final = 20
+
+_C = TypeVar("_C")
+
+
+def refuse_excess(count: int) -> None:
+    """Refuse a request that would change the settings of too many resources or entities.
+
+    Raises:
+        ApiError: POLICY_VIOLATION.
+    """
+    if count > MAX_ALTERED:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"the request is about {count} resources or entities, {MAX_ALTERED} at most are"
+            " allowed; split it",
+        )
+
+
+async def write_in_portions(
+    request: Request,
+    changes: Sequence[_C],
+    write: Callable[[Sequence[_C]], Awaitable[Sequence[ApiError | None]]],
+) -> list[ApiError | None]:
+    """Has changes written, many in one transaction, as long as the client is there.
+
+    Returns:
+        Of each change why it was not made, or None.
+    """
+    outcomes: list[ApiError | None] = []
+    for start in range(0, len(changes), _ALTERED_PER_WRITE):
+        if request.connection.is_closed:
+            gone = ApiError(ErrorCode.NETWORK_EXCEPTION, "the client hung up before its turn came")
+            return outcomes + [gone] * (len(changes) - start)
+        outcomes += await write(changes[start : start + _ALTERED_PER_WRITE])
+    return outcomes
