@@ -310,6 +310,12 @@ class ControllerContext:
     def queue_topic_deletion(self, topics: Iterable[str]) -> None:
         self.topics_to_be_deleted.update(topics)
 
+    def unqueue_topic_deletion(self, topics: Iterable[str]) -> None:
+        gone = set(topics)
+        self.topics_to_be_deleted -= gone
+        self.topics_with_deletion_started -= gone
+        self.topics_ineligible_for_deletion -= gone
+
     def begin_topic_deletion(self, topics: Iterable[str]) -> None:
         started = set(topics)
         assert started <= self.topics_to_be_deleted, f"{started - self.topics_to_be_deleted}"

@@ -1,9 +1,10 @@
-"""Runs the two machines: decide, commit, apply, send, for partitions and replicas.
+"""Runs the two machines: decide, commit, apply, announce, for partitions and replicas.
 
 Duties towards the machines, in order:
 
 1. Legal transitions only are handed to them; illegal ones are logged and left alone.
-2. What they decide is committed before anything of it is applied or sent.
+2. What they decide is committed before anything of it is applied or announced, and what was
+   committed is applied, here and nowhere else.
 3. Conflicts are taken over and decided again, only these; other failures are final for the call.
 4. Requests leave when everything of the call is applied. If it fails on the way they are dropped,
    and the failure becomes the result of every partition.
@@ -25,6 +26,7 @@ from odradek.controller.context import (
     ReplicaStatus,
 )
 from odradek.controller.election import Strategy
+from odradek.controller.folding import apply_committed
 from odradek.controller.partition_machine import StateChangeFailed
 from odradek.controller.request_batch import OutgoingRequest, RequestBatch
 from odradek.controller.stats import ControllerStats
@@ -85,10 +87,14 @@ class MachineDriver:
         self._unclean_default = unclean_default
 
     async def commit(self, changes: Sequence[Change]) -> CommitOutcome:
-        """Makes changes durable under the fence of this controller."""
+        """Makes changes durable under the fence of this controller, and applies those that are."""
         if not changes:
             return CommitOutcome()
-        return await self.persistence.commit(changes, self.context.fence)
+        outcome = await self.persistence.commit(changes, self.context.fence)
+        async for portion in _in_turns(outcome.committed):
+            for committed in portion:
+                apply_committed(self.context, committed)
+        return outcome
 
     # -- Partitions.
 
@@ -144,10 +150,9 @@ class MachineDriver:
             results.update(decision.failures)
             outcome = await self.commit(decision.changes)
             async for committed in _in_turns(outcome.committed):
-                results.update(
-                    partition_machine.apply_online(
-                        context, self._partition_batch, decision, committed
-                    )
+                results.update(partition_machine.apply_online(context, committed))
+                partition_machine.announce_online(
+                    context, self._partition_batch, decision.elections, committed
                 )
             self._count_unclean(decision, outcome)
             remaining = self._learn(outcome, results)
@@ -158,9 +163,7 @@ class MachineDriver:
             if not remaining:
                 break
         results.update((tp, StateChangeFailed(f"{tp}: changes all the time")) for tp in remaining)
-        for result in results.values():
-            if isinstance(result, Exception):
-                _state_logger.error("controller epoch %d: %s", context.controller_epoch, result)
+        self._log_failures(r for r in results.values() if isinstance(r, Exception))
         return {tp: result for tp, result in results.items() if tp not in initialized}
 
     def _learn(
@@ -298,20 +301,18 @@ class MachineDriver:
             await self._take_offline(broker_id, split.valid)
             return
         async for portion in _in_turns(split.valid):
-            failures = replica_machine.move_replicas(
-                self.context, self._replica_batch, portion, target
+            moved = replica_machine.move_replicas(self.context, portion, target)
+            replica_machine.announce_moves(
+                self.context, self._replica_batch, moved.to_announce, target
             )
-            for failure in failures.values():
-                _state_logger.error(
-                    "controller epoch %d: %s", self.context.controller_epoch, failure
-                )
+            self._log_failures(moved.failures.values())
 
     async def _take_offline(self, broker_id: int, replicas: list[PartitionAndReplica]) -> None:
         context, batch = self.context, self._replica_batch
         async for portion in _in_turns(replicas):
-            replica_machine.stop_replicas(batch, portion)
+            replica_machine.announce_stops(batch, portion)
         remaining = [r.tp for r in replicas if r.tp in context.partition_leadership]
-        without = [r for r in replicas if r.tp not in context.partition_leadership]
+        without = [r.tp for r in replicas if r.tp not in context.partition_leadership]
         results: dict[TopicPartition, PartitionResult] = {}
         for _ in range(MAX_ROUNDS):
             removal = replica_machine.decide_isr_removal(
@@ -321,21 +322,19 @@ class MachineDriver:
                 raises_leader_epoch=self.persistence.raises_leader_epoch_on_isr_change,
             )
             outcome = await self.commit(removal.changes)
-            async for committed in _in_turns(outcome.committed):
-                replica_machine.apply_isr_removal(
-                    context, batch, broker_id, committed=committed, unchanged=()
-                )
-            async for unchanged in _in_turns(removal.unchanged):
-                replica_machine.apply_isr_removal(
-                    context, batch, broker_id, committed=(), unchanged=unchanged
-                )
+            written = [
+                c.change.tp for c in outcome.committed if isinstance(c.change, PartitionChanged)
+            ]
+            async for done in _in_turns([*written, *removal.unchanged]):
+                replica_machine.apply_offline(context, broker_id, done)
+                replica_machine.announce_isr_removal(context, batch, broker_id, done)
             remaining = self._learn(outcome, results)
             if not remaining:
                 break
-        for error in results.values():
-            _state_logger.error("controller epoch %d: %s", context.controller_epoch, error)
+        self._log_failures(e for e in results.values() if isinstance(e, Exception))
         async for stateless in _in_turns(without):
-            replica_machine.apply_offline_without_state(context, batch, stateless)
+            replica_machine.apply_offline(context, broker_id, stateless)
+            replica_machine.announce_without_state(context, batch, stateless)
 
     # -- Announcements.
 
@@ -362,6 +361,10 @@ class MachineDriver:
             self._send(batch.build(self.context.controller_epoch))
         finally:
             batch.clear()
+
+    def _log_failures(self, failures: Iterable[Exception]) -> None:
+        for failure in failures:
+            _state_logger.error("controller epoch %d: %s", self.context.controller_epoch, failure)
 
     def _log_illegal(
         self,

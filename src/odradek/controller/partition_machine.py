@@ -13,10 +13,11 @@ Only the way to ONLINE needs something durable. It goes in rounds:
 1. `decide_online` makes one PartitionChanged per partition: a first leader for those that are NEW,
    an election for those that are ONLINE or OFFLINE. It reads nothing: the change carries the
    version the controller knows, and fails if the store holds another one.
-2. The driver commits.
-3. `apply_online` takes over what was committed; `learn_conflict` takes over what the store holds
-   instead, and says whether the partition goes into the next round.
-4. Where nobody can be elected there is nothing to commit, so nothing shows whether we knew the ISR
+2. The driver commits, and what is durable enters the context (`odradek.controller.folding`).
+3. `apply_online` puts those partitions ONLINE; `learn_conflict` takes over the record that the
+   store holds instead, and says whether the partition goes into the next round.
+4. `announce_online` computes the requests, from what was committed.
+5. Where nobody can be elected there is nothing to commit, so nothing shows whether we knew the ISR
    as it is: the driver reads the partition once and, if it differs, decides again.
 
 A NEW partition is initialized, never elected for: it has no ISR to choose from.
@@ -39,6 +40,7 @@ __all__ = [
     "OnlineDecision",
     "PartitionSplit",
     "StateChangeFailed",
+    "announce_online",
     "apply_online",
     "decide_online",
     "initial_states",
@@ -221,24 +223,32 @@ def _decide_election(
 
 
 def apply_online(
+    context: ControllerContext, committed: Iterable[Committed]
+) -> dict[TopicPartition, LeaderAndIsr]:
+    """Puts partitions ONLINE whose leader and ISR are durable, and in the context already."""
+    done: dict[TopicPartition, LeaderAndIsr] = {}
+    for change, _ in committed:
+        assert isinstance(change, PartitionChanged)
+        move_partition(context, change.tp, _S.ONLINE)
+        done[change.tp] = context.partition_leadership[change.tp].leader_and_isr
+    return done
+
+
+def announce_online(
     context: ControllerContext,
     batch: RequestBatch,
-    decision: OnlineDecision,
+    elections: Mapping[TopicPartition, Election],
     committed: Iterable[Committed],
-) -> dict[TopicPartition, LeaderAndIsr]:
-    """Takes over what is durable and adds the requests that announce it."""
-    done: dict[TopicPartition, LeaderAndIsr] = {}
-    for change, version in committed:
+) -> None:
+    """Adds the requests that tell replicas, and all brokers, what was committed and applied."""
+    for change, _ in committed:
         assert isinstance(change, PartitionChanged)
-        tp = change.tp
-        record = committed_record(change, version)
-        context.partition_leadership[tp] = record
-        move_partition(context, tp, _S.ONLINE)
         batch.add_leader_and_isr(
-            decision.elections[tp].recipients, tp, record, is_new=change.is_first
+            elections[change.tp].recipients,
+            change.tp,
+            context.partition_leadership[change.tp],
+            is_new=change.is_first,
         )
-        done[tp] = record.leader_and_isr
-    return done
 
 
 def learn_conflict(context: ControllerContext, conflict: Conflict) -> StateChangeFailed | None:
@@ -259,20 +269,6 @@ def learn_conflict(context: ControllerContext, conflict: Conflict) -> StateChang
         return StateChangeFailed(f"{tp}: it has a state already")
     context.partition_leadership[tp] = found
     return None
-
-
-def committed_record(change: PartitionChanged, version: int) -> PartitionRecord:
-    """A durable change as the context keeps it."""
-    state = change.state
-    return PartitionRecord(
-        LeaderAndIsr(
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=state.isr,
-            partition_version=version,
-        ),
-        change.controller_epoch,
-    )
 
 
 def _change(

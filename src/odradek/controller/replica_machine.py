@@ -22,7 +22,9 @@ others            nothing but the state
 ================  ==========================================================================
 
 Only OFFLINE needs something durable; it goes in rounds like the way of a partition to ONLINE:
-`decide_isr_removal`, commit, `apply_isr_removal`, and `learn_conflict` of the partition machine.
+`decide_isr_removal`, commit, `apply_offline`, and `learn_conflict` of the partition machine.
+Putting replicas into a state and announcing it are functions of their own; the latter fill a
+request batch from what was committed, and change nothing.
 The last member never leaves the ISR, or the records it alone has would be given up; a leader that
 goes offline leaves the partition without one all the same.
 """
@@ -32,26 +34,28 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek.controller.context import ControllerContext, PartitionAndReplica, ReplicaStatus
-from odradek.controller.partition_machine import StateChangeFailed, committed_record
+from odradek.controller.partition_machine import StateChangeFailed
 from odradek.controller.request_batch import RequestBatch
 from odradek.errors import InvariantViolation
 from odradek.metadata.changes import PartitionChanged
-from odradek.metadata.ports import Committed
 from odradek.model import NO_LEADER, LeaderAndIsr, ReplicaAssignment, TopicPartition
 
 __all__ = [
     "VALID_PREVIOUS",
     "IsrRemoval",
+    "MovedReplicas",
     "ReplicaSplit",
-    "apply_isr_removal",
-    "apply_offline_without_state",
+    "announce_isr_removal",
+    "announce_moves",
+    "announce_stops",
+    "announce_without_state",
+    "apply_offline",
     "by_broker",
     "decide_isr_removal",
     "initial_states",
     "move_replica",
     "move_replicas",
     "split_replicas",
-    "stop_replicas",
 ]
 
 _S = ReplicaStatus
@@ -119,69 +123,71 @@ def initial_states(context: ControllerContext) -> None:
     context.replica_states.update(dict.fromkeys(offline, _S.DELETION_INELIGIBLE))
 
 
+# Targets of which a broker is told by LeaderAndIsr, if there is a leader.
+_TOLD_OF_LEADERS = frozenset({_S.NEW, _S.ONLINE})
+
+
+@dataclass(slots=True)
+class MovedReplicas:
+    """Transitions that were made, and those that were not."""
+
+    # Those of them that their broker has to be told of.
+    to_announce: list[PartitionAndReplica] = field(default_factory=list)
+    failures: dict[PartitionAndReplica, StateChangeFailed] = field(default_factory=dict)
+
+
 def move_replicas(
+    context: ControllerContext, replicas: Iterable[PartitionAndReplica], target: ReplicaStatus
+) -> MovedReplicas:
+    """Makes legal transitions that need nothing durable."""
+    assert target is not _S.OFFLINE, "leaves the ISR, which has to be durable first"
+    moved = MovedReplicas()
+    for replica in replicas:
+        record = context.partition_leadership.get(replica.tp)
+        was_new = context.replica_state(replica) is _S.NEW
+        if target is _S.NEW and record and record.leader_and_isr.leader == replica.replica:
+            moved.failures[replica] = StateChangeFailed(
+                f"replica {replica} cannot be NEW while it is to lead"
+            )
+            continue
+        if target is _S.ONLINE and was_new:
+            _add_to_assignment(context, replica)
+        elif target is _S.DELETION_STARTED or (target in _TOLD_OF_LEADERS and record is not None):
+            moved.to_announce.append(replica)
+        elif target is _S.NON_EXISTENT:
+            assignment = context.partition_full_assignment(replica.tp)
+            context.update_partition_assignment(
+                replica.tp, assignment.remove_replica(replica.replica)
+            )
+        move_replica(context, replica, target)
+        if target is _S.NON_EXISTENT:
+            del context.replica_states[replica]
+    return moved
+
+
+def announce_moves(
     context: ControllerContext,
     batch: RequestBatch,
     replicas: Iterable[PartitionAndReplica],
     target: ReplicaStatus,
-) -> dict[PartitionAndReplica, StateChangeFailed]:
-    """Makes legal transitions that need nothing durable; returns those that failed."""
-    assert target is not _S.OFFLINE, "leaves the ISR, which has to be durable first"
-    failures: dict[PartitionAndReplica, StateChangeFailed] = {}
-    for replica in replicas:
-        match target:
-            case _S.NEW:
-                failure = _announce_new(context, batch, replica)
-                if failure is not None:
-                    failures[replica] = failure
-                    continue
-            case _S.ONLINE:
-                _announce_online(context, batch, replica)
-            case _S.DELETION_STARTED:
-                batch.add_stop_replica([replica.replica], replica.tp, deletes=True)
-            case _S.NON_EXISTENT:
-                assignment = context.partition_full_assignment(replica.tp)
-                context.update_partition_assignment(
-                    replica.tp, assignment.remove_replica(replica.replica)
-                )
-            case _:
-                pass
-        move_replica(context, replica, target)
-        if target is _S.NON_EXISTENT:
-            del context.replica_states[replica]
-    return failures
-
-
-def _announce_new(
-    context: ControllerContext, batch: RequestBatch, replica: PartitionAndReplica
-) -> StateChangeFailed | None:
-    tp, broker_id = replica
-    record = context.partition_leadership.get(tp)
-    if record is None:
-        return None
-    if record.leader_and_isr.leader == broker_id:
-        return StateChangeFailed(f"replica {replica} cannot be NEW while it is to lead")
-    batch.add_leader_and_isr([broker_id], tp, record, is_new=True)
-    return None
-
-
-def _announce_online(
-    context: ControllerContext, batch: RequestBatch, replica: PartitionAndReplica
 ) -> None:
+    """Adds the requests that tell brokers of their replicas' transitions."""
+    for tp, broker_id in replicas:
+        if target is _S.DELETION_STARTED:
+            batch.add_stop_replica([broker_id], tp, deletes=True)
+        else:
+            record = context.partition_leadership[tp]
+            batch.add_leader_and_isr([broker_id], tp, record, is_new=target is _S.NEW)
+
+
+def _add_to_assignment(context: ControllerContext, replica: PartitionAndReplica) -> None:
     tp, broker_id = replica
-    if context.replica_state(replica) is _S.NEW:
-        assignment = context.partition_full_assignment(tp)
-        if broker_id not in assignment.replicas:
-            context.update_partition_assignment(
-                tp,
-                ReplicaAssignment(
-                    (*assignment.replicas, broker_id), assignment.adding, assignment.removing
-                ),
-            )
-        return
-    record = context.partition_leadership.get(tp)
-    if record is not None:
-        batch.add_leader_and_isr([broker_id], tp, record, is_new=False)
+    assignment = context.partition_full_assignment(tp)
+    if broker_id not in assignment.replicas:
+        replicas = (*assignment.replicas, broker_id)
+        context.update_partition_assignment(
+            tp, ReplicaAssignment(replicas, assignment.adding, assignment.removing)
+        )
 
 
 # -- OFFLINE.
@@ -196,8 +202,8 @@ class IsrRemoval:
     unchanged: list[TopicPartition] = field(default_factory=list)
 
 
-def stop_replicas(batch: RequestBatch, replicas: Iterable[PartitionAndReplica]) -> None:
-    """Tells their broker to stop serving them; what it holds stays."""
+def announce_stops(batch: RequestBatch, replicas: Iterable[PartitionAndReplica]) -> None:
+    """Adds the requests that make a broker stop serving its replicas; what it holds stays."""
     for replica in replicas:
         batch.add_stop_replica([replica.replica], replica.tp, deletes=False)
 
@@ -242,31 +248,29 @@ def decide_isr_removal(
     return removal
 
 
-def apply_isr_removal(
-    context: ControllerContext,
-    batch: RequestBatch,
-    broker_id: int,
-    *,
-    committed: Iterable[Committed],
-    unchanged: Iterable[TopicPartition],
+def apply_offline(
+    context: ControllerContext, broker_id: int, partitions: Iterable[TopicPartition]
 ) -> None:
-    """Takes over what is durable, tells the other replicas, and puts the replicas OFFLINE."""
-    done = list(unchanged)
-    for change, version in committed:
-        assert isinstance(change, PartitionChanged)
-        context.partition_leadership[change.tp] = committed_record(change, version)
-        done.append(change.tp)
-    for tp in done:
-        if not context.is_topic_queued_for_deletion(tp.topic):
-            others = [b for b in context.partition_replica_assignment(tp) if b != broker_id]
-            batch.add_leader_and_isr(others, tp, context.partition_leadership[tp], is_new=False)
+    """Puts a broker's replicas OFFLINE that are durably out of the ISR, or never had one."""
+    for tp in partitions:
         move_replica(context, PartitionAndReplica(tp, broker_id), _S.OFFLINE)
 
 
-def apply_offline_without_state(
-    context: ControllerContext, batch: RequestBatch, replicas: Iterable[PartitionAndReplica]
+def announce_isr_removal(
+    context: ControllerContext,
+    batch: RequestBatch,
+    broker_id: int,
+    partitions: Iterable[TopicPartition],
 ) -> None:
-    """Puts replicas OFFLINE whose partition has neither leader nor ISR."""
-    for replica in replicas:
-        batch.add_update_metadata(context.live_or_shutting_down_broker_ids, [replica.tp])
-        move_replica(context, replica, _S.OFFLINE)
+    """Adds the requests that tell the other replicas who leads them, and all brokers."""
+    for tp in partitions:
+        if not context.is_topic_queued_for_deletion(tp.topic):
+            others = [b for b in context.partition_replica_assignment(tp) if b != broker_id]
+            batch.add_leader_and_isr(others, tp, context.partition_leadership[tp], is_new=False)
+
+
+def announce_without_state(
+    context: ControllerContext, batch: RequestBatch, partitions: Iterable[TopicPartition]
+) -> None:
+    """Adds the request that tells all brokers of partitions with neither leader nor ISR."""
+    batch.add_update_metadata(context.live_or_shutting_down_broker_ids, partitions)

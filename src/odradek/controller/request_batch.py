@@ -1,6 +1,6 @@
 """What one state change tells the brokers: at most a few requests per broker.
 
-A batch is filled while a machine applies its decision, and built once. Rules:
+A batch is filled from what was committed and applied, and built once. Rules:
 
 1. Order for each broker: LeaderAndIsr, UpdateMetadata, StopReplica. A broker must know the others
    before it follows one of them, and must stop serving before it deletes.

@@ -153,9 +153,6 @@ class TopicDeletions:
             # It stays queued with all its replicas deleted: the next step tries again.
             _logger.error("topic %s could not be removed: %s", topic, failed.error)
             return
-        deleted = self._context.replicas_in_state(topic, ReplicaStatus.DELETION_SUCCESSFUL)
-        await self._machines.move_replicas(deleted, ReplicaStatus.NON_EXISTENT)
-        self._context.remove_topic(topic)
         _logger.info("topic %s is deleted", topic, extra={"topic": topic})
 
     def _halt(self, topics: Iterable[str], reason: str) -> None:

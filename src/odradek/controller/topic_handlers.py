@@ -41,7 +41,6 @@ _logger = logging.getLogger(__name__)
 
 # Times a change is tried whose node changes under our hands.
 MAX_ATTEMPTS = 10
-_UNREAD = -1  # Incarnation of a topic whose node was not read since we wrote it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,7 @@ class TopicHandlers:
         else:
             fates = await self._commit_each(list(decided.values()))
             for index, fate in zip(decided, fates, strict=True):
-                results[index] = self._apply_topic(decided[index], fate)
+                results[index] = self._topic_result(decided[index], fate)
             await self._machines.on_new_partition_creation(
                 TopicPartition(change.topic, partition)
                 for index, change in decided.items()
@@ -103,18 +102,11 @@ class TopicHandlers:
             also_taken=[change.topic for change in decided],
         )
 
-    def _apply_topic(
+    def _topic_result(
         self, change: TopicCreated, fate: Committed | Conflict | FailedChange
     ) -> TopicResult:
         match fate:
-            case Committed(version=version):
-                record = TopicRecord(
-                    topic_id=change.topic_id,
-                    assignment=change.assignment,
-                    version=version,
-                    incarnation=_UNREAD,
-                )
-                self._context.put_topic(change.topic, record)
+            case Committed():
                 _logger.info(
                     "topic %s is created with %d partitions",
                     change.topic,
@@ -156,9 +148,8 @@ class TopicHandlers:
             change = decide_new_partitions(self._context, topic)
             [fate] = await self._commit_each([change])
             match fate:
-                case Committed(version=version):
+                case Committed():
                     assert isinstance(change, PartitionsAdded)
-                    self._put_partitions(topic.name, change.assignment, version)
                     return [TopicPartition(topic.name, p) for p in sorted(change.added)]
                 case Conflict():
                     await self.process_partition_modifications(topic.name)
@@ -307,7 +298,7 @@ class TopicHandlers:
         self, topic: str, record: TopicRecord, added: Iterable[int]
     ) -> None:
         _logger.warning("topic %s is being deleted: partitions %s are not made", topic, set(added))
-        outcome = await self._machines.commit(
+        await self._machines.commit(
             [
                 AssignmentChanged(
                     topic=topic,
@@ -317,8 +308,6 @@ class TopicHandlers:
                 )
             ]
         )
-        for committed in outcome.committed:
-            self._context.topic_versions[topic] = committed.version
 
     def _is_same(self, topic: str, record: TopicRecord) -> bool:
         """Whether a stored topic is the one we know, not another one of its name."""

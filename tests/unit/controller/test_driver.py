@@ -17,7 +17,7 @@ from odradek.controller import (
     NewTopic,
 )
 from odradek.controller.events import BrokerChange, ControllerActivity
-from odradek.controller.partition_machine import committed_record
+from odradek.controller.folding import committed_record
 from odradek.errors import ApiError, ControllerMoved, ErrorCode
 from odradek.metadata.changes import (
     Atomic,

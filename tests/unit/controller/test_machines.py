@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import uuid
-from collections.abc import AsyncIterator, Sequence
 from random import Random
 
 import pytest
@@ -21,17 +20,8 @@ from odradek.controller.partition_machine import StateChangeFailed
 from odradek.controller.request_batch import OutgoingRequest, RequestBatch
 from odradek.controller.stats import ControllerStats
 from odradek.errors import ControllerMoved, InvariantViolation
-from odradek.metadata.changes import Change, PartitionChanged
 from odradek.metadata.ports import (
-    CommitOutcome,
-    Committed,
-    Conflict,
-    ControllerState,
-    Fence,
-    Hint,
-    HintKind,
     PartitionRecord,
-    PersistenceEvent,
     RegisteredBroker,
     TopicRecord,
 )
@@ -40,55 +30,10 @@ from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.testing import ManualClock
 from tests.support.controllers import broker
+from tests.support.persistences import VersionedPersistence
 
 P = [TopicPartition("t", partition) for partition in range(3)]
 EPOCH = 5
-
-
-class Nodes:
-    """Persistence as a store behaves: partition states with versions."""
-
-    def __init__(self) -> None:
-        self.raises_leader_epoch_on_isr_change = True
-        self.states: dict[TopicPartition, PartitionRecord] = {}
-        self.commits: list[list[TopicPartition]] = []
-        self.configs: dict[str, dict[str, str]] = {}
-        self.is_deposed = False
-
-    def events(self) -> AsyncIterator[PersistenceEvent]:
-        raise AssertionError("nobody is elected here")
-
-    async def load(self, hint: Hint | None = None) -> ControllerState:
-        assert hint is not None
-        if hint.kind is HintKind.PARTITION:
-            assert hint.topic is not None
-            assert hint.partition is not None
-            tp = TopicPartition(hint.topic, hint.partition)
-            found = {tp: self.states[tp]} if tp in self.states else {}
-            return ControllerState(partitions=found)
-        return ControllerState(topic_configs=self.configs)
-
-    async def commit(self, changes: Sequence[Change], fence: Fence) -> CommitOutcome:
-        if self.is_deposed:
-            raise ControllerMoved("deposed")
-        committed: list[Committed] = []
-        conflicts: list[Conflict] = []
-        self.commits.append([])
-        for change in changes:
-            assert isinstance(change, PartitionChanged)
-            self.commits[-1].append(change.tp)
-            found = self.states.get(change.tp)
-            version = -1 if found is None else found.leader_and_isr.partition_version
-            if version != (-1 if change.is_first else change.state.partition_version):
-                conflicts.append(Conflict(change, found))
-                continue
-            new = partition_machine.committed_record(change, version + 1)
-            self.states[change.tp] = new
-            committed.append(Committed(change, version + 1))
-        return CommitOutcome(committed=tuple(committed), conflicts=tuple(conflicts))
-
-    async def resign(self, fence: Fence) -> None:
-        raise AssertionError("nobody resigns here")
 
 
 class Setup:
@@ -103,7 +48,7 @@ class Setup:
             "t",
             TopicRecord(topic_id=uuid.UUID(int=1), assignment=assignment, version=0, incarnation=0),
         )
-        self.nodes = Nodes()
+        self.nodes = VersionedPersistence()
         self.sent: list[OutgoingRequest] = []
         metrics = MetricRegistry(ManualClock(), Random(1))
         self.stats = ControllerStats(metrics)
@@ -123,7 +68,7 @@ class Setup:
         state = LeaderAndIsr(
             leader=leader, leader_epoch=epoch, isr=tuple(isr), partition_version=version
         )
-        self.nodes.states[tp] = self.context.partition_leadership[tp] = PartitionRecord(
+        self.nodes.partitions[tp] = self.context.partition_leadership[tp] = PartitionRecord(
             state, EPOCH
         )
         self.context.put_partition_state(tp, PartitionStatus.ONLINE)
@@ -134,7 +79,7 @@ class Setup:
         self.context.remove_live_brokers(broker_ids)
 
     def stored(self, tp: TopicPartition) -> LeaderAndIsr:
-        return self.nodes.states[tp].leader_and_isr
+        return self.nodes.partitions[tp].leader_and_isr
 
     def led(self) -> list[tuple[int, TopicPartition]]:
         """(broker, partition) of all LeaderAndIsr requests."""
@@ -252,7 +197,7 @@ def test_a_concurrent_isr_change_is_merged() -> None:
         setup.put(P[0], 1, [1, 2, 3])
         # The leader has dropped 3 meanwhile.
         state = LeaderAndIsr(leader=1, leader_epoch=1, isr=(1, 2), partition_version=4)
-        setup.nodes.states[P[0]] = PartitionRecord(state, EPOCH)
+        setup.nodes.partitions[P[0]] = PartitionRecord(state, EPOCH)
         await setup.changes.move_replicas([PartitionAndReplica(P[0], 2)], ReplicaStatus.OFFLINE)
         assert setup.stored(P[0]) == LeaderAndIsr(
             leader=1, leader_epoch=2, isr=(1,), partition_version=5
@@ -287,7 +232,7 @@ def test_a_newer_controller_is_not_overwritten() -> None:
         setup = Setup()
         setup.put(P[0], 1, [1, 2])
         newer = LeaderAndIsr(leader=2, leader_epoch=9, isr=(2,), partition_version=7)
-        setup.nodes.states[P[0]] = PartitionRecord(newer, EPOCH + 1)
+        setup.nodes.partitions[P[0]] = PartitionRecord(newer, EPOCH + 1)
         for strategy in (Strategy.OFFLINE, Strategy.PREFERRED):
             results = await setup.changes.move_partitions(P[:1], PartitionStatus.ONLINE, strategy)
             assert isinstance(results[P[0]], StateChangeFailed)
@@ -311,7 +256,7 @@ def test_only_the_conflict_is_decided_again() -> None:
         for tp in P:
             setup.put(tp, 1, [1, 2, 3])
         changed = LeaderAndIsr(leader=1, leader_epoch=1, isr=(1, 3), partition_version=1)
-        setup.nodes.states[P[1]] = PartitionRecord(changed, EPOCH)
+        setup.nodes.partitions[P[1]] = PartitionRecord(changed, EPOCH)
         setup.lose(1)
         results = await setup.changes.move_partitions(P, PartitionStatus.ONLINE, Strategy.OFFLINE)
         assert setup.nodes.commits == [P, [P[1]]]
@@ -330,7 +275,7 @@ def test_a_wider_isr_is_found_before_giving_up() -> None:
         setup = Setup()
         setup.put(P[0], 1, [1])
         wider = LeaderAndIsr(leader=1, leader_epoch=1, isr=(1, 2), partition_version=1)
-        setup.nodes.states[P[0]] = PartitionRecord(wider, EPOCH)
+        setup.nodes.partitions[P[0]] = PartitionRecord(wider, EPOCH)
         setup.lose(1)
         results = await setup.changes.move_partitions(
             P[:1], PartitionStatus.ONLINE, Strategy.OFFLINE
@@ -344,7 +289,7 @@ def test_a_wider_isr_is_found_before_giving_up() -> None:
 def test_a_first_state_that_exists_leaves_the_partition_new() -> None:
     async def main() -> None:
         setup = Setup()
-        setup.nodes.states[P[0]] = PartitionRecord(
+        setup.nodes.partitions[P[0]] = PartitionRecord(
             LeaderAndIsr(leader=1, leader_epoch=0, isr=(1,)), EPOCH
         )
         await setup.changes.move_partitions(P[:1], PartitionStatus.NEW)
