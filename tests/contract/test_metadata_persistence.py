@@ -124,7 +124,7 @@ Run = Callable[[Scenario], None]
 
 def run_on(name: str, directory: Path, scenario: Scenario) -> None:
     async def main() -> None:
-        async with asyncio.timeout(10), ENGINES[name](directory) as engine:
+        async with asyncio.timeout(60), ENGINES[name](directory) as engine:
             events = engine.persistence.events()
             assert isinstance(events, AsyncGenerator)
             async with aclosing(events):

@@ -574,7 +574,7 @@ def test_of_two_brokers_one_is_controller(tmp_path: Path) -> None:
         await cluster.settle()
         assert idle.controller.context.all_topics == set()
         assert idle.controller.context.live_broker_ids == set()
-        assert idle.controller._channels is None
+        assert idle.controller._senders.channels is None
         with pytest.raises(ApiError) as refusal:
             await idle.controller.create_topics([NewTopic(name="u")])
         assert refusal.value.code is ErrorCode.NOT_CONTROLLER
@@ -658,8 +658,8 @@ def test_overwriting_the_controller_node_deposes_without_election(tmp_path: Path
             set(),
             0,
         )
-        assert controller._rebalance_timer is None
-        assert controller._channels is None
+        assert controller._leadership._rebalance_timer is None
+        assert controller._senders.channels is None
 
     run(tmp_path, scenario)
 
@@ -786,7 +786,7 @@ def test_a_broker_joins_and_dies(tmp_path: Path) -> None:
         assert context.replica_state(PartitionAndReplica(u0, 1)) is ReplicaStatus.OFFLINE
         assert (await state_of(first.store, u0)).leader == 0
         assert cluster.recorder(0).announced()[u0] == 0
-        assert first.controller._active_channels().broker_ids == [0]
+        assert first.controller._senders.active().broker_ids == [0]
         last = [r for r in cluster.recorder(0).requests if isinstance(r, UpdateMetadataRequest)][-1]
         assert [b.id for b in last.live_brokers] == [0]
 

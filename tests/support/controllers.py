@@ -184,7 +184,8 @@ class Member:
     @property
     def is_busy(self) -> bool:
         controller, persistence = self.controller, self.persistence
-        senders = controller._channels._senders.values() if controller._channels else ()
+        channels = controller._senders.channels
+        senders = channels._senders.values() if channels else ()
         return bool(
             controller._events.size
             or controller.state is not ControllerActivity.IDLE

@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
 from random import Random
 
 import pytest
@@ -17,22 +16,13 @@ from odradek.controller import (
     NewTopic,
 )
 from odradek.controller.events import BrokerChange, ControllerActivity
-from odradek.controller.folding import committed_record
 from odradek.errors import ApiError, ControllerMoved, ErrorCode
 from odradek.metadata.changes import (
-    Atomic,
-    Change,
     PartitionChanged,
-    PartitionsAdded,
     TopicCreated,
-    TopicDeletionRequested,
-    TopicRemoved,
 )
 from odradek.metadata.image import Broker
 from odradek.metadata.ports import (
-    CommitOutcome,
-    Committed,
-    ControllerState,
     Fence,
     Hint,
     HintKind,
@@ -41,93 +31,20 @@ from odradek.metadata.ports import (
     PartitionRecord,
     PersistenceEvent,
     RegisteredBroker,
-    TopicRecord,
 )
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint, LeaderAndIsr, SecurityProtocol, TopicPartition
 from odradek.protocol.enums import ElectionType
 from odradek.testing import ManualClock
 from tests.support.controllers import RecordingBroker, broker
+from tests.support.persistences import QuorumPersistence
 
 T0 = TopicPartition("t", 0)
 
 
-class Quorum:
-    """An image that a commit changes all or nothing; leadership comes by command."""
-
-    raises_leader_epoch_on_isr_change = False
-
-    def __init__(self) -> None:
-        self.brokers: dict[int, RegisteredBroker] = {}
-        self.topics: dict[str, TopicRecord] = {}
-        self.partitions: dict[TopicPartition, PartitionRecord] = {}
-        self.deletions: set[str] = set()
-        self.position = 0
-        self.commits: list[Change] = []
-        self.failure: Exception | None = None
-        self.told: asyncio.Queue[PersistenceEvent] = asyncio.Queue()
-        self.resigned = 0
-
-    async def events(self) -> AsyncIterator[PersistenceEvent]:
-        while True:
-            yield await self.told.get()
-
-    async def load(self, hint: Hint | None = None) -> ControllerState:
-        if self.failure is not None:
-            raise self.failure
-        return ControllerState(
-            brokers=dict(self.brokers),
-            topics=dict(self.topics),
-            partitions=dict(self.partitions),
-            topic_configs={topic: {} for topic in self.topics},
-            deletions=frozenset(self.deletions),
-            position=self.position,
-        )
-
-    async def commit(self, changes: Sequence[Change], fence: Fence) -> CommitOutcome:
-        await asyncio.sleep(0)
-        if self.failure is not None:
-            raise self.failure
-        committed = []
-        for change in changes:
-            self.position += 1
-            self.commits.append(change)
-            committed.append(Committed(change, self._apply(change)))
-        return CommitOutcome(committed=tuple(committed), position=self.position)
-
-    def _apply(self, change: Change) -> int:
-        match change:
-            case TopicCreated(topic=topic) | PartitionsAdded(topic=topic):
-                self.topics[topic] = TopicRecord(
-                    topic_id=change.topic_id,
-                    assignment=change.assignment,
-                    version=self.position,
-                    incarnation=0,
-                )
-                return self.position
-            case PartitionChanged(tp=tp):
-                old = self.partitions.get(tp)
-                version = 0 if old is None else old.leader_and_isr.partition_version + 1
-                self.partitions[tp] = committed_record(change, version)
-                return version
-            case TopicDeletionRequested(topic=topic):
-                self.deletions.add(topic)
-            case TopicRemoved(topic=topic):
-                self.topics.pop(topic, None)
-                self.deletions.discard(topic)
-                for tp in [tp for tp in self.partitions if tp.topic == topic]:
-                    del self.partitions[tp]
-            case Atomic() | _:
-                raise AssertionError(change)
-        return 0
-
-    async def resign(self, fence: Fence) -> None:
-        self.resigned += 1
-
-
 class Setup:
     def __init__(self, config: ControllerConfig | None = None) -> None:
-        self.quorum = Quorum()
+        self.quorum = QuorumPersistence()
         self.recorders = {b: RecordingBroker(b) for b in range(5)}
         self.clock = ManualClock()
         self.opened: list[Endpoint | None] = []
@@ -158,7 +75,8 @@ class Setup:
         while quiet < 20:
             await asyncio.sleep(0)
             controller = self.controller
-            senders = controller._channels._senders.values() if controller._channels else ()
+            channels = controller._senders.channels
+            senders = channels._senders.values() if channels else ()
             is_busy = (
                 not self.quorum.told.empty()
                 or controller._events.size
@@ -264,20 +182,20 @@ def test_a_deposed_controller_resigns_once() -> None:
         async with setup.controller as controller:
             await setup.tell(LeadershipWon(1, Fence(1)))
             assert controller.is_active
-            resign = controller._on_resignation
+            resign = controller._leadership._on_resignation
 
             async def counted() -> None:
                 resignations.append(True)
                 await resign()
 
-            controller._on_resignation = counted  # type: ignore[method-assign]  # counts calls
+            controller._leadership._on_resignation = counted  # type: ignore[method-assign]  # counts calls
             setup.quorum.failure = ControllerMoved("a newer controller")
             for _ in range(2):
                 with pytest.raises(ApiError) as refusal:
                     await controller.create_topics([NewTopic(name="t")])
                 assert refusal.value.code is ErrorCode.NOT_CONTROLLER
             assert (controller.is_active, resignations) == (False, [True])
-            controller._on_resignation = resign  # type: ignore[method-assign]  # as it was
+            controller._leadership._on_resignation = resign  # type: ignore[method-assign]  # as it was
 
     asyncio.run(main())
 
@@ -291,7 +209,7 @@ def test_channels_follow_the_brokers() -> None:
             setup.register(broker_id, epoch=epoch)
         async with setup.controller as controller:
             await setup.tell(LeadershipWon(1, Fence(1)))
-            channels = controller._active_channels()
+            channels = controller._senders.active()
             operations: list[tuple[str, int]] = []
             add, remove = channels.add_broker, channels.remove_broker
 
@@ -423,12 +341,12 @@ def test_leadership_goes_back_to_preferred_replicas_by_itself() -> None:
             astray = LeaderAndIsr(leader=0, leader_epoch=4, isr=(0, 1), partition_version=0)
             controller.context.partition_leadership[T0] = PartitionRecord(astray, 1)
             setup.quorum.partitions[T0] = PartitionRecord(astray, 1)
-            timer = controller._rebalance_timer
+            timer = controller._leadership._rebalance_timer
             assert timer is not None
             timer._callback(*timer._args)  # type: ignore[attr-defined]  # its time has come
             await setup.settle()
             assert setup.quorum.partitions[T0].leader_and_isr.leader == 1
-            assert controller._rebalance_timer is not timer
+            assert controller._leadership._rebalance_timer is not timer
             timer.cancel()
 
     asyncio.run(main())
