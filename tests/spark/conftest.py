@@ -30,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: runs on a Spark session")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook of this name.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _HERE in item.path.parents:
