@@ -12,7 +12,7 @@ import itertools
 import struct
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -252,14 +252,17 @@ CASES = [
 def test_no_request_keeps_the_loop(
     broker: MeasuredBroker, world: World, api_key: ApiKey, shape: Shape
 ) -> None:
-    longest_ns = min(attempts(broker, api_key, shape, world))
+    def ask_too_much() -> int:
+        return longest_turn_ns(broker, api_key, hostile(api_key, shape, world))
+
+    longest_ns = min(attempts(ask_too_much))
     assert longest_ns <= LIMIT_NS, f"{longest_ns / 1e6:.0f} ms"
 
 
-def attempts(broker: MeasuredBroker, api_key: ApiKey, shape: Shape, world: World) -> Iterator[int]:
+def attempts(measure: Callable[[], int]) -> Iterator[int]:
     """The longest turn of up to three attempts: beside others even CPU time varies."""
     for _ in range(3):
-        longest_ns = longest_turn_ns(broker, api_key, hostile(api_key, shape, world))
+        longest_ns = measure()
         yield longest_ns
         if longest_ns <= LIMIT_NS:
             return
@@ -293,15 +296,19 @@ def test_no_compressed_batch_keeps_the_loop(
             )
         ],
     )
-    with RawConnection(broker.port) as client, RawConnection(broker.port) as bystander:
-        bystander.call(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
-        broker.loop.turns.longest_ns = 0
-        answer = client.call(ApiKey.PRODUCE, 7, message)
-        bystander.call(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
-    assert isinstance(answer, ProduceResponse)
-    rows = [row for topic in answer.responses for row in topic.partition_responses]
-    assert [row.error_code for row in rows] == [ErrorCode.NONE] * partitions
-    longest_ns = broker.loop.turns.longest_ns
+
+    def store() -> int:
+        with RawConnection(broker.port) as client, RawConnection(broker.port) as bystander:
+            bystander.call(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+            broker.loop.turns.longest_ns = 0
+            answer = client.call(ApiKey.PRODUCE, 7, message)
+            bystander.call(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+        assert isinstance(answer, ProduceResponse)
+        rows = [row for topic in answer.responses for row in topic.partition_responses]
+        assert [row.error_code for row in rows] == [ErrorCode.NONE] * partitions
+        return broker.loop.turns.longest_ns
+
+    longest_ns = min(attempts(store))
     assert longest_ns <= LIMIT_NS, f"{longest_ns / 1e6:.0f} ms"
 
 
@@ -328,10 +335,16 @@ def test_no_search_by_time_keeps_the_loop(
     with RawConnection(broker.port) as client:
         client.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[created]))
         client.call(ApiKey.PRODUCE, 7, produce)
-        broker.loop.turns.longest_ns = 0
-        answer = client.call(ApiKey.LIST_OFFSETS, 7, search)
-    assert isinstance(answer, ListOffsetsResponse)
-    [found] = answer.topics[0].partitions
-    assert (found.error_code, found.timestamp, found.offset) == (ErrorCode.NONE, 1_000, count - 1)
-    longest_ns = broker.loop.turns.longest_ns
+
+    def look_up() -> int:
+        with RawConnection(broker.port) as client:
+            broker.loop.turns.longest_ns = 0
+            answer = client.call(ApiKey.LIST_OFFSETS, 7, search)
+        assert isinstance(answer, ListOffsetsResponse)
+        [found] = answer.topics[0].partitions
+        assert (found.error_code, found.timestamp) == (ErrorCode.NONE, 1_000)
+        assert found.offset == count - 1
+        return broker.loop.turns.longest_ns
+
+    longest_ns = min(attempts(look_up))
     assert longest_ns <= LIMIT_NS, f"{longest_ns / 1e6:.0f} ms"
