@@ -254,6 +254,8 @@ def test_folding_the_commits_gives_what_a_new_controller_loads(run: Run) -> None
         )
         await controller.commit(TopicDeletionRequested("u"), TopicDeletionRequested("v"))
         await controller.commit(TopicRemoved("v", uuid.UUID(int=9)), TopicDeletionCancelled("u"))
+        assert controller.context.topics_to_be_deleted == set()
+        assert (await controller.persistence.load()).deletions == set()
         await controller.commit(TopicDeletionRequested("u"))
 
         state, context = await controller.persistence.load(), controller.context

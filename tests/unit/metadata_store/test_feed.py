@@ -188,3 +188,13 @@ def test_settings_that_cannot_be_published_stop_the_publisher(tmp_path: Path) ->
             item.fail(ValueError("ours"))
 
     run(tmp_path, scenario)
+
+
+def test_alterations_that_wait_are_read_together(tmp_path: Path) -> None:
+    async def scenario(setup: Setup) -> None:
+        await setup.take()
+        for _ in range(3):
+            setup.feed._configs_changed()  # A watch, and a session that is back.
+        assert len(setup.feed._queue) == 1
+
+    run(tmp_path, scenario)
