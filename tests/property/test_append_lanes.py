@@ -1,6 +1,6 @@
 """The everyday lane of an append and the general way: the same files, answers and refusals.
 
-`Appender.append_plain_batch` does for a single, plain batch in one function what the general way,
+`Appender.append_single` does for a single, plain batch in one function what the general way,
 `Appender.append_as_leader`, does in several. Every set is appended to two logs that are alike but
 for one of them being without the lane. Both must then be alike again, byte for byte.
 """
@@ -58,7 +58,7 @@ class GeneralAppender(Appender):
 
     __slots__ = ()
 
-    def append_plain_batch(
+    def append_single(
         self, records: Any, leader_epoch: int, origin: AppendOrigin
     ) -> LogAppendInfo | None:
         return None
@@ -69,10 +69,10 @@ class LaneAppender(Appender):
 
     taken = 0
 
-    def append_plain_batch(
+    def append_single(
         self, records: Any, leader_epoch: int, origin: AppendOrigin
     ) -> LogAppendInfo | None:
-        info = super().append_plain_batch(records, leader_epoch, origin)
+        info = super().append_single(records, leader_epoch, origin)
         self.taken += info is not None
         return info
 

@@ -18,11 +18,6 @@ from odradek.protocol.hot.heartbeat import (
     encode_heartbeat_answer,
     parse_heartbeat_request,
 )
-from odradek.protocol.hot.lone_produce import (
-    FIRST_LONE_VERSION,
-    encode_lone_success,
-    parse_lone_produce,
-)
 from odradek.protocol.hot.metadata import (
     MetadataView,
     TopicMetadata,
@@ -39,6 +34,11 @@ from odradek.protocol.hot.produce import (
     ProduceView,
     encode_produce_response,
     parse_produce_request,
+)
+from odradek.protocol.hot.single_produce import (
+    FIRST_SINGLE_VERSION,
+    encode_single_success,
+    parse_single_produce,
 )
 from odradek.protocol.messages import fetch, heartbeat, metadata, offset_commit, produce
 from odradek.protocol.primitives import Buffer
@@ -260,31 +260,31 @@ def lone_request(data: st.DataObject, version: int) -> produce.ProduceRequest:
     )
 
 
-def as_general(lone: Any) -> ProduceView:
-    acks, timeout_ms, topic, index, records = lone
+def as_general(single: Any) -> ProduceView:
+    acks, timeout_ms, topic, index, records = single
     return ProduceView(None, acks, timeout_ms, [(topic, [(index, records)])])
 
 
 @pytest.mark.parametrize("version", versions_of(produce.ProduceRequest))
-def test_lone_produce_request(version: int) -> None:
+def test_single_produce_request(version: int) -> None:
     @EXAMPLES
     @given(st.data())
     def reads_what_the_general_reader_reads_or_leaves_it(data: st.DataObject) -> None:
         message = lone_request(data, version)
         encoded = encode_message(message, version)
         prefix = data.draw(st.binary(max_size=2))
-        lone = parse_lone_produce(memoryview(prefix + encoded), len(prefix), version)
+        single = parse_single_produce(memoryview(prefix + encoded), len(prefix), version)
         topic = message.topic_data[0]
-        if version < FIRST_LONE_VERSION or (version >= 9 and len(topic.name.encode()) > 126):
-            assert lone is None
+        if version < FIRST_SINGLE_VERSION or (version >= 9 and len(topic.name.encode()) > 126):
+            assert single is None
         else:
-            assert lone is not None
-            assert as_general(lone) == produce_view(message, version)
+            assert single is not None
+            assert as_general(single) == produce_view(message, version)
         damaged = bytearray(encoded)
         at = data.draw(st.integers(0, len(damaged) - 1) | st.integers(0, 40))
         damaged[min(at, len(damaged) - 1)] = data.draw(st.integers(0, 255))
         for changed in (bytes(damaged), encoded[:at], encoded + b"\0"):
-            other = parse_lone_produce(memoryview(changed), 0, version)
+            other = parse_single_produce(memoryview(changed), 0, version)
             if other is not None:
                 general = parse_produce_request(memoryview(changed), 0, version)
                 assert as_general(other) == general
@@ -293,21 +293,23 @@ def test_lone_produce_request(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions_of(produce.ProduceRequest))
-def test_what_is_no_lone_produce_is_left_to_the_general_reader(version: int) -> None:
+def test_what_is_no_single_produce_is_left_to_the_general_reader(version: int) -> None:
     @EXAMPLES
     @given(messages(produce.ProduceRequest, version))
     def agrees_or_leaves_it(message: produce.ProduceRequest) -> None:
-        lone = parse_lone_produce(memoryview(encode_message(message, version)), 0, version)
-        if lone is not None:
-            assert as_general(lone) == produce_view(message, version)
+        single = parse_single_produce(memoryview(encode_message(message, version)), 0, version)
+        if single is not None:
+            assert as_general(single) == produce_view(message, version)
 
     agrees_or_leaves_it()
 
 
-@pytest.mark.parametrize("version", list(versions_of(produce.ProduceResponse))[FIRST_LONE_VERSION:])
+@pytest.mark.parametrize(
+    "version", list(versions_of(produce.ProduceResponse))[FIRST_SINGLE_VERSION:]
+)
 @EXAMPLES
 @given(data=st.data())
-def test_lone_produce_response(version: int, data: st.DataObject) -> None:
+def test_single_produce_response(version: int, data: st.DataObject) -> None:
     topic: str | bytes = data.draw(st.text("abü", min_size=1, max_size=60) | st.just("t" * 126))
     if version >= 13:
         topic = data.draw(st.binary(min_size=16, max_size=16))
@@ -321,7 +323,7 @@ def test_lone_produce_response(version: int, data: st.DataObject) -> None:
         [(topic, [PartitionProduceResult(index, 0, base, append_ms, start)])],
         throttle_time_ms=throttle_ms,
     )
-    assert expected == encode_lone_success(
+    assert expected == encode_single_success(
         version, correlation_id, topic, index, base, append_ms, start, throttle_ms
     )
 

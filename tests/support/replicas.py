@@ -219,7 +219,7 @@ class ReplicaFixture:
     ) -> list[Mapping[TopicPartition, ProduceResult]]:
         """The answers: none while it is parked, later one."""
         answers: list[Mapping[TopicPartition, ProduceResult]] = []
-        self.replicas.append_records(
+        self.replicas.appends.append_records(
             timeout_ms=timeout_ms,
             required_acks=acks,
             internal_topics_allowed=internal_topics_allowed,
@@ -240,7 +240,7 @@ class ReplicaFixture:
     ) -> list[FetchResults]:
         """The answers: none while it is parked, later one."""
         answers: list[FetchResults] = []
-        self.replicas.fetch_messages(
+        self.replicas.reads.fetch(
             FetchParams(
                 max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, **fields
             ),
@@ -263,7 +263,9 @@ class ReplicaFixture:
         self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int = 1000
     ) -> list[Mapping[TopicPartition, DeleteRecordsResult]]:
         answers: list[Mapping[TopicPartition, DeleteRecordsResult]] = []
-        self.replicas.delete_records(timeout_ms=timeout_ms, offsets=offsets, respond=answers.append)
+        self.replicas.look_ups.delete_records(
+            timeout_ms=timeout_ms, offsets=offsets, respond=answers.append
+        )
         return answers
 
     # Time and figures

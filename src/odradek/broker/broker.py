@@ -152,7 +152,7 @@ class Broker:
         controller.on_deletion_step = waiter.notify
         context = build_context(base, engine, state, controller, tasks)
         self._network = network = await enter(serve_requests(base, context, self._gate, poller))
-        replicas.after_answers = network.server.after_answers
+        replicas.use_answers(network.server.after_answers)
 
         # 5. The cluster.
         await port.register(network.registration())

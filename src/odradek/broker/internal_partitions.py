@@ -43,7 +43,9 @@ class InternalPartitions:
     ) -> tuple[ErrorCode, int] | None:
         """Appends a batch if no other replica has to be waited for: (error, first offset)."""
         tp = TopicPartition(self._topic, partition)
-        result = self._replicas.try_append_lone(tp, batch, AppendOrigin.COORDINATOR, leader_epoch)
+        result = self._replicas.appends.try_append_unreplicated(
+            tp, batch, AppendOrigin.COORDINATOR, leader_epoch
+        )
         return None if result is None else result[:2]
 
     def append(
@@ -73,7 +75,7 @@ class InternalPartitions:
             on_local(result)
             on_committed(result.error, result.base_offset)
 
-        results = self._replicas.append_records(
+        results = self._replicas.appends.append_records(
             timeout_ms=self._timeout_ms,
             required_acks=self._required_acks,
             internal_topics_allowed=True,

@@ -3,7 +3,7 @@
 from odradek.replication.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsResult
 from odradek.replication.delayed_fetch import DelayedFetch
 from odradek.replication.delayed_produce import DelayedProduce, ProduceResult
-from odradek.replication.fetching import (
+from odradek.replication.fetch_values import (
     CONSUMER_ID,
     FetchParams,
     FetchPartition,

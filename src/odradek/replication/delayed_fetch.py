@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 
 from odradek.errors import ApiError, StorageError
 from odradek.purgatory import DelayedOperation
-from odradek.replication.fetching import FetchParams, FetchPartition, FetchResults
+from odradek.replication.fetch_values import FetchParams, FetchPartition, FetchResults
 from odradek.replication.hosted import HostedPartitions
-from odradek.replication.local_reads import find_wanted
 from odradek.storage.log.log import FetchIsolation, Log
 from odradek.storage.log.offsets import LogOffsetMetadata
 
@@ -78,7 +77,7 @@ class DelayedFetch(DelayedOperation):
         accumulated = 0
         for wanted, place in self._places:
             try:
-                partition = find_wanted(self._hosted, wanted, only_leader=only_leader)
+                partition = self._hosted.find_wanted(wanted, only_leader=only_leader)
                 log = partition.log_for(wanted.current_leader_epoch, only_leader=only_leader)
                 end = _visible_end(log, isolation)
             except (ApiError, StorageError):

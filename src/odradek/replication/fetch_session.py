@@ -30,7 +30,7 @@ from random import Random
 from typing import TypeAlias, final
 
 from odradek.errors import ApiError, ErrorCode
-from odradek.replication.fetching import FetchResult
+from odradek.replication.fetch_values import FetchResult
 
 __all__ = [
     "EVICTION_MS",

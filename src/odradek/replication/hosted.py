@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
+from odradek.replication.fetch_values import FetchPartition
 from odradek.replication.partition import Partition
 from odradek.storage.directories.log_directory import LogDirectory
 
@@ -115,3 +116,24 @@ class HostedPartitions:
     def find_leader(self, tp: TopicPartition) -> Partition:
         """The partition that a writer wants; whether it leads is found on use."""
         return self.find(tp, expect_leader=True)
+
+    def find_wanted(self, wanted: FetchPartition, *, only_leader: bool) -> Partition:
+        """The partition that a fetch means.
+
+        Raises:
+            ApiError: It is not here, or another topic has its name.
+        """
+        partition = self._partitions.get(wanted.tp)
+        if partition is None:
+            partition = self.find(wanted.tp, expect_leader=only_leader)
+        topic_id = wanted.topic_id
+        if (
+            topic_id is not None
+            and partition.topic_id is not None
+            and topic_id != partition.topic_id
+        ):
+            raise ApiError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{wanted.tp} has topic id {partition.topic_id}, asked for {topic_id}",
+            )
+        return partition

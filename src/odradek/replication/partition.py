@@ -29,7 +29,7 @@ from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import PartitionState
 from odradek.model import AppendOrigin, LeaderAndIsr, TopicPartition
 from odradek.records.batch import Buffer
-from odradek.replication.fetching import FetchResult
+from odradek.replication.fetch_values import FetchResult
 from odradek.replication.isr import (
     FollowerState,
     IsrChange,
@@ -293,7 +293,7 @@ class Partition:
                 f" {self.min_insync_replicas}",
             )
         if not self._followers:
-            return log.append_alone(records, self.leader_epoch, origin)
+            return log.append_unreplicated(records, self.leader_epoch, origin)
         info = log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
         self.maybe_increment_high_watermark()
         return info

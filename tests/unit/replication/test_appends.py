@@ -195,16 +195,16 @@ def test_record_errors_are_told(tmp_path: Path) -> None:
 def produce_one(
     fixture: ReplicaFixture, partition: TopicPartition, *, acks: int = -1
 ) -> list[ProduceResult]:
-    """The answers of `append_lone` and what follows it: none while it is parked, later one."""
+    """The answers of `append_single` and what follows it: none while it is parked, later one."""
     answers: list[ProduceResult] = []
     replicas = fixture.replicas
     found = replicas.find_online(*partition)
     assert found is not None
-    stored = replicas.append_lone(found, batch(), acks)
+    stored = replicas.appends.append_single(found, batch(), acks)
     if isinstance(stored, ProduceResult):
         return [stored]
     if acks == -1 and found.has_followers:
-        replicas.await_replicas(found, stored, 1000, answers.append)
+        replicas.appends.await_replicas(found, stored, 1000, answers.append)
         return answers
     assert stored.first_offset is not None
     result = ProduceResult(
@@ -248,12 +248,12 @@ def test_the_own_answer_comes_before_those_it_makes_possible(fixture: ReplicaFix
         def respond(_results: FetchResults) -> None:
             order.append(name)
 
-        fixture.replicas.fetch_messages(
+        fixture.replicas.reads.fetch(
             _PARAMS, [FetchPartition(A, None, fixture.log(A).log_end_offset, 1000)], respond
         )
 
     fetch("fetch")
-    fixture.replicas.append_records(
+    fixture.replicas.appends.append_records(
         timeout_ms=0,
         required_acks=-1,
         internal_topics_allowed=False,
@@ -264,16 +264,16 @@ def test_the_own_answer_comes_before_those_it_makes_possible(fixture: ReplicaFix
     assert order == ["produce", "fetch"]
 
 
-def test_what_a_lone_append_makes_possible_comes_after_the_answers(
+def test_what_a_single_append_makes_possible_comes_after_the_answers(
     fixture: ReplicaFixture,
 ) -> None:
     """04b section 9: not before its caller has answered, each once, however many appends."""
     fixture.lead(A)
     later: list[Callable[[], None]] = []
-    fixture.replicas.after_answers = later.append
+    fixture.replicas.use_answers(later.append)
     fetched: list[int] = []
     for _ in range(3):
-        fixture.replicas.fetch_messages(
+        fixture.replicas.reads.fetch(
             _PARAMS,
             [FetchPartition(A, None, 0, 1000)],
             lambda results: fetched.append(results[0][1].high_watermark),
@@ -293,9 +293,9 @@ def test_a_fetch_does_not_wait_for_answers_that_another_call_gave(fixture: Repli
     """04b section 9: whoever works off the notes first does, and nothing is left to do twice."""
     fixture.lead(A)
     later: list[Callable[[], None]] = []
-    fixture.replicas.after_answers = later.append
+    fixture.replicas.use_answers(later.append)
     fetched: list[FetchResults] = []
-    fixture.replicas.fetch_messages(_PARAMS, [FetchPartition(A, None, 0, 1000)], fetched.append)
+    fixture.replicas.reads.fetch(_PARAMS, [FetchPartition(A, None, 0, 1000)], fetched.append)
     produce_one(fixture, A)
     fixture.produce({A: batch()})
     assert len(fetched) == 1
@@ -318,7 +318,7 @@ def test_answers_that_ask_for_more_do_not_pile_up(fixture: ReplicaFixture) -> No
 
     def fetch() -> None:
         wanted = FetchPartition(A, None, fixture.log(A).log_end_offset, 1000)
-        fixture.replicas.fetch_messages(_PARAMS, [wanted], on_fetched)
+        fixture.replicas.reads.fetch(_PARAMS, [wanted], on_fetched)
 
     fetch()
     fixture.produce({A: batch()})
@@ -332,11 +332,11 @@ def test_a_disk_that_fails_in_the_middle_of_a_request(tmp_path: Path) -> None:
         fixture.lead(A)
         fixture.lead(B)
         order: list[list[ErrorCode]] = []
-        fixture.replicas.fetch_messages(
+        fixture.replicas.reads.fetch(
             _PARAMS, [FetchPartition(A, None, 0, 1000)], lambda r: order.append([r[0][1].error])
         )
         disk.fail("write", path_contains="a-0/")
-        fixture.replicas.append_records(
+        fixture.replicas.appends.append_records(
             timeout_ms=0,
             required_acks=-1,
             internal_topics_allowed=False,
@@ -355,7 +355,7 @@ def test_a_disk_that_fails_under_one_partition(tmp_path: Path) -> None:
         fixture.lead(A)
         fixture.lead(B)
         woken: list[ErrorCode] = []
-        fixture.replicas.fetch_messages(
+        fixture.replicas.reads.fetch(
             _PARAMS, [FetchPartition(A, None, 0, 1000)], lambda r: woken.append(r[0][1].error)
         )
         disk.fail("write", path_contains="a-0/")

@@ -274,7 +274,7 @@ def test_a_read_is_not_shared_over_an_append(fixture: ReplicaFixture) -> None:
 
     for _ in range(3):
         whole = FetchParams(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20)
-        fixture.replicas.fetch_messages(whole, [want(A)], respond)
+        fixture.replicas.reads.fetch(whole, [want(A)], respond)
     fixture.produce({A: batch(1, size=SIZE)})
     assert [results[0][1].high_watermark for results in found] == [1, 2, 2]
     assert [sizes([results]) for results in found] == [[SIZE], [2 * SIZE], [2 * SIZE]]

@@ -32,7 +32,7 @@ def offset_at(
     is_from_consumer: bool = True,
     epoch: int = -1,
 ) -> int | None:
-    found = fixture.replicas.list_offset(
+    found = fixture.replicas.look_ups.list_offset(
         tp(),
         timestamp,
         current_leader_epoch=epoch,
@@ -94,7 +94,9 @@ def test_epochs_are_checked(fixture: ReplicaFixture, epoch: int, code: ErrorCode
         offset_at(fixture, LATEST_TIMESTAMP, epoch=epoch)
     assert caught.value.code is code
     with pytest.raises(ApiError) as caught:
-        fixture.replicas.end_offset_for_epoch(tp(), current_leader_epoch=epoch, leader_epoch=5)
+        fixture.replicas.look_ups.end_offset_for_epoch(
+            tp(), current_leader_epoch=epoch, leader_epoch=5
+        )
     assert caught.value.code is code
 
 
@@ -110,7 +112,9 @@ def test_ends_of_epochs(fixture: ReplicaFixture) -> None:
         fixture.lead(tp(), leader_epoch=epoch)
         fixture.produce({tp(): batch(2)})
     ends = [
-        fixture.replicas.end_offset_for_epoch(tp(), current_leader_epoch=-1, leader_epoch=epoch)
+        fixture.replicas.look_ups.end_offset_for_epoch(
+            tp(), current_leader_epoch=-1, leader_epoch=epoch
+        )
         for epoch in (1, 2, 3, 4)
     ]
     assert ends == [(1, 2), (1, 2), (3, 4), (-1, -1)]

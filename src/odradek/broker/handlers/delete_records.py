@@ -54,7 +54,9 @@ def handle_delete_records(request: Request, context: BrokerContext) -> Response 
         ]
         request.reply(reply_throttled(request, DeleteRecordsResponse(topics=topics), context))
 
-    context.replicas.delete_records(timeout_ms=message.timeout_ms, offsets=offsets, respond=respond)
+    context.replicas.look_ups.delete_records(
+        timeout_ms=message.timeout_ms, offsets=offsets, respond=respond
+    )
     return None
 
 

@@ -63,7 +63,7 @@ def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
         version < _FIRST_SOFT_LIMIT_VERSION,
         view.isolation_level == _READ_COMMITTED,
     )
-    context.replicas.fetch_messages(params, readable, fetching.respond, on_parked=fetching.park)
+    context.replicas.reads.fetch(params, readable, fetching.respond, on_parked=fetching.park)
     return None
 
 

@@ -103,7 +103,7 @@ def _look_up(
             return answer(ErrorCode.NONE)
         while True:
             try:
-                found = context.replicas.list_offset(
+                found = context.replicas.look_ups.list_offset(
                     tp,
                     _EARLIEST if timestamp == _EARLIEST_LOCAL else timestamp,
                     current_leader_epoch=wanted.current_leader_epoch,

@@ -49,7 +49,7 @@ def _look_up(
     error, epoch, end_offset = ErrorCode.NONE, -1, -1
     try:
         _check_rights(tp.topic, request, context)
-        epoch, end_offset = context.replicas.end_offset_for_epoch(
+        epoch, end_offset = context.replicas.look_ups.end_offset_for_epoch(
             tp,
             current_leader_epoch=wanted.current_leader_epoch,
             leader_epoch=wanted.leader_epoch,

@@ -24,16 +24,16 @@ from odradek.network.request import (
     SendResponse,
 )
 from odradek.protocol.headers import encode_response_header
-from odradek.protocol.hot.lone_produce import (
-    LoneProduce,
-    encode_lone_success,
-    parse_lone_produce,
-)
 from odradek.protocol.hot.produce import (
     PartitionProduceResult,
     ProduceView,
     encode_produce_response,
     parse_produce_request,
+)
+from odradek.protocol.hot.single_produce import (
+    SingleProduce,
+    encode_single_success,
+    parse_single_produce,
 )
 from odradek.records.batch import (
     CODEC_MASK,
@@ -68,11 +68,11 @@ _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     """Appends and answers, now or when the in-sync replicas have followed."""
     version = request.header.api_version
-    lone = parse_lone_produce(request.payload, request.body_offset, version)
-    if lone is not None:
-        partition = _lone_partition(lone, version, context)
+    single = parse_single_produce(request.payload, request.body_offset, version)
+    if single is not None:
+        partition = _single_partition(single, version, context)
         if partition is not None:
-            return _append_lone(request, partition, lone, context)
+            return _append_single(request, partition, single, context)
     view = parse_produce_request(request.payload, request.body_offset, version)
     size = len(request.payload)
     entries, refused, order = _split(request, view, context)
@@ -90,7 +90,7 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     if not entries:
         respond({})
         return None
-    context.replicas.append_records(
+    context.replicas.appends.append_records(
         timeout_ms=view.timeout_ms,
         required_acks=view.acks,
         # Of no client, whatever it calls itself (10 section 6.1): a name is no right.
@@ -121,7 +121,7 @@ def _expand(
         return False
 
     def append(expanded: Mapping[TopicPartition, ExpandedRecords]) -> None:
-        context.replicas.append_records(
+        context.replicas.appends.append_records(
             timeout_ms=timeout_ms,
             required_acks=acks,
             internal_topics_allowed=False,
@@ -134,9 +134,11 @@ def _expand(
     return True
 
 
-def _lone_partition(lone: LoneProduce, version: int, context: BrokerContext) -> Partition | None:
+def _single_partition(
+    single: SingleProduce, version: int, context: BrokerContext
+) -> Partition | None:
     """Where the records of a request for one partition go; None if they need a closer look."""
-    acks, _, topic, index, records = lone
+    acks, _, topic, index, records = single
     if (acks != -1 and acks != 1) or len(records) < HEADER_SIZE:
         return None
     name = topic if isinstance(topic, str) else _name_of(topic, context)
@@ -154,38 +156,36 @@ def _lone_partition(lone: LoneProduce, version: int, context: BrokerContext) -> 
     return context.replicas.find_online(name, index)
 
 
-def _append_lone(
-    request: Request, partition: Partition, lone: LoneProduce, context: BrokerContext
+def _append_single(
+    request: Request, partition: Partition, single: SingleProduce, context: BrokerContext
 ) -> Response | None:
     """The answer; None if in-sync replicas have to be waited for."""
-    acks, timeout_ms, topic, index, records = lone
+    acks, timeout_ms, topic, index, records = single
     tp = partition.tp
     sender = request.context
     if not context.authorizer.is_allowed(
         sender.principal, sender.client_address, _WRITE, _TOPIC, tp.topic
     ):
         denied = ProduceResult(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return _answer_lone(request, tp, lone, denied, context)
-    replicas = context.replicas
-    stored = replicas.append_lone(partition, records, acks)
+        return _answer_single(request, tp, single, denied, context)
+    appends = context.replicas.appends
+    stored = appends.append_single(partition, records, acks)
     if isinstance(stored, ProduceResult):
+
+        def answer_expanded(results: Mapping[TopicPartition, ProduceResult]) -> None:
+            request.reply(_answer_single(request, tp, single, results[tp], context))
+
         if stored.expand is not None and _expand(
-            request,
-            {tp: records},
-            {tp: stored},
-            acks,
-            timeout_ms,
-            lambda results: request.reply(_answer_lone(request, tp, lone, results[tp], context)),
-            context,
+            request, {tp: records}, {tp: stored}, acks, timeout_ms, answer_expanded, context
         ):
             return None
-        return _answer_lone(request, tp, lone, stored, context)
+        return _answer_single(request, tp, single, stored, context)
     if acks == -1 and partition.has_followers:
 
         def respond(result: ProduceResult) -> None:
-            request.reply(_answer_lone(request, tp, lone, result, context))
+            request.reply(_answer_single(request, tp, single, result, context))
 
-        replicas.await_replicas(partition, stored, timeout_ms, respond)
+        appends.await_replicas(partition, stored, timeout_ms, respond)
         return None
     throttle_ms = 0
     if context.quotas.limits_traffic:
@@ -194,7 +194,7 @@ def _append_lone(
     assert first_offset is not None, "a batch of the current format has one"
     request.errors = ONE_SUCCESS
     header = request.header
-    answer = encode_lone_success(
+    answer = encode_single_success(
         header.api_version,
         header.correlation_id,
         topic,
@@ -207,15 +207,15 @@ def _append_lone(
     return SendResponse(request, [answer])
 
 
-def _answer_lone(
+def _answer_single(
     request: Request,
     tp: TopicPartition,
-    lone: LoneProduce,
+    single: SingleProduce,
     result: ProduceResult,
     context: BrokerContext,
 ) -> Response:
     """The answer of the general way to a request for one partition."""
-    acks, _, topic, _, _ = lone
+    acks, _, topic, _, _ = single
     throttle_ms = _throttle_ms(request, acks, len(request.payload), context)
     return _answer(request, acks, {tp: result}, [(topic, [tp])], throttle_ms, context)
 

@@ -12,7 +12,7 @@ Steps, as in the specification of the log:
 | duplicates, gaps, zombies (`producers/state`)         | yes    |          |
 | write, move the log end, fold producers in, flush     | yes    | yes      |
 
-`append_plain_batch` is the everyday lane: a leader's single, plain batch, a client's or a
+`append_single` is the everyday lane: a leader's single, plain batch, a client's or a
 coordinator's, goes through the same steps in one function; with a producer id, too, if it simply
 continues what that producer wrote before. It answers and writes what `append_as_leader` would, or
 leaves it to that.
@@ -95,7 +95,7 @@ class Appender:
 
     # As a leader
 
-    def append_plain_batch(
+    def append_single(
         self, records: Buffer, leader_epoch: int, origin: AppendOrigin
     ) -> LogAppendInfo | None:
         """The everyday append in one go: a single, plain batch that continues or has no producer.
@@ -138,7 +138,7 @@ class Appender:
             config.segment_ms,
         ):
             segment = self._log.roll(first_offset)
-        segment.append_batch(records, first_offset, last_offset, max_timestamp)
+        segment.append_single(records, first_offset, last_offset, max_timestamp)
         end = last_offset + 1
         watermarks.end = LogOffsetMetadata(end, segment.base_offset, segment.size)
         self._producer_state.map_end_offset = end

@@ -365,7 +365,7 @@ class Log:
             self.check_usable()
         try:
             if origin is AppendOrigin.CLIENT or origin is AppendOrigin.COORDINATOR:
-                info = self._appender.append_plain_batch(records, leader_epoch, origin)
+                info = self._appender.append_single(records, leader_epoch, origin)
                 if info is not None:
                     return info
             return self._appender.append_as_leader(records, leader_epoch, origin)
@@ -376,7 +376,7 @@ class Log:
         except OSError as error:
             raise self.fail("append", error) from error
 
-    def append_alone(
+    def append_unreplicated(
         self, records: Buffer, leader_epoch: int, origin: AppendOrigin
     ) -> LogAppendInfo:
         """`append_as_leader` where there is no follower: what is written is committed at once."""

@@ -6,13 +6,12 @@ before its start an error.
 """
 
 from enum import Enum
-from typing import final
 
 from odradek.storage.indexes.transaction_index import AbortedTransaction
 from odradek.storage.log.offsets import LogOffsetMetadata
 from odradek.storage.log.watermarks import Watermarks
 from odradek.storage.segments.file_slice import FileSlice
-from odradek.storage.segments.segment import LogSegment
+from odradek.storage.segments.segment import FetchDataInfo, LogSegment
 from odradek.storage.segments.segments import LogSegments
 
 __all__ = ["FetchDataInfo", "FetchIsolation", "LogReader"]
@@ -24,34 +23,6 @@ class FetchIsolation(Enum):
     LOG_END = "log-end"  # Followers.
     HIGH_WATERMARK = "high-watermark"  # Ordinary consumers.
     TXN_COMMITTED = "txn-committed"  # read_committed consumers; aborted transactions are listed.
-
-
-@final
-class FetchDataInfo:
-    """What a read found."""
-
-    __slots__ = (
-        "aborted_transactions",
-        "first_entry_incomplete",
-        "offset_metadata",
-        "records",
-    )
-
-    def __init__(
-        self,
-        offset_metadata: LogOffsetMetadata,
-        records: FileSlice | None,
-        first_entry_incomplete: bool = False,
-        aborted_transactions: list[AbortedTransaction] | None = None,
-    ) -> None:
-        self.offset_metadata = offset_metadata
-        self.records = records  # None: nothing to read there now.
-        self.first_entry_incomplete = first_entry_incomplete
-        self.aborted_transactions = aborted_transactions  # None unless TXN_COMMITTED.
-
-    def read(self) -> bytes:
-        """The bytes of the batches."""
-        return b"" if self.records is None else self.records.read()
 
 
 class LogReader:
@@ -106,12 +77,12 @@ class LogReader:
             )
             if found is not None:
                 place, records = found.offset_metadata, found.records
+                assert records is not None, "a segment has a place for its answer"
                 if records.length == 0 and place.relative_position >= max_position:
                     break  # The next batch lies at or beyond the limit.
-                aborted = None
                 if is_committed_only:
-                    aborted = self._aborted_in(start_offset, segment, records)
-                return FetchDataInfo(place, records, found.first_entry_incomplete, aborted)
+                    found.aborted_transactions = self._aborted_in(start_offset, segment, records)
+                return found
             segment = self._segments.higher(segment.base_offset)
         return _nothing(end if segment is None else limit, is_committed_only)
 

@@ -30,6 +30,7 @@ from odradek.records.batch import (
     is_crc_valid,
     peek_header,
 )
+from odradek.storage.indexes.transaction_index import AbortedTransaction
 from odradek.storage.log.config import INT32_MAX, LogConfig
 from odradek.storage.log.offsets import LogOffsetMetadata
 from odradek.storage.paths import LOG_SUFFIX, segment_path
@@ -43,7 +44,7 @@ from odradek.storage.segments.scan import Scan, Skim
 from odradek.storage.segments.segment_indexes import SegmentIndexes
 from odradek.storage.segments.segment_scan import TailScan, read_next_offset, rebuild_indexes
 
-__all__ = ["BatchPlace", "FileSlice", "LogSegment", "SegmentRead", "TailScan"]
+__all__ = ["BatchPlace", "FetchDataInfo", "FileSlice", "LogSegment", "TailScan"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,17 +52,31 @@ _BASE_OFFSET_AND_MAGIC = Struct(">q8xb")
 
 
 @final
-class SegmentRead:
-    """What a read of one segment found."""
+class FetchDataInfo:
+    """What a read found."""
 
-    __slots__ = ("first_entry_incomplete", "offset_metadata", "records")
+    __slots__ = (
+        "aborted_transactions",
+        "first_entry_incomplete",
+        "offset_metadata",
+        "records",
+    )
 
     def __init__(
-        self, offset_metadata: LogOffsetMetadata, records: FileSlice, first_entry_incomplete: bool
+        self,
+        offset_metadata: LogOffsetMetadata,
+        records: FileSlice | None,
+        first_entry_incomplete: bool = False,
+        aborted_transactions: list[AbortedTransaction] | None = None,
     ) -> None:
         self.offset_metadata = offset_metadata
-        self.records = records
+        self.records = records  # None: nothing to read there now.
         self.first_entry_incomplete = first_entry_incomplete
+        self.aborted_transactions = aborted_transactions  # None unless TXN_COMMITTED.
+
+    def read(self) -> bytes:
+        """The bytes of the batches."""
+        return b"" if self.records is None else self.records.read()
 
 
 # Small segments are left alone: a thousand quiet partitions must not hold a thousand reserves.
@@ -195,7 +210,7 @@ class LogSegment:
                 self.rebuild_indexes()
             position += size
 
-    def append_batch(
+    def append_single(
         self,
         batch: bytes | bytearray | memoryview,
         base_offset: int,
@@ -300,7 +315,7 @@ class LogSegment:
         *,
         max_position: int | None = None,
         min_one_message: bool = False,
-    ) -> SegmentRead | None:
+    ) -> FetchDataInfo | None:
         """Bytes from the batch that contains `start_offset` on; None if there is none so late.
 
         Earlier offsets of that batch come along; clients drop them.
@@ -328,7 +343,7 @@ class LogSegment:
                 if not length:
                     continue  # The batch turned out to be damaged, which the look-up knows now.
             break
-        return SegmentRead(
+        return FetchDataInfo(
             LogOffsetMetadata(start_offset, self.base_offset, position),
             FileSlice(self._disk, self.fd, position, length, known is not None),
             0 < adjusted < first_size,

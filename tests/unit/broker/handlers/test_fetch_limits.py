@@ -14,7 +14,7 @@ from odradek.network.request import SendResponse
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.envelope import parse_response
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from odradek.replication.local_reads import MAX_PIECES
+from odradek.replication.reading import MAX_PIECES
 from odradek.storage.segments.file_slice import FileSlice
 from tests.support.logs import batch
 from tests.support.replicas import apply_local
@@ -49,7 +49,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerFixture]:
         made.replicas, LocalDelta(controller_id=BROKER_ID, controller_epoch=1, hosted=hosted)
     )
     for number in range(PARTITIONS):
-        made.replicas.append_records(
+        made.replicas.appends.append_records(
             timeout_ms=0,
             required_acks=1,
             internal_topics_allowed=False,

@@ -93,7 +93,7 @@ def entries(segment: LogSegment) -> list[tuple[int, int]]:
 def offset_at(segment: LogSegment, offset: int) -> int | None:
     """Base offset of the batch that a read from `offset` starts with."""
     found = segment.read(offset, 1, min_one_message=True)
-    return None if found is None else headers(found.records.read())[0].base_offset
+    return None if found is None else headers(found.read())[0].base_offset
 
 
 def should_roll(
@@ -234,25 +234,28 @@ def test_read_limits(open_segment: OpenSegment) -> None:
     # 01:SEG-1: the smaller of what is asked for and what is left
     found = segment.read(1, 100, max_position=300)
     assert found is not None
+    assert found.records is not None
     assert (found.records.position, found.records.length) == (250, 50)
     assert found.offset_metadata == LogOffsetMetadata(1, 0, 250)
 
     # 01:SEG-2: at least one batch
     found = segment.read(1, 10, min_one_message=True)
     assert found is not None
+    assert found.records is not None
     assert (found.records.length, found.first_entry_incomplete) == (120, False)
-    assert [header.base_offset for header in headers(found.records.read())] == [1]
+    assert [header.base_offset for header in headers(found.read())] == [1]
 
     # 01:SEG-3: or not
     found = segment.read(1, 10)
     assert found is not None
+    assert found.records is not None
     assert (found.records.length, found.first_entry_incomplete) == (10, True)
 
     # 01:SEG-4: metadata only
     found = segment.read(1, 0)
     assert found is not None
     assert found.offset_metadata == LogOffsetMetadata(1, 0, 250)
-    assert found.records.read() == b""
+    assert found.read() == b""
 
     assert segment.read(3, 100) is None
     with pytest.raises(ValueError, match="-1 is negative"):
@@ -275,11 +278,11 @@ def test_a_slice_outlives_renames_appends_and_removal(open_segment: OpenSegment)
     assert found is not None
     append_set(segment, batch(size=200, base_offset=1))
     segment.change_stage(".deleted")
-    assert found.records.read() == one
+    assert found.read() == one
     os.unlink(segment.path)
-    assert found.records.read() == one
+    assert found.read() == one
     segment.truncate_file(100)
-    assert len(found.records.read()) == 100
+    assert len(found.read()) == 100
 
 
 def test_damage_hides_no_sound_batch(

@@ -2,7 +2,8 @@
 
 The lane is for a request of version 5 or later, without a transactional id, with records for one
 partition and nothing else, and for the answer that all went well. Where anything differs, also
-where bytes are wrong, `parse_lone_produce` returns None and `odradek.protocol.hot.produce` judges.
+where bytes are wrong, `parse_single_produce` returns None, and `odradek.protocol.hot.produce`
+judges.
 """
 
 from struct import Struct
@@ -12,12 +13,12 @@ from typing import Final
 from odradek.errors import DecodeError
 from odradek.protocol.primitives import parse_uvarint_tail
 
-__all__ = ["FIRST_LONE_VERSION", "LoneProduce", "encode_lone_success", "parse_lone_produce"]
+__all__ = ["FIRST_SINGLE_VERSION", "SingleProduce", "encode_single_success", "parse_single_produce"]
 
-FIRST_LONE_VERSION: Final = 5  # The layouts of 5 and 6 are those of 7.
+FIRST_SINGLE_VERSION: Final = 5  # The layouts of 5 and 6 are those of 7.
 
 # (acks, timeout in ms, topic's name, or id from version 13 on; partition, its records)
-LoneProduce = tuple[int, int, str | bytes, int, memoryview]
+SingleProduce = tuple[int, int, str | bytes, int, memoryview]
 
 # Length of the transactional id, acks, timeout, number of topics, length of the name.
 _PLAIN_START: Final = Struct(">hhiih")
@@ -30,12 +31,12 @@ _TAGS: Final = Struct("BBB")
 _LARGEST_BYTE: Final = 0x7F
 
 
-def parse_lone_produce(view: memoryview, position: int, version: int) -> LoneProduce | None:
+def parse_single_produce(view: memoryview, position: int, version: int) -> SingleProduce | None:
     """Read the body of a Produce request that is of the kind above; None for any other."""
     try:
         if version >= 9:
             return _parse_flexible(view, position, by_id=version >= 13)
-        if version < FIRST_LONE_VERSION:
+        if version < FIRST_SINGLE_VERSION:
             return None
         id_length, acks, timeout_ms, topics, length = _PLAIN_START.unpack_from(view, position)
         if id_length != -1 or topics != 1 or length < 0:
@@ -50,7 +51,7 @@ def parse_lone_produce(view: memoryview, position: int, version: int) -> LonePro
         return None
 
 
-def _parse_flexible(view: memoryview, position: int, *, by_id: bool) -> LoneProduce | None:
+def _parse_flexible(view: memoryview, position: int, *, by_id: bool) -> SingleProduce | None:
     id_length, acks, timeout_ms, topics = _FLEXIBLE_START.unpack_from(view, position)
     if id_length or topics != 2:
         return None
@@ -87,7 +88,7 @@ _LAYOUTS: Final[dict[tuple[int, int], Struct]] = {}
 _NO_EXTRAS: Final = b"\x01\x00\x00\x00"
 
 
-def encode_lone_success(
+def encode_single_success(
     version: int,
     correlation_id: int,
     topic: str | bytes,
@@ -97,7 +98,7 @@ def encode_lone_success(
     log_start_offset: int,
     throttle_time_ms: int,
 ) -> bytes:
-    """Write header and body of the response to a `LoneProduce` that was stored."""
+    """Write header and body of the response to a `SingleProduce` that was stored."""
     name = topic.encode() if isinstance(topic, str) else topic
     length = len(name)
     layout = _LAYOUTS.get((version, length))

@@ -11,7 +11,7 @@ from odradek.metadata.delta import HostedPartition, LocalDelta
 from odradek.metadata.image import PartitionState
 from odradek.network.request import CloseConnectionResponse, NoOpResponse, Request, SendResponse
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.hot.lone_produce import parse_lone_produce
+from odradek.protocol.hot.single_produce import parse_single_produce
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -69,7 +69,7 @@ class Lanes:
             self.broker.sent.append(answer)
         return request
 
-    def lone(
+    def single(
         self, records: bytes | None, version: int, *, partition: int = 0, acks: int = -1
     ) -> PartitionProduceResponse:
         request = self.send(message_of(version, acks, (partition, records)), version)
@@ -146,7 +146,7 @@ def test_both_lanes_say_the_same(
     lanes: Lanes, version: int, records: bytes | None, error: ErrorCode
 ) -> None:
     for _ in range(2):  # The second time offsets are not 0.
-        alone, beside = lanes.lone(records, version), lanes.general(records, version)
+        alone, beside = lanes.single(records, version), lanes.general(records, version)
         assert alone.error_code == error
         message = alone.error_message and alone.error_message.replace("t-0", "t-1")
         assert replace(alone, index=1, error_message=message) == beside
@@ -161,15 +161,15 @@ def test_the_everyday_request_is_of_the_short_kind(version: int) -> None:
     request = BrokerFixture().request(
         ApiKey.PRODUCE, message_of(version, -1, (0, bytes(batch(1)))), version
     )
-    assert parse_lone_produce(request.payload, 0, version) is not None
+    assert parse_single_produce(request.payload, 0, version) is not None
 
 
 @pytest.mark.parametrize("version", [5, 6])
 def test_zstd_needs_a_later_version(lanes: Lanes, version: int) -> None:
     """10 section 6.1: also of a request for one partition; other codecs are taken."""
-    refused = lanes.lone(bytes(batch(1, codec=Codec.ZSTD)), version)
+    refused = lanes.single(bytes(batch(1, codec=Codec.ZSTD)), version)
     assert refused.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert lanes.lone(bytes(batch(1, codec=Codec.GZIP)), version).error_code == ErrorCode.NONE
+    assert lanes.single(bytes(batch(1, codec=Codec.GZIP)), version).error_code == ErrorCode.NONE
 
 
 def test_the_answer_is_returned(lanes: Lanes) -> None:
@@ -184,18 +184,18 @@ def test_the_answer_is_returned(lanes: Lanes) -> None:
 
 def test_who_may_not_write_is_asked_for_once_and_told(lanes: Lanes, rights: Rights) -> None:
     rights.denied = (WRITE,)
-    assert lanes.lone(bytes(batch(1)), 9).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert lanes.single(bytes(batch(1)), 9).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert rights.asked == [WRITE]
 
 
 def test_an_unknown_partition(lanes: Lanes) -> None:
-    row = lanes.lone(bytes(batch(1)), 9, partition=2)
+    row = lanes.single(bytes(batch(1)), 9, partition=2)
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("acks", [2, -2])
 def test_acks_that_do_not_exist(lanes: Lanes, acks: int) -> None:
-    assert lanes.lone(bytes(batch(1)), 9, acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert lanes.single(bytes(batch(1)), 9, acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
 def test_acks_0_is_not_answered(lanes: Lanes) -> None:
@@ -226,7 +226,7 @@ def test_no_transaction_is_opened_that_would_stop_readers_for_ever(
 
 
 @pytest.mark.parametrize("client_id", ["c1", "__admin_client", ""])
-@pytest.mark.parametrize("partitions", [(0,), (0, 1)], ids=["lone", "general"])
+@pytest.mark.parametrize("partitions", [(0,), (0, 1)], ids=["single", "general"])
 def test_internal_topics_are_not_for_clients(
     lanes: Lanes, client_id: str, partitions: tuple[int, ...]
 ) -> None:

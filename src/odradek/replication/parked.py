@@ -1,0 +1,142 @@
+"""Requests that wait for partitions, and when they are checked.
+
+What a call changes is noted while it runs, and the requests that wait for it are checked once, when
+the outermost call has given its own answer (04b section 9). An answer that asks for more, as a
+pipelined client's does, only adds to the notes of the call below it: the stack stays flat, and no
+partition is touched in the middle of its append. A call is bracketed like this::
+
+    is_outermost = parked.begin()
+    try:
+        ...                               # parked.note(tp, moved=True)
+    finally:
+        if is_outermost:
+            parked.end()                  # or end_after_answers()
+
+A call that returns its answer, and does not call back with it, ends with `end_after_answers`: what
+waits is checked when the answers of the requests that were found with it are on their way.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from odradek.model import TopicPartition
+from odradek.purgatory import DelayedOperationPurgatory
+from odradek.replication.delayed_delete_records import DelayedDeleteRecords
+from odradek.replication.delayed_fetch import DelayedFetch
+from odradek.replication.delayed_produce import DelayedProduce
+from odradek.replication.shared_read import SharedRead
+
+__all__ = ["ParkedRequests", "Purgatories"]
+
+
+class Purgatories(NamedTuple):
+    """Where requests wait, by kind."""
+
+    produce: DelayedOperationPurgatory[DelayedProduce]
+    fetch: DelayedOperationPurgatory[DelayedFetch]
+    delete_records: DelayedOperationPurgatory[DelayedDeleteRecords]
+
+
+class ParkedRequests:
+    """See the module's docstring.
+
+    Args:
+        purgatories: Where they wait.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_is_busy",
+        "_is_check_asked_for",
+        "_is_delete_waiting",
+        "_is_fetch_waiting",
+        "_is_produce_waiting",
+        "_purgatories",
+        "after_answers",
+        "is_checking_fetches",
+        "shared_read",
+    )
+
+    def __init__(self, purgatories: Purgatories) -> None:
+        self._purgatories = purgatories
+        # Partitions whose waiting requests have to be checked, in order, and whether a watermark
+        # of theirs moved.
+        self._changed: dict[TopicPartition, bool] = {}
+        # Whether anything waits for a partition, by kind.
+        self._is_fetch_waiting = purgatories.fetch.is_watched
+        self._is_produce_waiting = purgatories.produce.is_watched
+        self._is_delete_waiting = purgatories.delete_records.is_watched
+        # Whether a call is under way that will look through `_changed` at its end.
+        self._is_busy = False
+        # Calls back once, when the answers of the requests under way are on their way to their
+        # clients. None: nothing would know, and waiting requests are checked at once.
+        self.after_answers: Callable[[Callable[[], None]], None] | None = None
+        self._is_check_asked_for = False
+        # While the fetches that wait for one partition are checked: what was read for the last.
+        self.is_checking_fetches = False
+        self.shared_read: SharedRead | None = None
+
+    def begin(self) -> bool:
+        """A call begins that may change partitions; whether it is the outermost, which ends it."""
+        if self._is_busy:
+            return False
+        self._is_busy = True
+        return True
+
+    def is_awaited(self, tp: TopicPartition) -> bool:
+        """Whether a request waits for a partition."""
+        return (
+            self._is_fetch_waiting(tp)
+            or self._is_produce_waiting(tp)
+            or self._is_delete_waiting(tp)
+        )
+
+    def note(self, tp: TopicPartition, moved: bool) -> None:
+        """A partition of the call under way has changed, and perhaps a watermark of it moved."""
+        self._changed[tp] = moved or self._changed.get(tp, False)
+
+    def end(self) -> None:
+        """Works off what was noted; a call that is made meanwhile adds to it."""
+        if not self._changed:
+            self._is_busy = False
+            return
+        produce, fetch, delete_records = self._purgatories
+        changed = self._changed
+        try:
+            while changed:
+                tp = next(iter(changed))
+                moved = changed.pop(tp)
+                self.is_checking_fetches = True
+                fetch.check_and_complete(tp)
+                self.is_checking_fetches = False
+                self.shared_read = None
+                if moved:
+                    produce.check_and_complete(tp)
+                    delete_records.check_and_complete(tp)
+        finally:
+            self._is_busy = self.is_checking_fetches = False
+            self.shared_read = None
+
+    def end_after_answers(self) -> None:
+        """Has what was noted worked off when the answers of this moment are given."""
+        if not self._changed:
+            self._is_busy = False
+        elif self.after_answers is None:
+            self.end()
+        else:
+            self._is_busy = False
+            if not self._is_check_asked_for:
+                self._is_check_asked_for = True
+                self.after_answers(self._on_answers_given)
+
+    def release(self, changed: Iterable[tuple[TopicPartition, bool]]) -> None:
+        """Has the requests checked that wait for these partitions; (partition, watermark moved)."""
+        self.shared_read = None
+        for tp, moved in changed:
+            self.note(tp, moved)
+        if self.begin():
+            self.end()
+
+    def _on_answers_given(self) -> None:
+        self._is_check_asked_for = False
+        self.release(())

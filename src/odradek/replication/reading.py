@@ -1,0 +1,270 @@
+"""Fetches: reading partitions from local logs, waiting for more, answering.
+
+Partitions are read in the order of the request, which is its order of priority, under one budget.
+Until something was found, the next batch comes whole even if it exceeds the limits: a reader that
+asks for less than one batch would otherwise never get on. Example with a budget of 100 and batches
+of 80 bytes in three partitions: 80 bytes of the first, nothing of the others, since 20 bytes hold
+no batch. Read again with the first one drained: 80 bytes of the second.
+
+The pieces of one answer are limited, too. Each is read, or keeps a descriptor until it is sent, so
+many partitions of little data would cost the others more than one of much. Partitions beyond the
+limit have no records in this answer; a session puts them in front of the next one.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from odradek.errors import ApiError, ErrorCode, StorageError
+from odradek.purgatory import DelayedOperationPurgatory
+from odradek.replication.delayed_fetch import DelayedFetch
+from odradek.replication.fetch_values import (
+    FetchParams,
+    FetchPartition,
+    FetchResult,
+    FetchResults,
+)
+from odradek.replication.hosted import HostedPartitions
+from odradek.replication.isr import IsrChange
+from odradek.replication.parked import ParkedRequests
+from odradek.replication.partition import Partition
+from odradek.replication.shared_read import SharedRead
+from odradek.replication.stats import ReplicationStats, TopicStats
+from odradek.storage.log.log import FetchIsolation
+
+__all__ = ["MAX_PIECES", "Reads", "read_partitions"]
+
+logger = logging.getLogger(__name__)
+
+_NONE = ErrorCode.NONE
+
+# Pieces of files in one answer. With the usual megabyte of each partition, fetch.max.bytes is used
+# up before.
+MAX_PIECES = 100
+
+
+class Reads:
+    """The fetch side of a `ReplicaManager`.
+
+    Args:
+        hosted: The partitions here.
+        parked: Told of what a follower's fetch changes.
+        purgatory: Where fetches wait.
+        stats: Meters of the topics.
+    """
+
+    __slots__ = ("_hosted", "_parked", "_purgatory", "_stats", "submit_isr_change")
+
+    def __init__(
+        self,
+        hosted: HostedPartitions,
+        parked: ParkedRequests,
+        purgatory: DelayedOperationPurgatory[DelayedFetch],
+        stats: ReplicationStats,
+    ) -> None:
+        self._hosted = hosted
+        self._parked = parked
+        self._purgatory = purgatory
+        self._stats = stats
+        # Carries out the ISR changes that followers' fetches bring. None: nothing does.
+        self.submit_isr_change: Callable[[Partition, IsrChange], None] | None = None
+
+    def fetch(
+        self,
+        params: FetchParams,
+        partitions: Sequence[FetchPartition],
+        respond: Callable[[FetchResults], None],
+        *,
+        on_parked: Callable[[DelayedFetch], None] | None = None,
+    ) -> None:
+        """Reads from local logs; waits for more if there is less than `min_bytes`.
+
+        `on_parked` gets the operation that has to be ended if the asker goes away.
+        """
+        is_outermost = self._parked.begin()
+        try:
+            results = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
+            if params.replica_id >= 0:
+                self._note_follower(params.replica_id, results)
+            if not partitions or self._is_enough(params, results):
+                self._answer_fetch(params, results, respond)
+            else:
+                self._park_fetch(params, results, respond, on_parked)
+        finally:
+            if is_outermost:
+                self._parked.end()
+
+    def _is_enough(self, params: FetchParams, results: FetchResults) -> bool:
+        """Whether a fetch is answered at once."""
+        if params.max_wait_ms <= 0:
+            return True
+        readable = piece_count = 0
+        for wanted, result in results:
+            if result.error is not _NONE or result.diverging_epoch is not None:
+                return True
+            if result.records is not None:
+                readable += result.records.length
+                piece_count += 1
+            if params.replica_id >= 0:
+                partition = self._hosted.get(wanted.tp)
+                if partition is not None and partition.is_high_watermark_news_to(params.replica_id):
+                    return True
+        # More pieces than an answer may have cannot be waited for.
+        return readable >= params.min_bytes or piece_count >= MAX_PIECES
+
+    def _park_fetch(
+        self,
+        params: FetchParams,
+        results: FetchResults,
+        respond: Callable[[FetchResults], None],
+        on_parked: Callable[[DelayedFetch], None] | None,
+    ) -> None:
+        operation = DelayedFetch(
+            params,
+            [wanted for wanted, _ in results],
+            [(w, r.offset_metadata) for w, r in results if r.offset_metadata is not None],
+            hosted=self._hosted,
+            respond=respond,
+            read_and_respond=self._finish_fetch,
+            on_expired=self._stats.mark_fetch_expired,
+        )
+        if not _is_at_end(params, results) and operation.try_complete():
+            return
+        self._purgatory.watch(operation, [wanted.tp for wanted, _ in results])
+        if on_parked is not None:
+            on_parked(operation)
+
+    def _finish_fetch(self, operation: DelayedFetch) -> None:
+        """Reads what there is for a fetch that has waited, and answers it."""
+        params, partitions = operation.params, operation.partitions
+        if params.replica_id >= 0 or len(partitions) != 1:
+            found = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
+        else:
+            parked, wanted = self._parked, partitions[0]
+            shared = parked.shared_read
+            if shared is not None and shared.suits(params, wanted):
+                found = [(wanted, shared.take())]
+            else:
+                found = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
+                partition = self._hosted.get(wanted.tp)
+                result = found[0][1]
+                if parked.is_checking_fetches and result.error is _NONE and partition is not None:
+                    parked.shared_read = SharedRead(params, wanted, result, partition.stats)
+        self._answer_fetch(params, found, operation.respond)
+
+    def _answer_fetch(
+        self,
+        params: FetchParams,
+        results: FetchResults,
+        respond: Callable[[FetchResults], None],
+    ) -> None:
+        """Gives an answer, and takes note of what it tells."""
+        for wanted, result in results:
+            partition = self._hosted.get(wanted.tp)
+            if partition is None or result.error is not _NONE:
+                continue
+            size = 0 if result.records is None else result.records.length
+            if params.replica_id < 0:
+                partition.stats.count_bytes_out(size)
+                continue
+            self._stats.replication_bytes_out.mark(size)
+            if params.replica_id in partition.adding_replicas:
+                self._stats.reassignment_bytes_out.mark(size)
+            follower = partition.followers.get(params.replica_id)
+            if follower is not None:
+                follower.told_high_watermark = result.high_watermark
+        respond(results)
+
+    def _note_follower(self, replica_id: int, results: FetchResults) -> None:
+        """Moves watermarks, and perhaps the ISR, by what a follower's fetch says it has."""
+        for wanted, result in results:
+            partition = self._hosted.get(wanted.tp)
+            if (
+                partition is None
+                or result.error is not _NONE
+                or result.diverging_epoch is not None
+                or wanted.current_leader_epoch != partition.leader_epoch
+            ):
+                continue
+            try:
+                if partition.apply_follower_fetch(
+                    replica_id,
+                    fetch_offset=wanted.fetch_offset,
+                    log_start_offset=wanted.log_start_offset,
+                    leader_epoch=wanted.current_leader_epoch,
+                ):
+                    self._parked.note(wanted.tp, True)
+                if self.submit_isr_change is not None:
+                    change = partition.propose_isr_expansion(replica_id)
+                    if change is not None:
+                        self.submit_isr_change(partition, change)
+            except StorageError as error:
+                logger.warning("%s: %s", wanted.tp, error)
+
+
+def read_partitions(
+    hosted: HostedPartitions,
+    params: FetchParams,
+    partitions: Sequence[FetchPartition],
+    all_topics: TopicStats,
+) -> FetchResults:
+    """Reads what there is now; the result of each partition, in order."""
+    results: FetchResults = []
+    budget = params.max_bytes
+    piece_count = 0
+    is_soft_limit = not params.is_hard_limit
+    min_one_message = is_soft_limit
+    isolation, only_leader = params.isolation, params.only_from_leader
+    for wanted in partitions:
+        stats = all_topics
+        try:
+            partition = hosted.find_wanted(wanted, only_leader=only_leader)
+            stats = partition.stats
+            result = partition.read(
+                wanted.fetch_offset,
+                max(0, min(wanted.max_bytes, budget)),
+                isolation,
+                current_leader_epoch=wanted.current_leader_epoch,
+                last_fetched_epoch=wanted.last_fetched_epoch,
+                only_leader=only_leader,
+                min_one_message=min_one_message,
+                allows_part_of_batch=not is_soft_limit,
+            )
+        except ApiError as error:
+            result = FetchResult(error.code)
+        except StorageError:
+            result = FetchResult(ErrorCode.KAFKA_STORAGE_ERROR)
+        except Exception:  # One partition never fails its neighbours.
+            logger.exception("%s: read at offset %d failed", wanted.tp, wanted.fetch_offset)
+            stats.count_failed_fetch()
+            result = FetchResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            if params.replica_id >= 0 and params.replica_id not in partition.followers:
+                logger.warning(
+                    "%s: broker %d fetches, but is not among the replicas %s",
+                    wanted.tp, params.replica_id, partition.replicas,
+                )  # fmt: skip
+                result.records = None
+            if result.records is not None:
+                budget -= result.records.length
+                min_one_message = False
+                piece_count += 1
+                if piece_count == MAX_PIECES:
+                    budget = 0
+        stats.count_fetch()
+        results.append((wanted, result))
+    return results
+
+
+def _is_at_end(params: FetchParams, results: FetchResults) -> bool:
+    """Whether a fetch that was just read stands at the end of all that it may see.
+
+    The everyday one, of a consumer that has read everything: then it need not be looked at again
+    before it is parked.
+    """
+    if params.isolation is not FetchIsolation.HIGH_WATERMARK or params.min_bytes <= 0:
+        return False
+    for _, result in results:
+        place = result.offset_metadata
+        if place is None or place.message_offset != result.high_watermark:
+            return False
+    return True
