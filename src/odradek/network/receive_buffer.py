@@ -27,7 +27,7 @@ from odradek.network.memory_pool import MemoryPool
 
 __all__ = ["START_BYTES", "OutOfMemoryError", "ReceiveBuffer"]
 
-_LENGTH: Final = Struct(">i")
+_UNPACK_LENGTH: Final = Struct(">i").unpack_from
 
 # Holds nearly every request but Produce; 2000 connections of it are 32 MB.
 START_BYTES: Final = 16 << 10
@@ -137,7 +137,7 @@ class ReceiveBuffer:
         if available < 4:
             self._frame_bytes = 0
             return None
-        (length,) = _LENGTH.unpack_from(self._buffer, position)
+        (length,) = _UNPACK_LENGTH(self._buffer, position)
         if not 0 < length <= self.max_frame_bytes:
             raise FramingError(f"frame length {length}, expected 1 to {self.max_frame_bytes}")
         if available < length + 4:

@@ -32,7 +32,7 @@ from odradek.network.streams import ByteStream
 
 __all__ = ["Chunk", "FileRegion", "SendQueue", "TruncatedFileError"]
 
-_LENGTH: Final = Struct(">i")
+_PACK_LENGTH: Final = Struct(">i").pack
 _MAX_FRAME_BYTES: Final = 2**31 - 1
 
 # Up to here reading and sending beats sendfile.
@@ -136,7 +136,7 @@ class SendQueue:
         if len(parts) == 1 and type(parts[0]) is bytes:
             only = parts[0]
             size = len(only)
-            self._chunks.append(_LENGTH.pack(size) + only)
+            self._chunks.append(_PACK_LENGTH(size) + only)
             self.enqueued_bytes += size + 4
             return
         size = file_count = 0
@@ -158,7 +158,7 @@ class SendQueue:
         except BaseException:
             _close_files(prepared)
             raise
-        prepared[0] = _LENGTH.pack(size)
+        prepared[0] = _PACK_LENGTH(size)
         self._chunks.extend(prepared)
         self.file_count += file_count
         self.enqueued_bytes += size + 4

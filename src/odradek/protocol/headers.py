@@ -47,6 +47,8 @@ __all__ = [
 
 _FIXED: Final = Struct(">hhi")
 _FIXED_AND_CLIENT_ID_LENGTH: Final = Struct(">hhih")
+# The same with key and version as one number. A bound method: it is called for every request.
+_UNPACK_START: Final = Struct(">Iih").unpack_from
 _CORRELATION_ID: Final = Struct(">i")
 _CORRELATION_ID_NO_TAGS: Final = Struct(">ix")
 
@@ -96,9 +98,9 @@ def response_header_version(api_key: ApiKey, version: int) -> int:
     return int(api_key is not ApiKey.API_VERSIONS and is_flexible(api_key, version))
 
 
-# (api key, version) of all accepted requests: (key as enum, header version).
+# Of all accepted requests, key and version as one number: (key as enum, version, header version).
 _ACCEPTED: Final = {
-    (int(key), version): (key, request_header_version(key, version))
+    int(key) << 16 | version: (key, version, request_header_version(key, version))
     for key, support in API_SUPPORT.items()
     for version in range(support.accepted.first, support.accepted.last + 1)
 }
@@ -124,8 +126,11 @@ def parse_request_header(payload: Buffer) -> tuple[RequestHeader, int]:
         DecodeError: the bytes are no request header.
     """
     try:
-        api_key, version, correlation_id, length = _FIXED_AND_CLIENT_ID_LENGTH.unpack_from(payload)
-        key, header_version = _ACCEPTED[api_key, version]
+        key_and_version, correlation_id, length = _UNPACK_START(payload)
+        accepted = _ACCEPTED.get(key_and_version)
+        if accepted is None:
+            return _unknown_request(payload)
+        key, version, header_version = accepted
         if header_version == 0:
             return RequestHeader(key, version, correlation_id, ""), _FIXED.size
         position = 10
@@ -143,21 +148,17 @@ def parse_request_header(payload: Buffer) -> tuple[RequestHeader, int]:
             if tag_count:
                 position = skip_tagged_fields(payload, position, tag_count)
         return RequestHeader(key, version, correlation_id, client_id), position
-    except KeyError:
-        return _unknown_request(payload, api_key, version, correlation_id)
     except (struct_error, IndexError):
         return _short_header(payload)
     except UnicodeDecodeError as error:
         raise DecodeError("the client id of a request header is no UTF-8") from error
 
 
-def _unknown_request(
-    payload: Buffer, api_key: int, version: int, correlation_id: int
-) -> tuple[RequestHeader, int]:
+def _unknown_request(payload: Buffer) -> tuple[RequestHeader, int]:
+    api_key, version, correlation_id, length = _FIXED_AND_CLIENT_ID_LENGTH.unpack_from(payload)
     if api_key == ApiKey.API_VERSIONS:
         header = RequestHeader(ApiKey.API_VERSIONS, version, correlation_id, "")
         return header, len(payload)
-    (length,) = Struct(">h").unpack_from(payload, 8)
     client_id = bytes(payload[10 : 10 + max(length, 0)]).decode("utf-8", "replace")
     raise UnsupportedRequestError(api_key, version, client_id)
 

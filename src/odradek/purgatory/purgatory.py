@@ -82,6 +82,11 @@ class DelayedOperationPurgatory(Generic[Operation]):
             timer.drive_with(self._reap)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits for any key."""
+        return not self._watchers
+
+    @property
     def watched(self) -> int:
         """Lengths of all watch lists: an operation counts once per key, completed leftovers too."""
         return sum(map(len, self._watchers.values()))

@@ -46,26 +46,21 @@ class ParkedRequests:
 
     __slots__ = (
         "_changed",
+        "_delete_records",
+        "_fetch",
         "_is_busy",
         "_is_check_asked_for",
-        "_is_delete_waiting",
-        "_is_fetch_waiting",
-        "_is_produce_waiting",
-        "_purgatories",
+        "_produce",
         "after_answers",
         "is_checking_fetches",
         "shared_read",
     )
 
     def __init__(self, purgatories: Purgatories) -> None:
-        self._purgatories = purgatories
+        self._produce, self._fetch, self._delete_records = purgatories
         # Partitions whose waiting requests have to be checked, in order, and whether a watermark
         # of theirs moved.
         self._changed: dict[TopicPartition, bool] = {}
-        # Whether anything waits for a partition, by kind.
-        self._is_fetch_waiting = purgatories.fetch.is_watched
-        self._is_produce_waiting = purgatories.produce.is_watched
-        self._is_delete_waiting = purgatories.delete_records.is_watched
         # Whether a call is under way that will look through `_changed` at its end.
         self._is_busy = False
         # Calls back once, when the answers of the requests under way are on their way to their
@@ -85,10 +80,12 @@ class ParkedRequests:
 
     def is_awaited(self, tp: TopicPartition) -> bool:
         """Whether a request waits for a partition."""
+        fetch, produce, delete_records = self._fetch, self._produce, self._delete_records
+        # Most of the time nothing waits for anything: that needs no look-up of the partition.
         return (
-            self._is_fetch_waiting(tp)
-            or self._is_produce_waiting(tp)
-            or self._is_delete_waiting(tp)
+            (not fetch.is_empty and fetch.is_watched(tp))
+            or (not produce.is_empty and produce.is_watched(tp))
+            or (not delete_records.is_empty and delete_records.is_watched(tp))
         )
 
     def note(self, tp: TopicPartition, moved: bool) -> None:
@@ -100,7 +97,7 @@ class ParkedRequests:
         if not self._changed:
             self._is_busy = False
             return
-        produce, fetch, delete_records = self._purgatories
+        fetch, produce, delete_records = self._fetch, self._produce, self._delete_records
         changed = self._changed
         try:
             while changed:

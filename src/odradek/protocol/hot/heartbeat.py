@@ -14,9 +14,9 @@ __all__ = [
 
 _INT32: Final = Struct(">i")
 # Responses with their headers: correlation id, and tags from version 4 on.
-_ANSWER_ERROR: Final = Struct(">ih")
-_ANSWER_THROTTLE_ERROR: Final = Struct(">iih")
-_ANSWER_THROTTLE_ERROR_TAGS: Final = Struct(">ixihx")
+_ANSWER_ERROR: Final = Struct(">ih").pack
+_ANSWER_THROTTLE_ERROR: Final = Struct(">iih").pack
+_ANSWER_THROTTLE_ERROR_TAGS: Final = Struct(">ixihx").pack
 
 
 # (group id, generation id, member id, group instance id), any version.
@@ -72,7 +72,7 @@ def encode_heartbeat_answer(
 ) -> bytes:
     """Write header and body of a Heartbeat response."""
     if version >= 4:
-        return _ANSWER_THROTTLE_ERROR_TAGS.pack(correlation_id, throttle_time_ms, error_code)
+        return _ANSWER_THROTTLE_ERROR_TAGS(correlation_id, throttle_time_ms, error_code)
     if version == 0:
-        return _ANSWER_ERROR.pack(correlation_id, error_code)
-    return _ANSWER_THROTTLE_ERROR.pack(correlation_id, throttle_time_ms, error_code)
+        return _ANSWER_ERROR(correlation_id, error_code)
+    return _ANSWER_THROTTLE_ERROR(correlation_id, throttle_time_ms, error_code)

@@ -21,13 +21,13 @@ FIRST_SINGLE_VERSION: Final = 5  # The layouts of 5 and 6 are those of 7.
 SingleProduce = tuple[int, int, str | bytes, int, memoryview]
 
 # Length of the transactional id, acks, timeout, number of topics, length of the name.
-_PLAIN_START: Final = Struct(">hhiih")
+_PLAIN_START: Final = Struct(">hhiih").unpack_from
 # Number of partitions, partition, size of its records.
-_PLAIN_PARTITION: Final = Struct(">iii")
+_PLAIN_PARTITION: Final = Struct(">iii").unpack_from
 # The same of flexible versions: lengths and counts are one more, in a byte if they are small.
-_FLEXIBLE_START: Final = Struct(">BhiB")
-_FLEXIBLE_PARTITION: Final = Struct(">BiB")
-_TAGS: Final = Struct("BBB")
+_FLEXIBLE_START: Final = Struct(">BhiB").unpack_from
+_FLEXIBLE_PARTITION: Final = Struct(">BiB").unpack_from
+_TAGS: Final = Struct("BBB").unpack_from
 _LARGEST_BYTE: Final = 0x7F
 
 
@@ -38,12 +38,12 @@ def parse_single_produce(view: memoryview, position: int, version: int) -> Singl
             return _parse_flexible(view, position, by_id=version >= 13)
         if version < FIRST_SINGLE_VERSION:
             return None
-        id_length, acks, timeout_ms, topics, length = _PLAIN_START.unpack_from(view, position)
+        id_length, acks, timeout_ms, topics, length = _PLAIN_START(view, position)
         if id_length != -1 or topics != 1 or length < 0:
             return None
         start = position + 14
         end = start + length
-        partitions, index, size = _PLAIN_PARTITION.unpack_from(view, end)
+        partitions, index, size = _PLAIN_PARTITION(view, end)
         if partitions != 1 or size < 0 or end + 12 + size != len(view):
             return None
         return acks, timeout_ms, str(view[start:end], "utf-8"), index, view[end + 12 :]
@@ -52,7 +52,7 @@ def parse_single_produce(view: memoryview, position: int, version: int) -> Singl
 
 
 def _parse_flexible(view: memoryview, position: int, *, by_id: bool) -> SingleProduce | None:
-    id_length, acks, timeout_ms, topics = _FLEXIBLE_START.unpack_from(view, position)
+    id_length, acks, timeout_ms, topics = _FLEXIBLE_START(view, position)
     if id_length or topics != 2:
         return None
     position += 8
@@ -66,18 +66,13 @@ def _parse_flexible(view: memoryview, position: int, *, by_id: bool) -> SinglePr
             return None
         topic = str(view[position + 1 : position + length], "utf-8")
         position += length
-    partitions, index, size = _FLEXIBLE_PARTITION.unpack_from(view, position)
+    partitions, index, size = _FLEXIBLE_PARTITION(view, position)
     position += 6
     if size > _LARGEST_BYTE:
         size, position = parse_uvarint_tail(view, position, size)
     end = position + size - 1
     # The tags of partition, topic and request, none each, end it.
-    if (
-        partitions != 2
-        or not size
-        or end + 3 != len(view)
-        or _TAGS.unpack_from(view, end) != (0, 0, 0)
-    ):
+    if partitions != 2 or not size or end + 3 != len(view) or _TAGS(view, end) != (0, 0, 0):
         return None
     return acks, timeout_ms, topic, index, view[position:end]
 

@@ -20,7 +20,7 @@ leaves it to that.
 
 import logging
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.errors import (
     OffsetsOutOfOrderError,
@@ -54,7 +54,7 @@ __all__ = ["Appender"]
 logger = logging.getLogger(__name__)
 
 # Offset, length and leader epoch: the first fields of a header, none under its checksum.
-_PLACE = Struct(">qii")
+_PACK_PLACE: Final = Struct(">qii").pack_into
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -124,7 +124,7 @@ class Appender:
         watermarks = self._watermarks
         first_offset = watermarks.end.message_offset
         last_offset = first_offset + last_delta
-        _PLACE.pack_into(records, 0, first_offset, size - LOG_OVERHEAD, leader_epoch)
+        _PACK_PLACE(records, 0, first_offset, size - LOG_OVERHEAD, leader_epoch)
         self._leader_epochs.assign(leader_epoch, first_offset)
         segment = self._segments.active
         assert segment is not None
