@@ -39,6 +39,7 @@ from odradek.replication.isr import (
 )
 from odradek.replication.stats import TopicStats
 from odradek.storage.log.append_analysis import LogAppendInfo
+from odradek.storage.log.leader_epochs import UNDEFINED_END_OFFSET
 from odradek.storage.log.log import FetchIsolation, Log
 from odradek.storage.log.offsets import LogOffsetMetadata
 
@@ -155,10 +156,8 @@ class Partition:
 
     # Roles
 
-    def make_leader(self, state: PartitionState, log: Log) -> bool:
-        """Takes the lead in `state.leader_epoch`; returns whether it is a new leader.
-
-        The caller has compared the epochs.
+    def make_leader(self, state: PartitionState, log: Log) -> None:
+        """Takes the lead in `state.leader_epoch`; the caller has compared the epochs.
 
         Raises:
             StorageError: The epoch could not be written; nothing has changed.
@@ -179,17 +178,14 @@ class Partition:
             follower.reset(
                 now_ms=now_ms, is_in_isr=follower.broker_id in self.isr, is_new_leader=is_new
             )
-        return is_new
 
-    def make_follower(self, state: PartitionState, log: Log) -> bool:
-        """Follows `state.leader`; returns whether leader or epoch changed."""
-        changed = self.leader_id != state.leader or self.leader_epoch != state.leader_epoch
+    def make_follower(self, state: PartitionState, log: Log) -> None:
+        """Follows `state.leader`; the caller has compared the epochs."""
         self._take_state(state, log)
         self.leader_id = state.leader
         self.is_leader = False
         self.isr = ()
         self._followers = {}
-        return changed
 
     def apply_update(self, state: PartitionState) -> None:
         """Takes a later version of the same role: no epoch begins, no follower starts anew."""
@@ -352,15 +348,15 @@ class Partition:
         self, log: Log, fetch_offset: int, last_fetched_epoch: int
     ) -> tuple[int, int] | None:
         """Where a reader whose last record is of `last_fetched_epoch` left the path of this log."""
-        epoch, end_offset = log.leader_epochs.end_offset_for(last_fetched_epoch, log.log_end_offset)
-        if epoch < 0 or end_offset < 0 or fetch_offset < log.log_start_offset:
+        end = log.leader_epochs.end_offset_for(last_fetched_epoch, log.log_end_offset)
+        if end == UNDEFINED_END_OFFSET or fetch_offset < log.log_start_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{self.tp}: offset {fetch_offset} after epoch {last_fetched_epoch} cannot be"
                 f" compared with this log, which starts at {log.log_start_offset}",
             )
-        if epoch < last_fetched_epoch or end_offset < fetch_offset:
-            return epoch, end_offset
+        if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
+            return end
         return None
 
     def has_enough_replicas(self, required_offset: int) -> tuple[bool, ErrorCode]:
@@ -388,9 +384,9 @@ class Partition:
                 ErrorCode.POLICY_VIOLATION,
                 f"{self.tp}: records can be deleted only with cleanup.policy=delete",
             )
-        requested = log.high_watermark if offset == -1 else offset
-        if requested < 0:
+        if offset < -1:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp}: offset {offset} is negative")
+        requested = log.high_watermark if offset == -1 else offset
         log.maybe_increment_log_start_offset(requested)
         return requested, self.low_watermark
 

@@ -381,10 +381,7 @@ class Log:
     ) -> LogAppendInfo:
         """`append_as_leader` where there is no follower: what is written is committed at once."""
         info = self.append_as_leader(records, leader_epoch=leader_epoch, origin=origin)
-        try:
-            self.watermarks.commit_end()
-        except OSError as error:
-            raise self.fail("read", error) from error
+        self.watermarks.commit_end()
         return info
 
     def append_as_follower(

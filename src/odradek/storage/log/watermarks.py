@@ -123,16 +123,12 @@ class Watermarks:
             return old
         return None
 
-    def commit_end(self) -> bool:
-        """Takes all that is written as committed: nobody else has to have it. Whether it moved."""
-        end = self.end
-        if self.high_watermark.message_offset < end.message_offset:
-            self.high_watermark = end
-            state = self._producer_state
-            if not state.is_stable:
-                state.on_high_watermark_updated(end.message_offset)
-            return True
-        return self.maybe_increment_high_watermark(end) is not None
+    def commit_end(self) -> None:
+        """Takes all that is written as committed: no other replica has to have it."""
+        self.high_watermark = end = self.end
+        state = self._producer_state
+        if not state.is_stable:
+            state.on_high_watermark_updated(end.message_offset)
 
     def resolve_high_watermark(self) -> LogOffsetMetadata:
         """The high watermark with its place."""
