@@ -66,7 +66,7 @@ check: test ## the same as test
 unit: $(READY) ## the suite of a minute: units and contracts, without processes and whatever is slow
 	@$(PYTEST) -n 2 -m "not slow and not kafka" tests/unit tests/contract
 
-mutants: $(READY) ## change each comparison of the modules that decide, one at a time: a test must notice
+mutants: $(READY) ## move each border of the modules that decide by one: a test must notice
 	@$(BIN)/python -m scripts.mutants
 
 torture: $(READY) ## damage SEEDS (1000) data directories, each in its own way, and judge what is left of them

@@ -412,6 +412,27 @@ def test_a_reader_on_another_path(
     assert (result.records is None) is (diverging is not None)
 
 
+@pytest.mark.parametrize(
+    ("offset", "error"),
+    [
+        pytest.param(2, ErrorCode.OFFSET_OUT_OF_RANGE, id="below the log start"),
+        pytest.param(3, ErrorCode.NONE, id="at the log start"),
+    ],
+)
+def test_a_path_is_compared_from_the_log_start_on(
+    fixture: ReplicaFixture, offset: int, error: ErrorCode
+) -> None:
+    """11 section 6.2: below it nothing is left to compare with, though the epoch is known."""
+    fixture.lead(A, leader_epoch=0)
+    fixture.produce({A: batch(5)})
+    fixture.lead(A, leader_epoch=2)
+    fixture.produce({A: batch(1)})
+    fixture.delete_records({A: 3})
+    [[(_, result)]] = fixture.fetch(want(A, offset, last_fetched_epoch=1))
+    diverging = (0, 5) if error is ErrorCode.NONE else None
+    assert (result.error, result.diverging_epoch) == (error, diverging)
+
+
 def test_an_epoch_that_cannot_be_compared(fixture: ReplicaFixture) -> None:
     fixture.lead(A, leader_epoch=2)
     fixture.produce({A: batch(3)})

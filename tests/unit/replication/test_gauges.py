@@ -53,6 +53,22 @@ def test_counts_of_replicas(fixture: ReplicaFixture) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("isr", "adding", "missing"),
+    [
+        pytest.param((1, 2), (), 1, id="one is missing"),
+        pytest.param((1, 2, 3), (), 0, id="all are there"),
+        pytest.param((1, 2), (3,), 0, id="one is being added"),
+        pytest.param((1,), (3,), 1, id="one is being added and another is missing"),
+    ],
+)
+def test_a_partition_with_one_replica_missing_is_under_replicated(
+    fixture: ReplicaFixture, isr: tuple[int, ...], adding: tuple[int, ...], missing: int
+) -> None:
+    fixture.lead(tp("a"), replicas=(1, 2, 3), isr=isr, adding_replicas=adding)
+    assert read(fixture, "UnderReplicatedPartitions") == missing
+
+
 def test_offline_replicas(fixture: ReplicaFixture) -> None:
     fixture.lead(tp("a"))
     fixture.lead(tp("b"))

@@ -158,6 +158,12 @@ def test_a_compacted_topic_keeps_its_records(tmp_path: Path) -> None:
         assert results[tp()].error is ErrorCode.POLICY_VIOLATION
 
 
+def test_nothing_is_deleted_below_offset_0(fixture: ReplicaFixture) -> None:
+    fixture.lead(tp())
+    fixture.produce({tp(): batch(5)})
+    assert fixture.delete_records({tp(): 0}) == [{tp(): DeleteRecordsResult(ErrorCode.NONE, 0)}]
+
+
 def follow_with(fixture: ReplicaFixture, broker_id: int, log_start: int) -> None:
     partition = fixture.partition(tp())
     partition.apply_follower_fetch(
@@ -184,6 +190,21 @@ def test_deleting_waits_for_live_replicas(fixture: ReplicaFixture) -> None:
             tp("missing"): DeleteRecordsResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         }
     ]
+
+
+def test_a_follower_that_deletes_moves_the_low_watermark(fixture: ReplicaFixture) -> None:
+    """By a single record as well; a fetch that says the same again moves nothing."""
+    partition = fixture.lead(tp(), replicas=(1, 2))
+    fixture.produce({tp(): batch(5)}, acks=1)
+    fixture.fetch_as(2, tp(), 5)
+    fixture.delete_records({tp(): 4})
+    moves = [
+        partition.apply_follower_fetch(
+            2, fetch_offset=5, log_start_offset=log_start, leader_epoch=partition.leader_epoch
+        )
+        for log_start in (0, 1, 1, 3)
+    ]
+    assert (moves, partition.low_watermark) == ([False, True, False, True], 3)
 
 
 def test_a_live_replica_that_has_not_been_heard_of_is_waited_for(fixture: ReplicaFixture) -> None:

@@ -10,7 +10,7 @@ from odradek.metadata.ports import IsrAltered, IsrConflict, IsrOutcomeUnknown
 from odradek.replication import FetchPartition, Partition
 from odradek.replication.isr import IsrChange
 from tests.support.logs import batch
-from tests.support.replicas import MAX_LAG_MS, ReplicaFixture, hosted, state_of, tp
+from tests.support.replicas import BROKER_ID, MAX_LAG_MS, ReplicaFixture, hosted, state_of, tp
 
 
 @pytest.fixture
@@ -241,6 +241,47 @@ def test_a_follower_that_waits_is_told_a_new_high_watermark(fixture: ReplicaFixt
     [[(_, result)]] = answers
     assert (result.high_watermark, result.records) == (4, None)
     assert not fixture.fetch(wanted, replica_id=2)
+
+
+def test_a_follower_is_told_of_each_committed_record(fixture: ReplicaFixture) -> None:
+    partition = fixture.lead(tp(), replicas=(1, 2, 3))
+    fixture.produce({tp(): batch(4)}, acks=1)
+    fixture.fetch_as(2, tp(), 4)
+    fixture.fetch_as(3, tp(), 3)
+    fixture.fetch_as(2, tp(), 4)
+    assert not partition.is_high_watermark_news_to(2)
+    fixture.fetch_as(3, tp(), 4)
+    assert partition.is_high_watermark_news_to(2)
+
+
+def test_the_high_watermark_is_that_of_the_log(fixture: ReplicaFixture) -> None:
+    partition = Partition(
+        tp(),
+        local_id=BROKER_ID,
+        clock=fixture.clock,
+        max_lag_ms=MAX_LAG_MS,
+        stats=fixture.stats.topic("t"),
+    )
+    assert partition.high_watermark == -1
+    led = fixture.lead(tp())
+    fixture.produce({tp(): batch(4)})
+    assert led.high_watermark == 4
+
+
+def test_without_followers_the_end_is_committed(fixture: ReplicaFixture) -> None:
+    partition = fixture.lead(tp())
+    fixture.log(tp()).append_as_leader(batch(2), leader_epoch=0)
+    moves = [partition.maybe_increment_high_watermark() for _ in range(2)]
+    assert (moves, partition.high_watermark) == ([True, False], 2)
+
+
+def test_the_leader_epoch_never_falls(fixture: ReplicaFixture) -> None:
+    partition = fixture.lead(tp(), replicas=(1, 2), leader_epoch=3)
+    with pytest.raises(AssertionError):
+        partition.make_follower(
+            state_of(tp(), leader=2, replicas=(1, 2), leader_epoch=2), fixture.log(tp())
+        )
+    assert (partition.leader_epoch, partition.is_leader) == (3, True)
 
 
 def test_taking_the_lead_moves_the_high_watermark(fixture: ReplicaFixture) -> None:

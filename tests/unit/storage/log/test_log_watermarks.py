@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import OffsetOutOfRangeError, StorageError
+from odradek.model import AppendOrigin
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import FetchIsolation, Log
 from odradek.storage.log.offsets import LogOffsetMetadata, LogOffsetSnapshot
@@ -19,7 +20,7 @@ from tests.support.log_scenarios import (
     log_of_spec,
     transactional,
 )
-from tests.support.logs import LogFixture, batch
+from tests.support.logs import LogFixture, batch, marker
 
 
 @pytest.fixture
@@ -53,6 +54,7 @@ def test_new_log_has_its_high_watermark_at_its_start(fixture: LogFixture) -> Non
     [
         pytest.param(2, 3, id="01:HW-1 below the log start"),
         pytest.param(10, 10, id="01:HW-1 within"),
+        pytest.param(14, 14, id="01:HW-1 below the last record"),
         pytest.param(20, 15, id="01:HW-1 beyond the log end"),
     ],
 )
@@ -95,6 +97,53 @@ def test_leader_high_watermark_rises(log: Log) -> None:
     assert log.high_watermark == 12
 
 
+def test_leader_high_watermark_rises_by_a_single_record(log: Log) -> None:
+    """01:HW-4"""
+    assert log.maybe_increment_high_watermark(LogOffsetMetadata(9)) is not None
+    assert log.high_watermark == 9
+
+
+def test_without_followers_what_is_written_is_committed(fixture: LogFixture) -> None:
+    log = fixture.open()
+
+    for count in (1, 2):
+        log.append_unreplicated(batch(count), 0, AppendOrigin.CLIENT)
+
+        assert log.fetch_high_watermark_metadata() == log.log_end_offset_metadata
+    assert log.high_watermark == 3
+
+
+def test_without_followers_a_transaction_is_stable_as_soon_as_its_marker_is_written(
+    fixture: LogFixture,
+) -> None:
+    log = fixture.open()
+    log.append_unreplicated(transactional(0, 2), 0, AppendOrigin.CLIENT)
+    assert (log.last_stable_offset, log.high_watermark) == (0, 2)
+
+    log.append_unreplicated(marker(commit=True), 0, AppendOrigin.COORDINATOR)
+
+    assert (log.last_stable_offset, log.high_watermark) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("high_watermark", "stable"),
+    [
+        pytest.param(2, 2, id="at the high watermark"),
+        pytest.param(3, 2, id="one below it"),
+    ],
+)
+def test_an_open_transaction_holds_the_last_stable_offset(
+    fixture: LogFixture, high_watermark: int, stable: int
+) -> None:
+    log = fixture.open()
+    fixture.append(2)
+    append_leader(log, transactional(0))
+
+    log.update_high_watermark(high_watermark)
+
+    assert log.last_stable_offset == stable
+
+
 def test_same_offset_on_a_newer_segment(fixture: LogFixture) -> None:
     """01:HW-5"""
     log = fixture.open()
@@ -128,6 +177,25 @@ def test_uncommitted_count(log: Log) -> None:
 
 def test_high_watermark_is_resolved_once(log: Log) -> None:
     assert log.fetch_high_watermark_metadata() == LogOffsetMetadata(8, 0, 8 * len(batch()))
+
+
+def test_high_watermark_at_the_end_has_its_place_at_once(log: Log) -> None:
+    log.update_high_watermark(15)
+
+    assert log.watermarks.high_watermark == log.log_end_offset_metadata
+
+
+@pytest.mark.parametrize("offset", [3, 15])
+def test_offsets_from_the_log_start_to_the_end_have_a_place(log: Log, offset: int) -> None:
+    place = log.watermarks.resolve(offset)
+
+    assert place == LogOffsetMetadata(offset, 0, offset * len(batch()))
+
+
+@pytest.mark.parametrize("offset", [2, 16])
+def test_offsets_outside_the_log_have_no_place(log: Log, offset: int) -> None:
+    with pytest.raises(OffsetOutOfRangeError, match=rf"offset {offset} is outside \[3, 15\]"):
+        log.watermarks.resolve(offset)
 
 
 def test_high_watermark_of_a_closed_log(fixture: LogFixture, log: Log) -> None:
@@ -200,10 +268,19 @@ def test_lower_log_end_takes_high_watermark_and_recovery_point_along(log: Log) -
     assert log.fetch_high_watermark_metadata() == log.log_end_offset_metadata
 
 
-def test_lower_log_end_above_the_high_watermark_leaves_it(log: Log) -> None:
-    log.truncate_to(10)
+@pytest.mark.parametrize("end", [9, 10])
+def test_lower_log_end_above_the_high_watermark_leaves_it(log: Log, end: int) -> None:
+    log.truncate_to(end)
 
-    assert (log.high_watermark, log.log_end_offset) == (8, 10)
+    assert (log.high_watermark, log.log_end_offset) == (8, end)
+
+
+@pytest.mark.parametrize(("offset", "is_news"), [(14, True), (15, False), (16, False)])
+def test_recovery_point_is_lowered_only(log: Log, offset: int, is_news: bool) -> None:
+    log.flush()
+
+    assert log.watermarks.lower_recovery_point(offset) is is_news
+    assert log.recovery_point == min(offset, 15)
 
 
 # Log start
@@ -233,11 +310,14 @@ def test_log_start_takes_epochs_along(fixture: LogFixture) -> None:
     assert epochs(log) == [(3, 7)]
 
 
-def test_log_start_takes_the_high_watermark_along_and_not_the_recovery_point(log: Log) -> None:
+@pytest.mark.parametrize("offset", [9, 12])
+def test_log_start_takes_the_high_watermark_along_and_not_the_recovery_point(
+    log: Log, offset: int
+) -> None:
     """01 §9.4: what is hidden is not thereby on disk."""
-    log.update_log_start_offset(12)
+    log.update_log_start_offset(offset)
 
-    assert (log.log_start_offset, log.high_watermark, log.recovery_point) == (12, 12, 0)
+    assert (log.log_start_offset, log.high_watermark, log.recovery_point) == (offset, offset, 0)
 
 
 def test_log_start_passes_an_open_transaction(fixture: LogFixture) -> None:

@@ -289,6 +289,30 @@ def test_stray_snapshots_are_removed(tmp_path: Path, bases: list[int], kept: lis
     assert state.snapshot_offsets() == kept
 
 
+def test_newest_snapshot_stays_right_above_the_last_segment(tmp_path: Path) -> None:
+    """An orderly stop left it there, after a segment of a single record."""
+    for offset in (20, 21):
+        snapshot_file(tmp_path, offset).touch()
+    state = new_state(tmp_path)
+
+    state.remove_stray_snapshots([0, 20])
+
+    assert state.snapshot_offsets() == [20, 21]
+
+
+@pytest.mark.parametrize(("log_start", "start_of_replay"), [(19, 20), (20, 20), (21, 21)])
+def test_a_snapshot_at_the_log_start_is_not_loaded(
+    tmp_path: Path, log_start: int, start_of_replay: int
+) -> None:
+    state = state_with_snapshots(tmp_path)
+
+    assert state.reload(log_start, 25, T) == []
+
+    assert state.map_end_offset == start_of_replay
+    assert bool(state.producers) is (log_start < 20)
+    assert state.snapshot_offsets() == [10, 20]
+
+
 def test_snapshot_goes_with_its_segment(tmp_path: Path) -> None:
     state = state_with_snapshots(tmp_path)
 
