@@ -1,4 +1,4 @@
-"""Error codes of the wire protocol, and the exception tree.
+"""Error codes of the wire protocol, and the exception tree. Pure.
 
 Ask first whose fault it is; the type answers::
 

@@ -1,4 +1,4 @@
-"""The nouns every layer shares: small immutable values without behaviour."""
+"""The nouns every layer shares: small immutable values without behaviour. Pure."""
 
 import base64
 import binascii

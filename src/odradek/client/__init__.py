@@ -5,8 +5,9 @@ An asyncio core over `odradek.network.outbound`. It speaks to Odradek and to Apa
 
 from odradek.client.client import Client
 from odradek.client.cluster import Cluster, Node, PartitionView, TopicView
+from odradek.client.config import parse_addresses
 from odradek.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, list_offsets
-from odradek.client.options import ClientOptions, parse_addresses
+from odradek.client.options import ClientOptions
 from odradek.client.retry import Deadline
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Settings of clients: Kafka's names, given as a mapping or as keywords with underscores.
+"""Settings of clients: Kafka's names, as a mapping or as keywords with underscores. Pure.
 
 ``Producer({"linger.ms": "5"})`` and ``Producer(linger_ms=5)`` are the same. Values may be text or
 have their type already; lists may be lists or text with commas. A name that nobody declared is an
@@ -10,12 +10,10 @@ Each client declares its own dataclass beside its code and reads it with `read_s
 
 # ruff: noqa: RUF009 - `key` makes a field; the linter takes a Password for its mutable default.
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.client.options import ClientOptions, parse_addresses
 from odradek.config import (
     HIDDEN,
     REQUIRED,
@@ -29,9 +27,9 @@ from odradek.config import (
 )
 from odradek.errors import ConfigError
 
-__all__ = ["ClientConfig", "client_options", "read_settings"]
+__all__ = ["ClientConfig", "parse_addresses", "read_settings"]
 
-_PEM_ONLY: Final = "only PEM is read; `openssl pkcs12 -in IN -out store.pem -nodes` converts PKCS12"
+_MAX_PORT: Final = 65535
 
 # Settings of the Java clients that name classes, and what to give instead.
 _REPLACED: Final = {
@@ -211,77 +209,29 @@ def read_settings(
     return settings
 
 
-def client_options(
-    config: ClientConfig,
-    *,
-    max_in_flight: int = 5,
-    unknown_topic_timeout_ms: int = 3_000,
-    ssl_context: ssl.SSLContext | None = None,
-) -> ClientOptions:
-    """What the core of a client reads, out of its settings.
+def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
+    """Read `host:port,…`, an IPv6 host in brackets.
 
     Raises:
-        ConfigError: an address or a file cannot be used.
+        ConfigError: an entry has another form, or there is none.
     """
-    return ClientOptions(
-        bootstrap=parse_addresses(",".join(config.bootstrap_servers)),
-        client_id=config.client_id,
-        request_timeout_ms=config.request_timeout_ms,
-        api_timeout_ms=config.default_api_timeout_ms,
-        connect_timeout_ms=config.socket_connection_setup_timeout_ms,
-        connect_timeout_max_ms=max(
-            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
-        ),
-        retry_backoff_ms=config.retry_backoff_ms,
-        retry_backoff_max_ms=max(config.retry_backoff_ms, config.retry_backoff_max_ms),
-        reconnect_backoff_ms=config.reconnect_backoff_ms,
-        reconnect_backoff_max_ms=max(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
-        connections_max_idle_ms=config.connections_max_idle_ms,
-        metadata_max_age_ms=config.metadata_max_age_ms,
-        is_rebootstrapping=config.metadata_recovery_strategy == "rebootstrap",
-        send_buffer_bytes=config.send_buffer_bytes,
-        receive_buffer_bytes=config.receive_buffer_bytes,
-        max_in_flight=max_in_flight,
-        unknown_topic_timeout_ms=unknown_topic_timeout_ms,
-        tls=ssl_context or _ssl_context(config),
+    addresses = tuple(
+        _parse_address(entry, text) for entry in map(str.strip, text.split(",")) if entry
     )
+    if not addresses:
+        raise ConfigError("bootstrap.servers", text, "no address; expected HOST:PORT")
+    return addresses
 
 
-def _ssl_context(config: ClientConfig) -> ssl.SSLContext | None:
-    if config.security_protocol == "PLAINTEXT":
-        return None
-    for name, kind in (
-        ("ssl.truststore.type", config.ssl_truststore_type),
-        ("ssl.keystore.type", config.ssl_keystore_type),
-    ):
-        if kind != "PEM":
-            raise ConfigError(name, kind, _PEM_ONLY)
-    try:
-        context = ssl.create_default_context(cafile=config.ssl_truststore_location)
-    except (OSError, ssl.SSLError) as error:
+def _parse_address(entry: str, text: str) -> tuple[str, int]:
+    host, colon, port = entry.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    is_number = port.isdecimal() and port.isascii()
+    if not (colon and host and is_number and 0 < int(port) <= _MAX_PORT):
         raise ConfigError(
-            "ssl.truststore.location", config.ssl_truststore_location, str(error)
-        ) from error
-    context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
-    if config.ssl_keystore_location is not None:
-        _load_key(context, config.ssl_keystore_location, config.ssl_key_password)
-    return context
-
-
-def _load_key(context: ssl.SSLContext, location: str, password: Password | None) -> None:
-    is_encrypted = False
-
-    def secret() -> str:
-        nonlocal is_encrypted
-        is_encrypted = True
-        return password.reveal() if password is not None else ""
-
-    try:
-        # Without a callback OpenSSL would ask at the terminal for the password of an encrypted key.
-        context.load_cert_chain(location, password=secret)
-    except (OSError, ValueError) as error:
-        why = f"cannot be used: {error}; expected a private key and its certificate chain, as PEM"
-        if is_encrypted:
-            how = "set" if password is None else "check"
-            why = f"cannot be used: {error}; the private key is encrypted, {how} ssl.key.password"
-        raise ConfigError("ssl.keystore.location", location, why) from error
+            "bootstrap.servers", text, f"{entry!r} is not HOST:PORT, an IPv6 host in brackets"
+        )
+    return host, int(port)

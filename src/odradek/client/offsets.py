@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from odradek.client.client import Client
 from odradek.client.cluster import Cluster
@@ -11,7 +11,7 @@ from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.enums import IsolationLevel
+from odradek.protocol.enums import EARLIEST, LATEST, MAX_TIMESTAMP, IsolationLevel
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -21,11 +21,6 @@ from odradek.protocol.messages.list_offsets import (
 from odradek.protocol.schema import Message
 
 __all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset", "list_offsets"]
-
-# Timestamps that name a place.
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
 
 
 class FoundOffset(NamedTuple):

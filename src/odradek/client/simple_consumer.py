@@ -21,10 +21,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from odradek.client.client import Client
 from odradek.client.cluster import NO_TOPIC_ID, Cluster
-from odradek.client.config import ClientConfig, client_options, read_settings
+from odradek.client.config import ClientConfig, read_settings
 from odradek.client.consumer.commits import OffsetAndMetadata, check_offsets
 from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
-from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator
+from odradek.client.consumer.coordinator import Coordinator
 from odradek.client.consumer.fetch_requests import (
     FIRST_FETCH_VERSION,
     LAST_FETCH_BY_NAME,
@@ -32,10 +32,12 @@ from odradek.client.consumer.fetch_requests import (
 )
 from odradek.client.consumer.fetch_session import Wanted
 from odradek.client.consumer.fetched import FetchedData
+from odradek.client.consumer.membership import NO_MEMBER
 from odradek.client.consumer.partition_state import PartitionState
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.leaders import api_error
 from odradek.client.opening import Opened
+from odradek.client.options import client_options
 from odradek.client.range_reader import read_range
 from odradek.errors import (
     ApiError,

@@ -1,4 +1,4 @@
-"""Configuration: keys declared beside their readers, sources merged by strength, errors by name."""
+"""Configuration: keys beside their readers, sources merged by strength, errors by name. Pure."""
 
 from odradek.config.checks import AtLeast, Between, Check, EachOneOf, NonEmpty, OneOf, Rule
 from odradek.config.declaration import (

@@ -1,4 +1,4 @@
-"""Settings of the controller; those it alone reads are declared here under Kafka's names."""
+"""Settings of the controller; those it alone reads are declared here under Kafka's names. Pure."""
 
 from dataclasses import field
 

@@ -1,4 +1,4 @@
-"""What the controller knows: all metadata of the cluster, and questions about it.
+"""What the controller knows: all metadata of the cluster, and questions about it. Pure.
 
 Rules:
 

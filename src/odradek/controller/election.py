@@ -1,4 +1,4 @@
-"""Who shall lead: the rules of the four elections, and of a partition's first leader.
+"""Who shall lead: the rules of the four elections, and of a partition's first leader. Pure.
 
 AR is the ordered list of replicas, "live" says which of them are online. Every rule takes the
 *first* match in list order; AR order counts, not the order of the ISR. None: nobody can lead.

@@ -1,4 +1,4 @@
-"""The controller's events and the coarse states they belong to.
+"""The controller's events and the coarse states they belong to. Pure.
 
 Everything that happens to the controller is an event in its queue: hints that the stored metadata
 changed, answers of brokers, requests of administrators, timers. A state is a class of events; it

@@ -1,4 +1,4 @@
-"""Folding what is durable into the controller's context.
+"""Folding what is durable into the controller's context. Pure.
 
 `apply_committed` is the one way in for committed changes: the driver calls it with the outcome of
 its own commits, and a controller that follows a metadata log would call it with what others

@@ -1,4 +1,4 @@
-"""The partition machine: states of partitions, and what it takes to bring one online.
+"""The partition machine: states of partitions, and what it takes to bring one online. Pure.
 
 ::
 

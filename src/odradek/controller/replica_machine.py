@@ -1,4 +1,4 @@
-"""The replica machine: states of replicas, and what their brokers are told.
+"""The replica machine: states of replicas, and what their brokers are told. Pure.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What one state change tells the brokers: at most a few requests per broker.
+"""What one state change tells the brokers: at most a few requests per broker. Pure.
 
 A batch is filled from what was committed and applied, and built once. Rules:
 

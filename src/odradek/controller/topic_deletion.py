@@ -1,4 +1,4 @@
-"""Which topics can be deleted now, and what the next step of each is.
+"""Which topics can be deleted now, and what the next step of each is. Pure.
 
 Deleting a topic cleans three places: the logs on all brokers, everybody's metadata, and the store.
 It is asynchronous and survives a change of controller: the mark in the store stays until the end.

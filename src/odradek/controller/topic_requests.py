@@ -1,4 +1,4 @@
-"""Deciding on requests for topics: names, counts, placement.
+"""Deciding on requests for topics: names, counts, placement. Pure.
 
 A topic's name has 1 to 249 letters, digits, ``.``, ``_`` and ``-``, and is not ``.`` or ``..``. In
 metric names ``.`` and ``_`` look alike, so two topics that differ only there collide, and the

@@ -1,4 +1,4 @@
-"""The bytes of the embedded engine's two files, without I/O.
+"""The bytes of the embedded engine's two files, without I/O. Pure.
 
 ``coordination.journal``: 8 bytes `odrjrnl1`, then one record per transaction (big-endian)::
 

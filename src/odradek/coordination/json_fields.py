@@ -1,4 +1,4 @@
-"""JSON objects read field by field and by type; everything unexpected is `BadNodeData`."""
+"""JSON objects read field by field and by type; everything unexpected is `BadNodeData`. Pure."""
 
 import json
 import re

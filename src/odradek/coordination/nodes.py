@@ -1,4 +1,4 @@
-"""What stands in the store's nodes: JSON in Kafka's shape, as values.
+"""What stands in the store's nodes: JSON in Kafka's shape, as values. Pure.
 
 Every reader ignores unknown fields and the order of fields. It raises `BadNodeData` for anything it
 cannot use, saying what was expected and what was found, since any tool may write to the store.

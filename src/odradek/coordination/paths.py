@@ -1,4 +1,4 @@
-"""Where things stand in the store: node paths. The content of the nodes is in `nodes`.
+"""Where things stand in the store: node paths. The content of the nodes is in `nodes`. Pure.
 
 The layout is Kafka's, so that its tools and brokers can read and write the same tree::
 

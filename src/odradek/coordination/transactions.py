@@ -1,4 +1,4 @@
-"""Deciding a transaction: its operations against a tree, without I/O and without changing it.
+"""Deciding a transaction: its operations against a tree, without I/O and without changing it. Pure.
 
 `decide` runs the operations on a draft upon what it is given. It returns the node changes to make
 durable and the results to answer with, or raises for the whole transaction; a batch is decided by

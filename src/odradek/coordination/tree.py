@@ -1,4 +1,4 @@
-"""The embedded engine's tree of nodes and how a change is folded into it, without I/O.
+"""The embedded engine's tree of nodes and how a change is folded into it, without I/O. Pure.
 
 Decide and apply share one `fold`, so a replayed file gives the tree its writer had. A `Draft` is a
 private layer over the tree, or over another draft: transactions are decided on drafts, one upon

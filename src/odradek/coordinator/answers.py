@@ -1,4 +1,4 @@
-"""Answers of a coordinator, given when none of its own steps is on the stack.
+"""Answers of a coordinator, given when none of its own steps is on the stack. Pure.
 
 An answer may bring its client's next request at once, and so the next decision about the same
 state. So answers are queued while a decision is carried out, and given after the outermost one:

@@ -1,4 +1,4 @@
-"""Which partition of the offsets topic keeps a group: every client and tool computes the same."""
+"""Which partition of the offsets topic keeps a group: clients and tools compute it alike. Pure."""
 
 from array import array
 from operator import mul

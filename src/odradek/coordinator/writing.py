@@ -1,4 +1,4 @@
-"""Writing a coordinator's state: one decision, one batch, appended in the epoch it was made in.
+"""Writing a coordinator's state: one decision, one batch, in the epoch it was made in. Pure.
 
 Rules, each against a way in which a coordinator and its log came to differ:
 

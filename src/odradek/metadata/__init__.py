@@ -1,4 +1,4 @@
-"""The cluster image, its deltas, the request-side view, and the ports the engines stand behind."""
+"""The cluster image, its deltas, the request-side view, and the ports of the engines. Pure."""
 
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.delta import ClusterDelta, ImageDelta, LocalDelta, apply_delta

@@ -1,4 +1,4 @@
-"""Why a connection is not read from: the states of its muting, as a table.
+"""Why a connection is not read from: the states of its muting, as a table. Pure.
 
 A connection takes one request at a time. From the moment a request was received until its answer
 stands in the outgoing queue (or it turned out to need none) the connection is muted; a client over

@@ -1,1 +1,1 @@
-"""The wire protocol: bytes to frames, frames to messages and back. No sockets, no clock."""
+"""The wire protocol: bytes to frames, frames to messages and back. Pure."""

@@ -5,8 +5,12 @@ security protocols in `odradek.model`, and errors in `odradek.errors`.
 """
 
 from enum import IntEnum
+from typing import Final
 
 __all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
     "ConfigOperationType",
     "ConfigResourceType",
     "ConfigSource",
@@ -17,6 +21,11 @@ __all__ = [
     "QuotaMatchType",
     "ScramMechanism",
 ]
+
+# Timestamps of ListOffsets that name a place in the log instead of a time.
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3  # The record with the largest timestamp.
 
 
 class ConfigOperationType(IntEnum):

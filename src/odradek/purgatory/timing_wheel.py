@@ -1,4 +1,4 @@
-"""A hierarchical timing wheel: timeouts for hundreds of thousands of tasks, most of them cancelled.
+"""A timing wheel: timeouts for hundreds of thousands of tasks, most of them cancelled. Pure.
 
 A priority queue of tasks pays O(log n) to insert and again to cancel. A timing wheel pays O(1): it
 is a ring of buckets, each holding the tasks that fall due within one *tick*. A plain wheel of 20

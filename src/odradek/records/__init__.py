@@ -1,4 +1,4 @@
-"""The bytes of records: batches, their records, their codecs. No I/O."""
+"""The bytes of records: batches, their records, their codecs. Pure."""
 
 from odradek.records.batch import (
     HEADER_SIZE,

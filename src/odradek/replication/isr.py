@@ -1,6 +1,6 @@
-"""Who is in sync: what a leader knows of its followers, and what follows from it.
+"""Who is in sync: what a leader knows of its followers, and what follows from it. Pure.
 
-Pure. Words:
+Words:
 
 - *committed ISR*: what the store holds, as far as we know.
 - *maximal ISR*: committed, plus whoever a change in flight would add. A member being added counts

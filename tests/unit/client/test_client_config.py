@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from odradek.aio import Admin
-from odradek.client.config import ClientConfig, client_options, read_settings
+from odradek.client.config import ClientConfig, read_settings
+from odradek.client.options import client_options
 from odradek.client.producer.config import ProducerOptions, read_producer_settings
 from odradek.config import Definition
 from odradek.errors import ConfigError

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from odradek.client.options import parse_addresses
+from odradek.client.config import parse_addresses
 from odradek.client.retry import Deadline, backoff_ms
 from odradek.errors import ConfigError
 from odradek.testing import ManualClock

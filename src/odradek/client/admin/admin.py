@@ -27,10 +27,11 @@ from odradek.client.admin.topic_descriptions import TopicPage
 from odradek.client.admin.topics import CreatedTopic, NewPartitions, NewTopic
 from odradek.client.client import Client
 from odradek.client.cluster import TopicView
-from odradek.client.config import ClientConfig, client_options, read_settings
+from odradek.client.config import ClientConfig, read_settings
 from odradek.client.consumer.commits import OffsetAndMetadata
 from odradek.client.offsets import FoundOffset, list_offsets
 from odradek.client.opening import Opened
+from odradek.client.options import client_options
 from odradek.client.retry import Deadline
 from odradek.config import Definition
 from odradek.errors import ApiError

@@ -7,7 +7,8 @@ from typing import NamedTuple, TypeVar
 from odradek.client.client import Client
 from odradek.client.cluster import Node
 from odradek.client.consumer.commits import OffsetAndMetadata
-from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator
+from odradek.client.consumer.coordinator import Coordinator
+from odradek.client.consumer.membership import NO_MEMBER
 from odradek.client.leaders import api_error
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode

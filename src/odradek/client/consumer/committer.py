@@ -19,8 +19,9 @@ from odradek.client.consumer.commits import (
     PendingCommit,
     wrap_for_callback,
 )
-from odradek.client.consumer.coordinator import Coordinator, MemberIdentity
+from odradek.client.consumer.coordinator import Coordinator
 from odradek.client.consumer.errors import FencedInstanceIdError
+from odradek.client.consumer.membership import MemberIdentity
 from odradek.client.consumer.metrics import ConsumerMetrics
 from odradek.client.errors import CallTimeoutError
 from odradek.client.retry import Deadline

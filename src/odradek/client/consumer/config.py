@@ -1,4 +1,4 @@
-"""Settings of consumers, under Kafka's names."""
+"""Settings of consumers, under Kafka's names. Pure."""
 
 import re
 from dataclasses import dataclass

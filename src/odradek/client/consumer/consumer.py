@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from odradek.client.assignors import Assignor, find_assignors
 from odradek.client.client import Client
 from odradek.client.cluster import PartitionView
-from odradek.client.config import ClientConfig, client_options, read_settings
+from odradek.client.config import ClientConfig, read_settings
 from odradek.client.consumer.commits import CommitCallback, OffsetAndMetadata
 from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
 from odradek.client.consumer.coordinator import Coordinator
@@ -40,6 +40,7 @@ from odradek.client.consumer.upkeep import Upkeep
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from odradek.client.opening import Opened
+from odradek.client.options import client_options
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError
 from odradek.model import TopicPartition

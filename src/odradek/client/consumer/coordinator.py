@@ -8,11 +8,12 @@ Joins wait long at the coordinator, so its requests have a connection of their o
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek.client.client import Client
 from odradek.client.connections import wait_for_place
 from odradek.client.consumer.commits import CommitOutcome, OffsetAndMetadata, decide_outcome
+from odradek.client.consumer.membership import MemberIdentity
 from odradek.client.errors import CallTimeoutError
 from odradek.client.leaders import api_error
 from odradek.client.retry import Deadline
@@ -49,7 +50,7 @@ from odradek.protocol.messages.offset_fetch import (
 from odradek.protocol.schema import Message
 from odradek.protocol.versions import VersionRange
 
-__all__ = ["GROUP_LANE", "NO_MEMBER", "Coordinator", "MemberIdentity"]
+__all__ = ["GROUP_LANE", "Coordinator"]
 
 _log = logging.getLogger(__name__)
 
@@ -69,17 +70,6 @@ _MOVED: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-
-
-class MemberIdentity(NamedTuple):
-    """Who commits: a member of a generation, or nobody."""
-
-    member_id: str
-    generation: int
-    instance_id: str | None = None
-
-
-NO_MEMBER: Final = MemberIdentity("", -1)
 
 
 class Coordinator:

@@ -9,14 +9,14 @@ from odradek.client.client import Client
 from odradek.client.consumer.commits import CommitOutcome, OffsetAndMetadata, check_offsets
 from odradek.client.consumer.committer import CommitListener, Committer, Invoke
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.coordinator import NO_MEMBER, Coordinator, MemberIdentity
+from odradek.client.consumer.coordinator import Coordinator
 from odradek.client.consumer.errors import (
     CommitFailedError,
     FencedInstanceIdError,
     RebalanceInProgressError,
 )
 from odradek.client.consumer.group import GroupMember
-from odradek.client.consumer.membership import Phase
+from odradek.client.consumer.membership import NO_MEMBER, MemberIdentity, Phase
 from odradek.client.consumer.metrics import ConsumerMetrics
 from odradek.client.consumer.partition_state import NO_EPOCH, Partitions
 from odradek.client.consumer.subscription import Subscription

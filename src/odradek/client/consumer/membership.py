@@ -25,12 +25,32 @@ others                                    the application hears of it; joining m
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final, NamedTuple
 
-from odradek.client.consumer.coordinator import MemberIdentity
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
-__all__ = ["Membership", "Next", "Phase", "Transfer", "decide_next", "decide_transfer"]
+__all__ = [
+    "NO_MEMBER",
+    "MemberIdentity",
+    "Membership",
+    "Next",
+    "Phase",
+    "Transfer",
+    "decide_next",
+    "decide_transfer",
+]
+
+
+class MemberIdentity(NamedTuple):
+    """The sender of a commit: a member of a generation, or none (`NO_MEMBER`)."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+
+
+NO_MEMBER: Final = MemberIdentity("", -1)
 
 
 class Phase(Enum):

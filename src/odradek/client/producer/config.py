@@ -1,4 +1,4 @@
-"""Settings of a producer, and what follows from them together."""
+"""Settings of a producer, and what follows from them together. Pure."""
 
 import logging
 from collections.abc import Mapping

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVa
 
 from odradek.client.client import Client
 from odradek.client.cluster import TopicView
-from odradek.client.config import client_options
 from odradek.client.errors import CallTimeoutError, ClosedError
+from odradek.client.options import client_options
 from odradek.client.producer.accumulator import Accumulator, Headers, Ticket
 from odradek.client.producer.batch import Batch
 from odradek.client.producer.config import ACKS_NONE, read_producer_settings

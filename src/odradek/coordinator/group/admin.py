@@ -1,4 +1,4 @@
-"""What administrators ask for: describe, list, delete a group, delete offsets of it."""
+"""What administrators ask for: describe, list, delete a group, delete offsets of it. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple

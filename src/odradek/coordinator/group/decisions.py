@@ -1,4 +1,4 @@
-"""What happens to a group, and what its functions return: requests, replies, timers, writes.
+"""What happens to a group, and what its functions return: requests, replies, timers, writes. Pure.
 
 The functions (`membership.join` and `leave`, `syncing.sync`, the timers of `sessions`) edit what is
 volatile and return what must be durable. Rules between them and the coordinator that calls them:

@@ -1,4 +1,4 @@
-"""Offsets and groups that go: by age, with their topic, or because an administrator says so.
+"""Offsets and groups that go: by age, with their topic, or because an administrator says so. Pure.
 
 When an offset's time starts to run, first match wins:
 

@@ -1,4 +1,4 @@
-"""One group of the classic protocol: its states, its members, their votes, its generation.
+"""One group of the classic protocol: its states, its members, their votes, its generation. Pure.
 
 Which state may follow which is `VALID_PREVIOUS`. Normal life::
 

@@ -1,4 +1,4 @@
-"""One member of a group, and the topics that it is subscribed to.
+"""One member of a group, and the topics that it is subscribed to. Pure.
 
 A member's metadata is the members' own business, with one exception: offsets of topics that a group
 is subscribed to do not expire. For the protocol type `consumer` it begins in every version with::

@@ -1,4 +1,4 @@
-"""JoinGroup and LeaveGroup: which clients come in, under which id, and what follows for others.
+"""JoinGroup and LeaveGroup: which clients come in, under which id, and what follows. Pure.
 
 A client's first JoinGroup has no member id. From version 4 on it only gets one, with
 MEMBER_ID_REQUIRED, and joins with its second request: a client that gives up and tries again does

@@ -1,4 +1,4 @@
-"""Committed offsets, by group: from a request to a batch, and reading them back.
+"""Committed offsets, by group: from a request to a batch, and reading them back. Pure.
 
 They are kept apart from the members of a group: `OffsetStore` knows groups by their names alone, so
 a group of any protocol, and a transaction, commits by the same functions. A commit goes::

@@ -1,4 +1,4 @@
-"""A rebalance: how it begins, and how its first half, the joining, ends.
+"""A rebalance: how it begins, and how its first half, the joining, ends. Pure.
 
 It begins when somebody joins, leaves, dies or asks for it. Members find out by their heartbeats and
 join again; each JoinGroup is parked. The joining ends when all members are there and no id is

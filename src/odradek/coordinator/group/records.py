@@ -1,4 +1,4 @@
-"""Keys and values of the offsets topic, `__consumer_offsets`.
+"""Keys and values of the offsets topic, `__consumer_offsets`. Pure.
 
 Big-endian. STRING is an int16 length and UTF-8, null is -1; BYTES is an int32 length and data;
 an array begins with an int32 count. Each key and value opens with an int16 version::

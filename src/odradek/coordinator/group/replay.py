@@ -1,4 +1,4 @@
-"""Reading a partition of the offsets topic: from its records to the groups they leave.
+"""Reading a partition of the offsets topic: from its records to the groups they leave. Pure.
 
 The caller reads the log from its start and hands over every record, and every end of a transaction,
 in order; then `finish` makes the groups. A record that is not understood is refused with

@@ -1,4 +1,4 @@
-"""Who is alive: heartbeats, sessions that end, and a group that comes or goes with its coordinator.
+"""Heartbeats, sessions that end, and a group that comes or goes with its coordinator. Pure.
 
 A heartbeat moves the member's deadline and touches nothing else. The timer that was armed before
 rings at its old time, finds the deadline moved and is armed for the new one: one timer per member

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignment becomes durable, and each member gets its own part of it.
+"""SyncGroup: the leader's assignment becomes durable, and each member gets its part of it. Pure.
 
 `sync` edits what is volatile and returns what must be durable, see `decisions`.
 """

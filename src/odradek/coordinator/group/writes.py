@@ -1,4 +1,4 @@
-"""What follows when a group's registration was appended, or could not be."""
+"""What follows when a group's registration was appended, or could not be. Pure."""
 
 import logging
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from odradek.client.offsets import EARLIEST, LATEST
 from odradek.model import TopicPartition
+from odradek.protocol.enums import EARLIEST, LATEST
 from odradek.spark.datasource.offsets import parse_plain
 
 __all__ = ["AT_EARLIEST", "AT_LATEST", "Bound", "BoundKind", "parse_offsets", "parse_timestamps"]

@@ -14,8 +14,9 @@ from typing import Any, Final, TypeVar
 
 from odradek.client.blocking import LoopThread
 from odradek.client.client import Client
-from odradek.client.config import ClientConfig, client_options, read_settings
+from odradek.client.config import ClientConfig, read_settings
 from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
+from odradek.client.options import client_options
 from odradek.clock import Clock, SystemClock
 
 __all__ = ["CONNECTIONS", "IDLE_MS", "Connection", "ConnectionCache"]

@@ -4,7 +4,17 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["parse_boolean", "parse_choice", "parse_duration_ms", "parse_size", "parse_whole_number"]
+__all__ = [
+    "KAFKA_PREFIX",
+    "OptionsError",
+    "parse_boolean",
+    "parse_choice",
+    "parse_duration_ms",
+    "parse_size",
+    "parse_whole_number",
+]
+
+KAFKA_PREFIX: Final = "kafka."  # Of a client's own settings.
 
 _NUMBER: Final = re.compile(r"\s*(\d{1,19})\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE)
 _SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -17,6 +27,18 @@ _DURATIONS_MS: Final = {
     "h": 3_600_000,
     "d": 86_400_000,
 }
+
+
+class OptionsError(ValueError):
+    """Options that cannot be used, all of them."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(
+            "options of format odradek: " + "; ".join(problems)
+            if len(problems) == 1
+            else "options of format odradek:" + "".join(f"\n - {one}" for one in problems)
+        )
+        self.problems = tuple(problems)
 
 
 def parse_boolean(text: str) -> bool:

@@ -1,7 +1,7 @@
-"""Options of the source: the names, values and defaults of Spark's Kafka source, and a few more.
+"""Options of the source: names, values and defaults of Spark's Kafka source, and a few more. Pure.
 
 Names are matched without case: Spark hands them over in lower case. All that is wrong is told at
-once, in one message, before a broker is asked. Pure.
+once, in one message, before a broker is asked.
 """
 
 import json
@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final, TypeVar
 
-from odradek.client.config import read_settings
+from odradek.client.config import parse_addresses, read_settings
 from odradek.client.consumer.config import CONSUMER_DEFINITION
-from odradek.client.offsets import EARLIEST, LATEST
-from odradek.client.options import parse_addresses
 from odradek.errors import ConfigError
 from odradek.model import TopicPartition
+from odradek.protocol.enums import EARLIEST, LATEST
 from odradek.spark.datasource.bounds import (
     AT_EARLIEST,
     AT_LATEST,
@@ -27,6 +26,8 @@ from odradek.spark.datasource.bounds import (
 from odradek.spark.datasource.limits import Limits
 from odradek.spark.datasource.offsets import SplitRule
 from odradek.spark.datasource.option_values import (
+    KAFKA_PREFIX,
+    OptionsError,
     parse_boolean,
     parse_choice,
     parse_duration_ms,
@@ -37,11 +38,10 @@ from odradek.spark.datasource.patterns import compile_pattern
 from odradek.spark.datasource.schema import ALL_COLUMNS, HEADERS, PLAIN_COLUMNS
 from odradek.spark.option_names import SELECTING, SOURCE_OPTIONS
 
-__all__ = ["OptionsError", "Selection", "SourceOptions", "parse_columns", "parse_options"]
+__all__ = ["Selection", "SourceOptions", "parse_columns", "parse_options"]
 
 V = TypeVar("V")
 
-KAFKA_PREFIX: Final = "kafka."
 
 _BY_LOWER_CASE: Final = {name.lower(): name for name in SOURCE_OPTIONS}
 
@@ -68,18 +68,6 @@ _ANY_SERVER: Final = "localhost:9092"
 _DEFAULT_FETCH_BYTES: Final = 2 << 20
 _MAX_FETCH_BYTES: Final = 1 << 30
 _DEFAULT_POLL_TIMEOUT_MS: Final = 120_000
-
-
-class OptionsError(ValueError):
-    """Options that cannot be used, all of them."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__(
-            "options of format odradek: " + "; ".join(problems)
-            if len(problems) == 1
-            else "options of format odradek:" + "".join(f"\n - {one}" for one in problems)
-        )
-        self.problems = tuple(problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

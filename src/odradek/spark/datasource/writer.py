@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from odradek.spark.datasource.options import OptionsError
+from odradek.spark.datasource.option_values import OptionsError
 from odradek.spark.datasource.writer_columns import SinkColumns, parse_sink_columns
 from odradek.spark.datasource.writer_options import SinkOptions, parse_sink_options
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from odradek.spark.datasource.options import OptionsError
+from odradek.spark.datasource.option_values import OptionsError
 
 __all__ = ["SinkColumns", "parse_sink_columns"]
 

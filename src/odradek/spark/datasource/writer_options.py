@@ -12,8 +12,7 @@ from typing import Final
 
 from odradek.client.producer.config import read_producer_settings
 from odradek.errors import ConfigError
-from odradek.spark.datasource.option_values import parse_boolean
-from odradek.spark.datasource.options import KAFKA_PREFIX, OptionsError
+from odradek.spark.datasource.option_values import KAFKA_PREFIX, OptionsError, parse_boolean
 
 __all__ = ["SinkOptions", "parse_sink_options"]
 

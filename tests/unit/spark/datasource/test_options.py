@@ -8,12 +8,8 @@ from odradek.model import TopicPartition
 from odradek.spark.datasource.bounds import BoundKind
 from odradek.spark.datasource.limits import Limits
 from odradek.spark.datasource.offsets import SplitRule
-from odradek.spark.datasource.options import (
-    OptionsError,
-    SourceOptions,
-    parse_columns,
-    parse_options,
-)
+from odradek.spark.datasource.option_values import OptionsError
+from odradek.spark.datasource.options import SourceOptions, parse_columns, parse_options
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.spark.datasource.options import OptionsError
+from odradek.spark.datasource.option_values import OptionsError
 from odradek.spark.datasource.writer_columns import SinkColumns, parse_sink_columns
 
 HEADERS = "array<struct<key:string,value:binary>>"

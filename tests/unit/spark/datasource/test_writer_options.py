@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.spark.datasource.options import OptionsError
+from odradek.spark.datasource.option_values import OptionsError
 from odradek.spark.datasource.writer_options import parse_sink_options
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}

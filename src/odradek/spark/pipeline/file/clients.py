@@ -136,8 +136,7 @@ def _problem_of_value(name: str, value: str, kinds: Sequence[ClientKind]) -> str
 
 def _refusal(kind: ClientKind, name: str, value: str) -> str | None:
     """Why a client would not take a value, as far as that hangs on nothing else."""
-    from odradek.client.config import read_settings
-    from odradek.client.options import parse_addresses
+    from odradek.client.config import parse_addresses, read_settings
     from odradek.client.producer.config import read_producer_settings
 
     given = {"bootstrap.servers": _ANY_SERVER, name: value}
