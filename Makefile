@@ -29,7 +29,7 @@ IS_COMPILABLE = $(if $(filter 1,$(ODRADEK_PURE)),,$(shell command -v cc))
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled test-compiled demo test check unit mutants torture fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled demo test check unit mutants rewrite torture fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -63,11 +63,14 @@ test-compiled: $(COMPILED_READY) ## the tests that a compiled build can change, 
 
 check: test ## the same as test
 
-unit: $(READY) ## the suite of a minute: units and contracts, without processes and whatever is slow
-	@$(PYTEST) -n 2 -m "not slow and not kafka" tests/unit tests/contract
+unit: $(READY) ## the suite of a minute: units, contracts and scenarios, without processes and whatever is slow
+	@$(PYTEST) -n 2 -m "not slow and not kafka" tests/unit tests/contract tests/scenarios
 
 mutants: $(READY) ## move each border of the modules that decide by one: a test must notice
 	@$(BIN)/python -m scripts.mutants
+
+rewrite: $(READY) ## write the traces of tests/scenarios anew: what differs is what a change leads to
+	@$(BIN)/python -m tests.scenarios.rewrite
 
 torture: $(READY) ## damage SEEDS (1000) data directories, each in its own way, and judge what is left of them
 	@$(BIN)/python -m tests.torture --seeds $(SEEDS)
