@@ -8,6 +8,7 @@ from odradek.client.config import ClientConfig, parse_addresses
 from odradek.config import Password
 from odradek.errors import ConfigError
 from odradek.network.outbound import OutboundOptions
+from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
 
 __all__ = ["ClientOptions", "client_options"]
 
@@ -46,6 +47,8 @@ class ClientOptions:
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
     tls: ssl.SSLContext | None = None
+    # Where connections come from.
+    streams: ByteStreams = SYSTEM_STREAMS
 
     def outbound(self, connect_timeout_ms: int | None = None) -> OutboundOptions:
         """The same for one connection."""
@@ -57,6 +60,7 @@ class ClientOptions:
             send_buffer_bytes=self.send_buffer_bytes,
             receive_buffer_bytes=self.receive_buffer_bytes,
             tls=self.tls,
+            streams=self.streams,
         )
 
 
@@ -66,6 +70,7 @@ def client_options(
     max_in_flight: int = 5,
     unknown_topic_timeout_ms: int = 3_000,
     ssl_context: ssl.SSLContext | None = None,
+    streams: ByteStreams = SYSTEM_STREAMS,
 ) -> ClientOptions:
     """What the core of a client reads, out of its settings.
 
@@ -93,6 +98,7 @@ def client_options(
         max_in_flight=max_in_flight,
         unknown_topic_timeout_ms=unknown_topic_timeout_ms,
         tls=ssl_context or _ssl_context(config),
+        streams=streams,
     )
 
 

@@ -33,6 +33,7 @@ from odradek.client.offsets import FoundOffset, list_offsets
 from odradek.client.opening import Opened
 from odradek.client.options import client_options
 from odradek.client.retry import Deadline
+from odradek.client.surroundings import ClientSurroundings
 from odradek.config import Definition
 from odradek.errors import ApiError
 from odradek.model import TopicPartition
@@ -59,6 +60,7 @@ class Admin(Opened):
     Args:
         config: Settings under Kafka's names, as ``{"request.timeout.ms": 5000}``.
         ssl_context: Instead of the ``ssl.*`` settings.
+        surroundings: Time, randomness and connections; without it, those of this process.
         keywords: Settings with underscores, as ``request_timeout_ms=5000``.
 
     Raises:
@@ -70,11 +72,15 @@ class Admin(Opened):
         config: Mapping[str, object] | None = None,
         *,
         ssl_context: ssl.SSLContext | None = None,
+        surroundings: ClientSurroundings | None = None,
         **keywords: object,
     ) -> None:
         settings = read_settings(_DEFINITION, config, keywords)
-        options = client_options(settings.build(ClientConfig), ssl_context=ssl_context)
-        self._client = Client(options)
+        around = surroundings or ClientSurroundings.system()
+        options = client_options(
+            settings.build(ClientConfig), ssl_context=ssl_context, streams=around.streams
+        )
+        self._client = Client(options, clock=around.clock, rng=around.random)
 
     async def start(self) -> None:
         """Begin on the running loop. Nothing is connected before the first call."""

@@ -36,7 +36,9 @@ class Admin(Blocking[awaited.Admin]):
         ssl_context: ssl.SSLContext | None = None,
         **keywords: object,
     ) -> None:
-        super().__init__(awaited.Admin(config, ssl_context=ssl_context, **keywords))
+        super().__init__(
+            awaited.Admin(config, ssl_context=ssl_context, surroundings=None, **keywords)
+        )
 
     connect = blocking(awaited.Admin.connect)
     create_topics = blocking(awaited.Admin.create_topics)

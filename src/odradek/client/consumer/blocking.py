@@ -72,6 +72,7 @@ class Consumer(Blocking[awaited.Consumer]):
             value_deserializer=value_deserializer,
             interceptors=interceptors,
             ssl_context=ssl_context,
+            surroundings=None,
             **keywords,
         )
         core.invoke = self._invoke

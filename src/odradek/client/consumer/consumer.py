@@ -42,6 +42,7 @@ from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from odradek.client.opening import Opened
 from odradek.client.options import client_options
 from odradek.client.retry import Deadline
+from odradek.client.surroundings import ClientSurroundings
 from odradek.errors import ApiError
 from odradek.model import TopicPartition
 from odradek.records.codec import ConsumerRecord
@@ -70,6 +71,7 @@ class Consumer(Opened):
             `DeserializedRecord`s then.
         interceptors: See `ConsumerInterceptor`.
         ssl_context: In place of the `ssl.*` settings.
+        surroundings: Time, randomness and connections; without it, those of this process.
 
     Raises:
         ConfigError: a setting is unknown or cannot be used.
@@ -84,11 +86,16 @@ class Consumer(Opened):
         value_deserializer: Callable[[bytes], Any] | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         ssl_context: ssl.SSLContext | None = None,
+        surroundings: ClientSurroundings | None = None,
         **keywords: object,
     ) -> None:
         settings = read_settings(CONSUMER_DEFINITION, config, keywords)
         self._config = mine = settings.build(ConsumerConfig)
-        self._client = Client(client_options(settings.build(ClientConfig), ssl_context=ssl_context))
+        around = surroundings or ClientSurroundings.system()
+        options = client_options(
+            settings.build(ClientConfig), ssl_context=ssl_context, streams=around.streams
+        )
+        self._client = Client(options, clock=around.clock, rng=around.random)
         strategies = find_assignors(assignors or mine.partition_assignment_strategy)
         self._dressing = Dressing(key_deserializer, value_deserializer, tuple(interceptors))
         self._subscription = Subscription(exclude_internal=mine.exclude_internal_topics)

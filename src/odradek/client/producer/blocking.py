@@ -61,6 +61,7 @@ class Producer(Blocking[awaited.Producer]):
             interceptors=interceptors,
             on_error=on_error,
             ssl_context=ssl_context,
+            surroundings=None,
             **keywords,
         )
         super().__init__(core)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
 
@@ -26,7 +25,8 @@ from odradek.client.producer.partitioning import Partitioner
 from odradek.client.producer.rows_delivery import RowsDelivery, Share
 from odradek.client.producer.sender import Sender
 from odradek.client.retry import Deadline
-from odradek.clock import Clock, SystemClock
+from odradek.client.surroundings import ClientSurroundings
+from odradek.clock import Clock
 from odradek.errors import DisconnectedError, OdradekError
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -96,6 +96,7 @@ class Producer:
         interceptors: Objects that see every record; see `Interceptor`.
         on_error: Called on the producer's loop with records that failed.
         ssl_context: Instead of the ``ssl.*`` settings.
+        surroundings: Time, randomness and connections; without it, those of this process.
         keywords: Settings with underscores, as ``linger_ms=5``.
 
     Raises:
@@ -112,18 +113,21 @@ class Producer:
         interceptors: Sequence[Interceptor] = (),
         on_error: Callable[[FailedRecords], object] | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        surroundings: ClientSurroundings | None = None,
         **keywords: object,
     ) -> None:
         common, options = read_producer_settings(config, keywords)
         self._options = options
-        self._clock: Clock = SystemClock()
-        self._rng = Random()  # noqa: S311 - spreads load, guards nothing
+        around = surroundings or ClientSurroundings.system()
+        self._clock: Clock = around.clock
+        self._rng = around.random
         self._client = Client(
             client_options(
                 common,
                 max_in_flight=options.max_in_flight + _OTHER_REQUESTS,
                 unknown_topic_timeout_ms=options.max_block_ms,
                 ssl_context=ssl_context,
+                streams=around.streams,
             ),
             clock=self._clock,
             rng=self._rng,
