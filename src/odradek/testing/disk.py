@@ -123,6 +123,17 @@ class SimDisk(Disk):
             node = self._shadow.find_durable(path)
             return node.durable.to_bytes() if isinstance(node, File) else None
 
+    def durable_names(self, path: str) -> list[str]:
+        """Returns the names that ``crash(mode="drop")`` would leave in a directory, sorted."""
+        with self._lock:
+            node = self._shadow.find_durable(path)
+            return sorted(node.durable) if isinstance(node, Directory) else []
+
+    @property
+    def is_crashed(self) -> bool:
+        """Whether a crash point was reached, and the machine not started again."""
+        return self._faults.is_crashed
+
     # -- Planting faults.
 
     def fail(
@@ -176,13 +187,16 @@ class SimDisk(Disk):
         with self._lock:
             self._faults.limit_room(room_bytes)
 
-    def crash_at(self, n: int) -> None:
+    def crash_at(self, n: int, *, operation: str | None = None) -> None:
         """Raises `SimulatedCrash` before the n-th mutating operation from now, 0 being the next.
 
         From then on each operation but `close` raises it, until `crash` or `kill`.
+
+        Args:
+            operation: Counts only these, named as in `operations`.
         """
         with self._lock:
-            self._faults.crash_at(n)
+            self._faults.crash_at(n, operation)
 
     def heal(self) -> None:
         """Takes all planted faults away."""

@@ -36,7 +36,7 @@ class _Rule:
 class Faults:
     """Planted faults, asked before each operation."""
 
-    __slots__ = ("_crash_countdown", "_room_bytes", "_rules", "is_crashed")
+    __slots__ = ("_crash_countdown", "_crash_operation", "_room_bytes", "_rules", "is_crashed")
 
     def __init__(self) -> None:
         self.is_crashed = False
@@ -46,6 +46,7 @@ class Faults:
         self._rules: list[_Rule] = []
         self._room_bytes: int | None = None  # Bytes until the disk is full; None is no limit.
         self._crash_countdown: int | None = None  # Mutating operations still to let pass.
+        self._crash_operation: str | None = None  # Those that count; None is all.
 
     def restart(self) -> None:
         """The machine is up again; a crash point is used once."""
@@ -81,12 +82,18 @@ class Faults:
     def limit_room(self, room_bytes: int | None) -> None:
         self._room_bytes = room_bytes
 
-    def crash_at(self, count: int | None) -> None:
+    def crash_at(self, count: int | None, operation: str | None = None) -> None:
         self._crash_countdown = count
+        self._crash_operation = operation
 
     def check_alive(self, operation: str, path: str, *, mutates: bool) -> None:
         """Raises if the machine is down, or goes down before this operation."""
-        if not self.is_crashed and mutates and self._crash_countdown is not None:
+        if (
+            not self.is_crashed
+            and mutates
+            and self._crash_countdown is not None
+            and self._crash_operation in (None, operation)
+        ):
             self.is_crashed = self._crash_countdown == 0
             self._crash_countdown -= 1
         if self.is_crashed:
