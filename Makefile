@@ -29,7 +29,7 @@ IS_COMPILABLE = $(if $(filter 1,$(ODRADEK_PURE)),,$(shell command -v cc))
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled test-compiled demo test check unit mutants rewrite torture fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled demo test check unit mutants rewrite torture sim fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,9 @@ rewrite: $(READY) ## write the traces of tests/scenarios anew: what differs is w
 
 torture: $(READY) ## damage SEEDS (1000) data directories, each in its own way, and judge what is left of them
 	@$(BIN)/python -m tests.torture --seeds $(SEEDS)
+
+sim: $(READY) ## simulate SEEDS (1000) troubled lives of one broker and its clients: kills, power cuts, bad disks, bad links
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 fmt: $(READY) ## format the code and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet .
