@@ -17,8 +17,8 @@ COMMIT ?= fdef23a
 # The order of the tests: one for the gate, so that a verdict can be had again; any other to look for trouble.
 SEED ?= 1
 SEEDS ?= 1000
-# Of pytest, for two cores: tests of processes wait for them much of their time.
-WORKERS ?= 3
+# Of pytest, for two cores, beside the one process of the tests on Spark.
+WORKERS ?= 2
 # What a compiled build can change; foreign clients and Spark see the same broker through the wire.
 TESTED_COMPILED ?= tests/unit tests/property tests/fuzz tests/contract tests/integration tests/torture \
 	tests/architecture/test_compiled_modules.py --ignore=tests/unit/spark --ignore=tests/integration/test_wheels.py -m "not kafka"
@@ -29,7 +29,7 @@ IS_COMPILABLE = $(if $(filter 1,$(ODRADEK_PURE)),,$(shell command -v cc))
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled test-compiled demo test check unit mutants rewrite torture sim fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
+.PHONY: help setup compiled test-compiled test-spark test-others demo test check unit mutants rewrite torture sim fmt lint types imports kafka bench bench-kafka bench-commit bench-spark docs fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -55,7 +55,13 @@ test: $(READY) ## all checks and all tests, and once more with everything compil
 	@scripts/spark-connector || echo "test: no Kafka connector of Spark here, the tests that need it will be skipped"
 	@scripts/debian-packages postgresql || echo "test: no PostgreSQL here, the tests that need it will be skipped"
 	@$(MAKE) -j 2 --output-sync=target $(if $(IS_COMPILABLE),compiled) types lint imports
-	@$(PYTEST) -n $(WORKERS) --dist loadgroup  # One Spark is enough: its tests are a group.
+	@$(MAKE) -j 2 --output-sync=target test-spark test-others
+
+test-spark: $(READY) ## the tests of pipelines, on one real Spark; in a process of their own, whose logging Spark takes over
+	@$(PYTEST) tests/spark
+
+test-others: $(READY) ## all tests but those on Spark, then what a compiled build can change once more, compiled
+	@$(PYTEST) -n $(WORKERS) --ignore=tests/spark
 	@$(if $(IS_COMPILABLE),$(MAKE) test-compiled,echo "test: no compiler here, nothing was tested compiled")
 
 test-compiled: $(COMPILED_READY) ## the tests that a compiled build can change, with everything compiled

@@ -30,12 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: runs on a Spark session")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook of this name.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
             # Starting Spark takes ten seconds on a quiet machine, and minutes on one that is not.
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
