@@ -11,10 +11,10 @@ from odradek.clock import SystemClock
 from odradek.files import Disk
 from odradek.model import TopicPartition
 from odradek.records.builder import build_batch
-from odradek.storage.directories.background import InlineTasks
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import Log, LogServices
+from odradek.storage.log.log import Log
+from odradek.storage.log.services import InlineTasks, LogServices
 from odradek.storage.recovery.loader import load_log
 
 __all__ = [

@@ -11,7 +11,6 @@ from odradek.errors import DecodeError
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.codec import encode_message, parse_message
 from odradek.protocol.envelope import parse_request, parse_response
-from odradek.protocol.framing import FrameReader
 from odradek.protocol.hot.fetch_request import parse_fetch_request
 from odradek.protocol.hot.heartbeat import parse_heartbeat_request
 from odradek.protocol.hot.metadata import parse_metadata_request
@@ -19,6 +18,7 @@ from odradek.protocol.hot.offset_commit import parse_offset_commit_request
 from odradek.protocol.hot.produce import parse_produce_request
 from odradek.protocol.registry import request_type, response_type
 from odradek.protocol.schema import Message
+from tests.support.frames import BufferedReader, FrameReader, Reader
 from tests.support.wire_strategies import messages
 
 FUZZ = settings(
@@ -117,11 +117,12 @@ def test_frames_whole_and_byte_by_byte(junk: bytes, frames: list[bytes]) -> None
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames) + junk
     whole = FrameReader(1000)
     whole.receive_data(stream)
-    slow = FrameReader(1000)
-    assert outcome(whole, [b""]) == outcome(slow, [bytes([byte]) for byte in stream])
+    expected = outcome(whole, [b""])
+    for slow in (FrameReader(1000), BufferedReader(1000)):
+        assert outcome(slow, [bytes([byte]) for byte in stream]) == expected
 
 
-def outcome(reader: FrameReader, pieces: list[bytes]) -> list[Any]:
+def outcome(reader: Reader, pieces: list[bytes]) -> list[Any]:
     """All frames, and the refusal that ended them if there was one."""
     found: list[Any] = []
     for piece in pieces:

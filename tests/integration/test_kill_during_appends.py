@@ -13,7 +13,8 @@ import pytest
 from odradek.files import Disk
 from odradek.records.batch import iter_headers
 from odradek.storage.directories.log_directory import LogDirectory
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from tests.support.log_writer import ACKNOWLEDGEMENT_BYTES, batch_at, open_log
 
 ROUNDS = 8

@@ -17,10 +17,9 @@ from odradek.clock import SystemClock
 from odradek.errors import LogDirLockedError
 from odradek.files import Disk
 from odradek.model import TopicPartition
-from odradek.storage.directories.background import InlineTasks
 from odradek.storage.directories.log_directory import LOCK_FILE
 from odradek.storage.directories.log_manager import LogManager
-from odradek.storage.log.log import LogServices
+from odradek.storage.log.services import InlineTasks, LogServices
 from tests.support.logs import batch
 
 TP = TopicPartition("t", 0)
@@ -48,8 +47,8 @@ from odradek.errors import LogDirLockedError
 from odradek.files import Disk
 from odradek.model import TopicPartition
 from odradek.records.builder import build_batch
-from odradek.storage.directories.background import InlineTasks
-from odradek.storage.log.log import LogServices
+from odradek.storage.log.services import InlineTasks
+from odradek.storage.log.services import LogServices
 from odradek.storage.directories.log_manager import LogManager
 clock = SystemClock()
 services = LogServices(disk=Disk(), clock=clock, random=Random(), tasks=InlineTasks(clock))

@@ -37,8 +37,10 @@ from odradek.records.compression import Codec
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.indexes.transaction_index import AbortedTransaction
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import FetchIsolation, Log, LogServices
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.log.retention import delete_old_segments
+from odradek.storage.log.services import LogServices
 from odradek.storage.recovery.loader import load_log
 from odradek.testing import ManualClock, SimDisk, SimulatedCrash
 from tests.support.log_scenarios import DeferredTasks

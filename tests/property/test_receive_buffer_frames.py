@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odradek.errors import FramingError
 from odradek.network.memory_pool import MemoryPool
 from odradek.network.receive_buffer import START_BYTES, ReceiveBuffer
-from odradek.protocol.framing import FrameReader
+from tests.support.frames import FrameReader
 
 MAX_FRAME = 60_000
 

@@ -16,9 +16,9 @@ from odradek.files import Disk
 from odradek.records.builder import build_batch
 from odradek.storage.cleaning.cleaner import LogCleaner
 from odradek.storage.cleaning.config import CleanerConfig
-from odradek.storage.directories.background import InlineTasks
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import Log
+from odradek.storage.log.services import InlineTasks
 from odradek.testing import ManualClock
 from tests.support.log_scenarios import append_leader, records_of
 from tests.support.logs import LogFixture, read_all

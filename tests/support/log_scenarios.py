@@ -16,9 +16,11 @@ from odradek.records.batch import (
     peek_header,
 )
 from odradek.records.record import Record, read_records
-from odradek.storage.directories.background import InlineTasks
 from odradek.storage.log.append_analysis import LogAppendInfo
-from odradek.storage.log.log import FetchDataInfo, FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
+from odradek.storage.log.services import InlineTasks
+from odradek.storage.segments.segment import FetchDataInfo
 from odradek.testing import ManualClock
 from tests.support.logs import LogFixture, batch, headers, marker
 

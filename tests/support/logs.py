@@ -21,10 +21,11 @@ from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, is_crc_valid, iter_headers, parse_header
 from odradek.records.builder import build_batch
 from odradek.records.control import ControlType, EndTransactionMarker, build_end_transaction_marker
-from odradek.storage.directories.background import InlineTasks
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import FetchIsolation, Log, LogServices
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
+from odradek.storage.log.services import InlineTasks, LogServices
 from odradek.storage.recovery.loader import load_log
 from odradek.testing import ManualClock
 

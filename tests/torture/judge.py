@@ -35,7 +35,8 @@ from odradek.errors import OdradekError
 from odradek.model import TopicPartition
 from odradek.records.builder import build_batch
 from odradek.records.record import Record
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.segments.timestamp_search import fetch_offset_by_timestamp
 from tests.support.log_scenarios import records_of, visible
 from tests.torture.damage import Damage, draw_damage

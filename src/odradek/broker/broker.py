@@ -30,14 +30,13 @@ from odradek.broker.parts.network import Network, build_context, build_poller, s
 from odradek.broker.parts.observability import serve_commands, serve_observability
 from odradek.broker.parts.replication import build_isr_updates
 from odradek.broker.parts.state import build_state
-from odradek.broker.parts.storage import STORAGE_THREADS, loaded
+from odradek.broker.parts.storage import STORAGE_THREADS, loaded, raise_open_file_limit
 from odradek.broker.periodic import start_periodic_work
 from odradek.broker.re_election import re_elect_controller
 from odradek.broker.settings_changes import SettingsChanges
 from odradek.broker.surroundings import Surroundings
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint
-from odradek.storage.directories.open_files import raise_open_file_limit
 from odradek.tasks import OwnedTasks
 
 __all__ = ["Broker"]

@@ -6,7 +6,8 @@ from odradek.coordinator.writing import OnAppended, OnCommitted
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.replication import ProduceResult, ReplicaManager
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 
 __all__ = ["InternalPartitions", "led_high_watermark"]
 

@@ -58,9 +58,9 @@ from odradek.network.request import (
 )
 from odradek.network.send_queue import SendQueue, TruncatedFileError
 from odradek.network.streams import ByteStream
-from odradek.network.timer_call import TimerCall
 from odradek.network.transport import TlsTransport, Transport
 from odradek.protocol.headers import parse_request_header
+from odradek.purgatory.timer import TimerCall
 
 __all__ = ["MAX_QUEUED_BYTES", "MAX_QUEUED_FILES", "Connection"]
 

@@ -15,14 +15,13 @@ from odradek.clock import PreciseClock
 from odradek.errors import ConfigError, InvariantViolation
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint
-from odradek.network.congestion import is_local, send_unpaced
 from odradek.network.connection_host import EventLoop
 from odradek.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
 from odradek.network.processor import Processor
-from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
+from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams, is_local, send_unpaced
 from odradek.network.streams import ByteStream, ListeningStream
-from odradek.network.timer_call import TimerCall
 from odradek.purgatory import Timer
+from odradek.purgatory.timer import TimerCall
 
 __all__ = ["Listener"]
 

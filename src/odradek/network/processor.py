@@ -31,9 +31,9 @@ from odradek.network.request import (
 )
 from odradek.network.request_channel import RequestChannel
 from odradek.network.streams import ByteStream
-from odradek.network.timer_call import TimerCall
 from odradek.network.transport import PlainTransport, Transport
 from odradek.purgatory import Timer
+from odradek.purgatory.timer import TimerCall
 
 __all__ = ["MAX_NEW_CONNECTIONS", "Processor", "remote_host"]
 

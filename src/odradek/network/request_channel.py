@@ -40,8 +40,8 @@ from odradek.network.request import (
     SendResponse,
 )
 from odradek.network.request_metrics import RequestMetrics
-from odradek.network.timer_call import TimerCall
 from odradek.purgatory import Timer
+from odradek.purgatory.timer import TimerCall
 from odradek.tasks import Tasks
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from odradek.purgatory.operation import DelayedOperation
 from odradek.purgatory.purgatory import DelayedOperationPurgatory
-from odradek.purgatory.timer import ManualTimer, SystemTimer, Timer
+from odradek.purgatory.timer import ManualTimer, SystemTimer, Timer, TimerCall
 from odradek.purgatory.timing_wheel import TimerTask
 
 __all__ = [
@@ -11,5 +11,6 @@ __all__ = [
     "ManualTimer",
     "SystemTimer",
     "Timer",
+    "TimerCall",
     "TimerTask",
 ]

@@ -24,7 +24,7 @@ from typing import Protocol
 from odradek.clock import Clock
 from odradek.purgatory.timing_wheel import Schedule, TimerTask
 
-__all__ = ["ManualTimer", "SystemTimer", "Timer"]
+__all__ = ["ManualTimer", "SystemTimer", "Timer", "TimerCall"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +55,19 @@ class Timer(Protocol):
     def shutdown(self) -> None:
         """Stop; pending tasks stay unexecuted."""
         ...
+
+
+class TimerCall(TimerTask):
+    """Calls a function once its delay has passed."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, delay_ms: int, callback: Callable[[], object]) -> None:
+        super().__init__(delay_ms)
+        self._callback = callback
+
+    def run(self) -> None:
+        self._callback()
 
 
 class Cancellable(Protocol):

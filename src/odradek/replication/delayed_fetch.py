@@ -19,8 +19,9 @@ from odradek.errors import ApiError, StorageError
 from odradek.purgatory import DelayedOperation
 from odradek.replication.fetch_values import FetchParams, FetchPartition, FetchResults
 from odradek.replication.hosted import HostedPartitions
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
 from odradek.storage.log.offsets import LogOffsetMetadata
+from odradek.storage.log.reader import FetchIsolation
 
 __all__ = ["DelayedFetch"]
 

@@ -5,9 +5,9 @@ from typing import final
 
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.storage.log.log import FetchIsolation
 from odradek.storage.log.offsets import LogOffsetMetadata
-from odradek.storage.segments.segment import FileSlice
+from odradek.storage.log.reader import FetchIsolation
+from odradek.storage.segments.file_slice import FileSlice
 
 __all__ = [
     "CONSUMER_ID",

@@ -12,10 +12,10 @@ from functools import partial
 
 from odradek.errors import CorruptCheckpointError, StorageError
 from odradek.model import TopicPartition
-from odradek.storage.directories.background import BackgroundTasks, Steps
 from odradek.storage.directories.checkpoints import OffsetCheckpointFile
 from odradek.storage.directories.log_directory import LogDirectory, is_out_of_descriptors
 from odradek.storage.log.log import Log
+from odradek.storage.log.services import BackgroundTasks, Steps
 
 __all__ = ["HIGH_WATERMARK_FILE", "HighWatermarkCheckpoints"]
 

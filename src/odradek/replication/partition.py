@@ -40,8 +40,9 @@ from odradek.replication.isr import (
 from odradek.replication.stats import TopicStats
 from odradek.storage.log.append_analysis import LogAppendInfo
 from odradek.storage.log.leader_epochs import UNDEFINED_END_OFFSET
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
 from odradek.storage.log.offsets import LogOffsetMetadata
+from odradek.storage.log.reader import FetchIsolation
 
 __all__ = ["Partition"]
 

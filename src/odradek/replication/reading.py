@@ -29,7 +29,7 @@ from odradek.replication.parked import ParkedRequests
 from odradek.replication.partition import Partition
 from odradek.replication.shared_read import SharedRead
 from odradek.replication.stats import ReplicationStats, TopicStats
-from odradek.storage.log.log import FetchIsolation
+from odradek.storage.log.reader import FetchIsolation
 
 __all__ = ["MAX_PIECES", "Reads", "read_partitions"]
 

@@ -28,10 +28,10 @@ from odradek.replication.partition import Partition
 from odradek.replication.reading import Reads
 from odradek.replication.roles import RoleChanges
 from odradek.replication.stats import ReplicationStats
-from odradek.storage.directories.background import BackgroundTasks, Steps, run_beside
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.directories.log_manager import LogManager
 from odradek.storage.log.log import Log
+from odradek.storage.log.services import BackgroundTasks, Steps, run_beside
 from odradek.values import dataclass
 
 __all__ = ["Purgatories", "ReplicaManager", "ReplicaManagerConfig"]

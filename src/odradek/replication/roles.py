@@ -39,12 +39,15 @@ from odradek.replication.high_watermarks import HighWatermarkCheckpoints
 from odradek.replication.hosted import HostedPartitions
 from odradek.replication.partition import Partition
 from odradek.replication.stats import ReplicationStats
-from odradek.storage.directories.background import Steps
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.directories.log_manager import LogManager
-from odradek.storage.directories.partition_directories import PartitionKind
-from odradek.storage.directories.partition_metadata import read_topic_id, write_topic_id
+from odradek.storage.directories.partition_directories import (
+    PartitionKind,
+    read_topic_id,
+    write_topic_id,
+)
 from odradek.storage.log.log import Log
+from odradek.storage.log.services import Steps
 from odradek.values import dataclass
 
 __all__ = ["RoleChanges"]

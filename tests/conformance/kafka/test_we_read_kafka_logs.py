@@ -15,7 +15,8 @@ from odradek.records.control import parse_end_transaction_marker
 from odradek.records.record import Record, read_records
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.dump import dump_file
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.producers.entry import ProducerEntry
 from odradek.storage.producers.snapshot import list_snapshots, load_snapshot
 from tests.conformance.kafka.broker_scenario import KAFKAS, ODRADEKS, Scenario, open_log

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from odradek.network.congestion import is_local, send_unpaced
+from odradek.network.sockets import is_local, send_unpaced
 
 
 @pytest.mark.parametrize(

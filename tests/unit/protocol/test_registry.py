@@ -20,7 +20,7 @@ def test_messages_are_imported_when_first_asked_for() -> None:
     """Fifty modules of declarations must not be paid for by `odradek --help`."""
     source = (
         "import sys\n"
-        "import odradek.protocol.envelope, odradek.protocol.framing\n"
+        "import odradek.protocol.envelope, odradek.protocol.headers\n"
         "from odradek.protocol.api_keys import ApiKey\n"
         "from odradek.protocol.registry import request_type\n"
         "loaded = [name for name in sys.modules if '.messages.' in name]\n"

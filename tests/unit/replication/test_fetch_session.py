@@ -16,7 +16,7 @@ from odradek.replication.fetch_session import (
     SessionPartition,
     next_epoch,
 )
-from odradek.storage.segments.segment import FileSlice
+from odradek.storage.segments.file_slice import FileSlice
 
 RECORDS = FileSlice(Disk(), -1, 0, 10)
 UNKNOWN = 1_000  # The first partition that does not exist.

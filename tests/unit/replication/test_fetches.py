@@ -10,7 +10,7 @@ from odradek.errors import ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.replication import DelayedFetch, FetchParams, FetchPartition, FetchResults
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import FetchIsolation
+from odradek.storage.log.reader import FetchIsolation
 from tests.support.log_scenarios import transactional
 from tests.support.logs import batch, marker
 from tests.support.replicas import ReplicaFixture, hosted, state_of, stopped, tp

@@ -14,7 +14,7 @@ from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
 from odradek.model import TopicPartition
 from odradek.replication import FetchPartition
-from odradek.storage.directories.partition_metadata import PARTITION_METADATA_FILE, read_topic_id
+from odradek.storage.directories.partition_directories import PARTITION_METADATA_FILE, read_topic_id
 from odradek.testing import SimDisk
 from tests.support.held_tasks import HeldTasks
 from tests.support.logs import UnsyncedDisk, batch

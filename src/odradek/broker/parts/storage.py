@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -15,10 +16,10 @@ from odradek.broker.parts.base import Base
 from odradek.storage.cleaning.stats import register_cleaner_gauges
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.directories.log_manager import LogManager
-from odradek.storage.log.log import LogServices
+from odradek.storage.log.services import LogServices
 from odradek.values import dataclass
 
-__all__ = ["STORAGE_THREADS", "Storage", "build_storage", "loaded"]
+__all__ = ["STORAGE_THREADS", "Storage", "build_storage", "loaded", "raise_open_file_limit"]
 
 logger = logging.getLogger(__name__)
 
@@ -137,3 +138,23 @@ async def _to_its_end(work: asyncio.Future[None]) -> None:
         if (error := work.exception()) is not None:
             logger.warning("the start was given up, and would have failed: %s", error)
         raise
+
+
+def raise_open_file_limit() -> int:
+    """Raises the soft limit on open files to the hard one; returns the limit as it is then.
+
+    An open log costs a descriptor per segment and one per mapped index, because a mapping keeps a
+    duplicate of its descriptor. The usual soft limit of 1024 is meant for programs that use
+    ``select``, and is gone with a few hundred partitions.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        logger.warning(
+            "the limit on open files stays at %d: raising it to %d failed: %s", soft, hard, error
+        )
+        return soft
+    return hard

@@ -47,9 +47,9 @@ from odradek.storage.cleaning.work import (
     PassPlan,
     TableTooSmallError,
 )
-from odradek.storage.directories.background import BackgroundTasks
 from odradek.storage.directories.log_directory import LogDirectory, is_out_of_descriptors
-from odradek.storage.log.log import Log, LogServices
+from odradek.storage.log.log import Log
+from odradek.storage.log.services import BackgroundTasks, LogServices
 from odradek.storage.segments.replacement import SegmentSwap
 from odradek.storage.segments.segment import LogSegment
 

@@ -33,7 +33,8 @@ from odradek.storage.directories.partition_directories import (
     parse_directory_name,
 )
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import Log, LogServices
+from odradek.storage.log.log import Log
+from odradek.storage.log.services import LogServices
 from odradek.storage.recovery.loader import load_log
 
 __all__ = ["close_directory", "find_partitions", "load_logs", "take_directories"]

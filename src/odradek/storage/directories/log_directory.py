@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from odradek.errors import CorruptCheckpointError, LogDirLockedError, StorageError
 from odradek.files import Disk, write_atomically
 from odradek.model import TopicPartition
-from odradek.storage.directories.background import BackgroundTasks
 from odradek.storage.directories.checkpoints import OffsetCheckpointFile
+from odradek.storage.log.services import BackgroundTasks
 
 if TYPE_CHECKING:
     from odradek.storage.log.log import Log

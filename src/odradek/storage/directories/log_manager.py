@@ -29,7 +29,6 @@ from typing import Final
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.model import TopicPartition
 from odradek.storage.cleaning.cleaner import LogCleaner
-from odradek.storage.directories.background import BackgroundTasks, Steps, run_here
 from odradek.storage.directories.lifecycle import (
     close_directory,
     find_partitions,
@@ -37,13 +36,17 @@ from odradek.storage.directories.lifecycle import (
     take_directories,
 )
 from odradek.storage.directories.log_directory import LogDirectory, is_out_of_descriptors
-from odradek.storage.directories.partition_directories import PartitionDirectory, PartitionKind
-from odradek.storage.directories.partition_metadata import write_topic_id
-from odradek.storage.directories.partition_removal import PartitionRemoval
+from odradek.storage.directories.partition_directories import (
+    PartitionDirectory,
+    PartitionKind,
+    PartitionRemoval,
+    write_topic_id,
+)
 from odradek.storage.log.config import INT64_MAX, LogConfig, LogManagerConfig
 from odradek.storage.log.expansion import InlineBudget
-from odradek.storage.log.log import Log, LogServices
+from odradek.storage.log.log import Log
 from odradek.storage.log.retention import delete_old_segments
+from odradek.storage.log.services import BackgroundTasks, LogServices, Steps, run_here
 from odradek.storage.recovery.loader import load_log
 
 __all__ = ["LogManager"]

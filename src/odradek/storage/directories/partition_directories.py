@@ -1,4 +1,6 @@
-"""Names of the sub-directories of a data directory: one for each partition, by its stage of life.
+"""The sub-directories of a data directory, one for each partition: names, topic ids, removal.
+
+The name tells the stage of life:
 
 | name                                  | kind    | meaning                                     |
 |---------------------------------------|---------|---------------------------------------------|
@@ -10,34 +12,68 @@
 Topics may contain dots and dashes: the partition is what follows the last dash, in plain decimal.
 A file system takes 255 bytes of name and a topic may have 249, so the topic of a deleted or stray
 directory is shortened to fit; nobody reads it again. That of a future one must stay whole.
+
+The file `partition.metadata` says by id which topic a directory belongs to, in two lines::
+
+    version: 0
+    topic_id: <22 characters of base64url>
+
+A partition is put out of service by a rename at once, and removed when no reader can be left
+(`PartitionRemoval`). The rename is durable before the last step, so a partition is either wholly
+there or gone. Its files stay open for the delete delay, because a reader may be sending from them;
+after it the handles close and the directory of a deleted partition is removed. What a stop or a
+crash leaves behind bears a name that says so, and is removed after the next start.
 """
 
 import contextlib
+import logging
 import os
 import re
+import uuid
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
-from odradek.files import Disk
-from odradek.model import TopicPartition
+from odradek.errors import CorruptCheckpointError, StorageError
+from odradek.files import Disk, read_whole, write_atomically
+from odradek.model import TopicPartition, parse_uuid, uuid_text
+from odradek.storage.directories.log_directory import LogDirectory, is_out_of_descriptors
+from odradek.storage.log.log import Log
+from odradek.storage.log.services import LogServices, Steps
 from odradek.storage.paths import DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX
 
 __all__ = [
     "MAX_NAME_LENGTH",
+    "PARTITION_METADATA_FILE",
     "PartitionDirectory",
     "PartitionKind",
+    "PartitionRemoval",
     "parse_directory_name",
+    "read_topic_id",
     "remove_directory",
     "staged_name",
+    "write_topic_id",
 ]
 
+logger = logging.getLogger(__name__)
+
 MAX_NAME_LENGTH = 255
+PARTITION_METADATA_FILE = "partition.metadata"
+
 _INT32_MAX = 2**31 - 1
 
 _NAME = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})"
     r"(?:\.[0-9a-f]{32}(?P<suffix>-delete|-future|-stray))?"
 )
+
+# The last line may end with a line feed, as after an edit by hand.
+_CONTENT = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n?")
+
+# Partitions that follow their directories before others on the loop get their turn; each takes
+# some 25 us there.
+_LOGS_PER_TURN: Final = 40
 
 
 class PartitionKind(Enum):
@@ -90,6 +126,119 @@ def staged_name(topic_partition: TopicPartition, kind: PartitionKind, unique_id:
             f" characters, {room} leave room for {rest!r}"
         )
     return topic[:room] + rest
+
+
+def read_topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
+    """The topic id of a partition directory; None if it has none.
+
+    Raises:
+        CorruptCheckpointError: The file says something else.
+    """
+    path = os.path.join(directory, PARTITION_METADATA_FILE)
+    try:
+        data = read_whole(disk, path)
+    except FileNotFoundError:
+        return None
+    match = _CONTENT.fullmatch(data)
+    if match is None:
+        raise CorruptCheckpointError(
+            path, 1, expected="the lines 'version: 0' and 'topic_id: <id>'", found=data[:80]
+        )
+    try:
+        topic_id = parse_uuid(match[1].decode("ascii"))
+    except ValueError as error:
+        raise CorruptCheckpointError(
+            path, 2, expected="an id of 22 characters", found=str(error)
+        ) from None
+    if not topic_id.int:
+        raise CorruptCheckpointError(path, 2, expected="an id other than zero", found=match[1])
+    return topic_id
+
+
+def write_topic_id(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
+    """Says durably which topic the directory belongs to."""
+    path = os.path.join(directory, PARTITION_METADATA_FILE)
+    write_atomically(disk, path, f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode("ascii"))
+
+
+class PartitionRemoval:
+    """Renames partition directories and removes them later."""
+
+    def __init__(self, services: LogServices) -> None:
+        self._services = services
+
+    def put_aside_steps(self, logs: Sequence[Log], kind: PartitionKind) -> Steps[None]:
+        """Renames the directories of live logs of one data directory.
+
+        The logs refuse everything from the first step on. A swap of segments that is under way
+        ends where it is: the files are not served any more, and a start with them would settle it.
+
+        Raises:
+            OSError: The disk refused; some of the directories may have been renamed.
+            StorageError: The data directory failed meanwhile.
+        """
+        directory, disk = logs[0].log_directory, self._services.disk
+        for log in logs:
+            log.retire("the partition is gone")
+        for start in range(0, len(logs), _LOGS_PER_TURN):
+            portion = logs[start : start + _LOGS_PER_TURN]
+            names = {log: self._unused_name(log, kind) for log in portion}
+            yield partial(_rename, disk, directory.path, {log.name: names[log] for log in portion})
+            _check_online(directory)
+            for log, name in names.items():
+                directory.logs[name] = directory.logs.pop(log.name)
+                log.follow_directory(os.path.join(directory.path, name))
+                logger.info("%s: renamed to %s", log.topic_partition, log.directory)
+                self._forget_later(log, kind)
+        yield partial(disk.fsync_dir, directory.path)
+        _check_online(directory)
+
+    def _forget_later(self, log: Log, kind: PartitionKind) -> None:
+        directory, name = log.log_directory, log.name
+
+        def forget() -> None:
+            log.mark_offline("the partition is gone")
+            directory.logs.pop(name, None)
+            if kind is PartitionKind.DELETED:
+                self._remove(directory, log.directory)
+
+        self._services.tasks.call_later(log.config.file_delete_delay_ms, forget)
+
+    def _unused_name(self, log: Log, kind: PartitionKind) -> str:
+        random, directory = self._services.random, log.log_directory
+        name = staged_name(log.topic_partition, kind, random.getrandbits(128))
+        while os.path.exists(os.path.join(directory.path, name)):
+            name = staged_name(log.topic_partition, kind, random.getrandbits(128))
+        return name
+
+    def remove_later(self, directory: LogDirectory, path: str, delay_ms: int) -> None:
+        """Removes a directory that an earlier process had put aside."""
+        self._services.tasks.call_later(delay_ms, lambda: self._remove(directory, path))
+
+    def _remove(self, directory: LogDirectory, path: str) -> None:
+        if not directory.is_online:
+            return  # Failed, or let go: then it may have another owner by now.
+        disk = self._services.disk
+
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                logger.info("removed %s", path)
+                return
+            logger.warning("%s is removed after the next start: %s", path, error)
+            if isinstance(error, OSError) and not is_out_of_descriptors(error):
+                directory.fail(f"remove {path}", error)
+
+        self._services.tasks.submit(lambda: remove_directory(disk, path), done)
+
+
+def _rename(disk: Disk, parent: str, names: Mapping[str, str]) -> None:
+    for old, new in names.items():
+        disk.rename(os.path.join(parent, old), os.path.join(parent, new))
+
+
+def _check_online(directory: LogDirectory) -> None:
+    if (reason := directory.offline_reason) is not None:
+        raise StorageError(directory.path, f"renaming partitions: offline because {reason}")
 
 
 def remove_directory(disk: Disk, path: str) -> None:

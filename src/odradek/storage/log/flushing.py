@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.storage import paths
-from odradek.storage.directories.background import BackgroundTasks
+from odradek.storage.log.services import BackgroundTasks
 
 if TYPE_CHECKING:
     from odradek.storage.log.log import Log

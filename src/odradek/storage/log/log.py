@@ -51,17 +51,17 @@ from odradek.storage.log.config import LogConfig
 from odradek.storage.log.flushing import Flusher
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.offsets import LogOffsetMetadata, LogOffsetSnapshot
-from odradek.storage.log.reader import FetchDataInfo, FetchIsolation, LogReader
+from odradek.storage.log.reader import FetchIsolation, LogReader
 from odradek.storage.log.roll_witnesses import RollWitnesses
 from odradek.storage.log.services import LogServices
 from odradek.storage.log.watermarks import Watermarks
 from odradek.storage.producers.replay import replay, replay_start
 from odradek.storage.producers.state import ProducerStateManager
 from odradek.storage.segments.replacement import SegmentSwap
-from odradek.storage.segments.segment import LogSegment
+from odradek.storage.segments.segment import FetchDataInfo, LogSegment
 from odradek.storage.segments.segments import LogSegments
 
-__all__ = ["FetchDataInfo", "FetchIsolation", "Log", "LogServices"]
+__all__ = ["Log"]
 
 # A swap takes three syncs of a directory; files that wait for its end are not urgent.
 _UNTIL_SETTLED_MS = 1_000

@@ -31,8 +31,9 @@ from odradek.storage import paths
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.log.config import INT32_MAX, LogConfig
 from odradek.storage.log.leader_epochs import LeaderEpochCache
-from odradek.storage.log.log import Log, LogServices
+from odradek.storage.log.log import Log
 from odradek.storage.log.roll_witnesses import RollWitnesses
+from odradek.storage.log.services import LogServices
 from odradek.storage.producers.recent_batches import list_recent
 from odradek.storage.producers.replay import replay, replay_start
 from odradek.storage.producers.snapshot import is_vouched_for, list_snapshots

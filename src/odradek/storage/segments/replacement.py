@@ -33,8 +33,9 @@ from odradek.storage.paths import (
     SWAP_SUFFIX,
     replaced_path,
 )
+from odradek.storage.segments.file_slice import FileSlice
 from odradek.storage.segments.scan import CHUNK_BYTES
-from odradek.storage.segments.segment import FileSlice, LogSegment
+from odradek.storage.segments.segment import LogSegment
 from odradek.storage.segments.segments import LogSegments
 
 __all__ = ["SegmentSwap", "split_segment", "swap_segments"]

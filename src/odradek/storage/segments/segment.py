@@ -44,7 +44,7 @@ from odradek.storage.segments.scan import Scan, Skim
 from odradek.storage.segments.segment_indexes import SegmentIndexes
 from odradek.storage.segments.segment_scan import TailScan, read_next_offset, rebuild_indexes
 
-__all__ = ["BatchPlace", "FetchDataInfo", "FileSlice", "LogSegment", "TailScan"]
+__all__ = ["BatchPlace", "FetchDataInfo", "LogSegment", "TailScan"]
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from odradek.storage.cleaning.checkpoint import CLEANER_OFFSET_FILE
 from odradek.storage.cleaning.config import CleanerConfig
 from odradek.storage.indexes.transaction_index import AbortedTransaction
 from odradek.storage.log.config import INT32_MAX
-from odradek.storage.log.log import FetchIsolation
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.log.retention import delete_old_segments
 from odradek.testing import SimDisk
 from tests.support.cleaning import COMPACTED, CleaningFixture

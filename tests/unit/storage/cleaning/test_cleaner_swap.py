@@ -13,9 +13,8 @@ import pytest
 
 from odradek.errors import StorageError
 from odradek.files import Disk
-from odradek.storage.directories.partition_directories import PartitionKind
-from odradek.storage.directories.partition_removal import PartitionRemoval
-from odradek.storage.log.log import FetchIsolation
+from odradek.storage.directories.partition_directories import PartitionKind, PartitionRemoval
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.log.retention import delete_old_segments
 from odradek.storage.segments.replacement import SegmentSwap
 from odradek.testing import SimDisk, SimulatedCrash

@@ -5,7 +5,6 @@ import itertools
 import logging
 import os
 import re
-import resource
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +22,10 @@ from odradek.storage.directories.log_directory import (
     LogDirectory,
 )
 from odradek.storage.directories.log_manager import LogManager
-from odradek.storage.directories.open_files import raise_open_file_limit
 from odradek.storage.directories.partition_directories import PartitionKind
 from odradek.storage.log.config import LogConfig, LogManagerConfig
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.recovery.loader import load_log
 from odradek.storage.segments.replacement import SegmentSwap
 from odradek.testing import ManualClock, SimDisk, SimulatedCrash
@@ -936,21 +935,6 @@ def test_a_failing_checkpoint_of_one_directory_leaves_the_other_its_own(two: Bro
     assert (two.paths[1] / LOG_START_FILE).read_text() == "0\n1\nu 0 2\n"
     assert (two.paths[1] / RECOVERY_POINT_FILE).read_text() == "0\n1\nu 0 4\n"
     assert not (two.paths[0] / RECOVERY_POINT_FILE).exists()
-
-
-# Limits of the process
-
-
-def test_the_limit_on_open_files_is_raised_to_the_hard_one() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowered = min(soft, 512)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowered, hard))
-    try:
-        assert raise_open_file_limit() == hard
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
-        assert raise_open_file_limit() == hard
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 # Beside requests

@@ -14,7 +14,8 @@ from odradek.records.batch import CRC_POSITION, iter_headers
 from odradek.records.compression import DEFAULT_MAX_DECOMPRESSED_SIZE, Codec
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.expansion import ExpandedRecords, ExpansionDeferredError
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.log.retention import delete_old_segments
 from odradek.storage.segments.timestamp_search import MAX_TIMESTAMP, fetch_offset_by_timestamp
 from tests.support.logs import T0, LogFixture, batch, flip_bit, marker

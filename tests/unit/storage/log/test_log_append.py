@@ -22,8 +22,9 @@ from odradek.records.compression import Codec
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.log.append_analysis import LogAppendInfo, analyze_records
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
 from odradek.storage.log.offsets import LogOffsetMetadata
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.recovery.loader import load_log
 from odradek.testing import SimDisk
 from tests.support.log_scenarios import (

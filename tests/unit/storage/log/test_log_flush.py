@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import ApiError, StorageError
-from odradek.storage.directories.background import InlineTasks
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import Log
+from odradek.storage.log.services import InlineTasks
 from odradek.testing import ManualClock, SimDisk
 from tests.support.log_scenarios import (
     DeferredTasks,

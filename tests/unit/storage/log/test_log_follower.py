@@ -17,7 +17,8 @@ from odradek.errors import (
 from odradek.model import AppendOrigin
 from odradek.storage.log.append_analysis import analyze_records
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from tests.support.log_scenarios import (
     UnsyncedDisk,
     append_follower,

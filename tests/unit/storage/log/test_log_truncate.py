@@ -9,8 +9,9 @@ import pytest
 
 from odradek.errors import ApiError, StorageError
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
 from odradek.storage.log.offsets import LogOffsetMetadata
+from odradek.storage.log.reader import FetchIsolation
 from odradek.testing import SimDisk
 from odradek.testing.faults import SimulatedCrash
 from tests.support.log_scenarios import (

@@ -8,8 +8,9 @@ import pytest
 from odradek.errors import OffsetOutOfRangeError, StorageError
 from odradek.model import AppendOrigin
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
 from odradek.storage.log.offsets import LogOffsetMetadata, LogOffsetSnapshot
+from odradek.storage.log.reader import FetchIsolation
 from tests.support.log_scenarios import (
     UnsyncedDisk,
     append_follower,

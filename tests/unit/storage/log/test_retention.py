@@ -9,7 +9,8 @@ import pytest
 
 from odradek.errors import ApiError, ErrorCode, StorageError
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.log.retention import delete_old_segments
 from odradek.testing import SimDisk
 from tests.support.held_tasks import HeldTasks

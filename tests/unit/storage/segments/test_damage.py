@@ -21,7 +21,8 @@ import pytest
 
 from odradek.model import AppendOrigin
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.log.retention import delete_old_segments
 from odradek.storage.paths import offset_from_name
 from odradek.storage.segments.timestamp_search import MAX_TIMESTAMP, fetch_offset_by_timestamp

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from odradek.files import Disk
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from odradek.storage.segments.last_places import KEPT, LastPlaces
 from tests.support.logs import LogFixture, batch, offsets, read_all
 

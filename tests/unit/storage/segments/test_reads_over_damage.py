@@ -8,7 +8,8 @@ import pytest
 
 from odradek.records.batch import is_crc_valid, iter_headers
 from odradek.storage.log.config import LogConfig
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from tests.support.logs import LogFixture, UnsyncedDisk, batch, flip_bit
 
 SIZE = 180

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.storage.directories.background import InlineTasks, Steps, run_beside, run_here
+from odradek.storage.log.services import InlineTasks, Steps, run_beside, run_here
 from odradek.testing import ManualClock
 from tests.support.held_tasks import HeldTasks
 

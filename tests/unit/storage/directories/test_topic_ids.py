@@ -7,7 +7,7 @@ import pytest
 
 from odradek.errors import CorruptCheckpointError
 from odradek.files import Disk
-from odradek.storage.directories.partition_metadata import (
+from odradek.storage.directories.partition_directories import (
     PARTITION_METADATA_FILE,
     read_topic_id,
     write_topic_id,
