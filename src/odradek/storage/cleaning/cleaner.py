@@ -49,6 +49,7 @@ from odradek.storage.cleaning.work import (
 )
 from odradek.storage.directories.log_directory import LogDirectory, is_out_of_descriptors
 from odradek.storage.log.log import Log
+from odradek.storage.log.removal import delete_files, delete_files_later
 from odradek.storage.log.services import BackgroundTasks, LogServices
 from odradek.storage.segments.replacement import SegmentSwap
 from odradek.storage.segments.segment import LogSegment
@@ -423,7 +424,7 @@ class LogCleaner:
         gone = [s.base_offset for s in replaced if log.segments.get(s.base_offset) is None]
         for base_offset in gone:
             state.rename_snapshot_deleted(base_offset)
-        log.delete_files_later(replaced, gone)
+        delete_files_later(log, replaced, gone)
 
     def _end(self, running: _Running, error: BaseException | None) -> None:
         log, cleaning = running.log, running.cleaning
@@ -493,7 +494,7 @@ def _changed(log: Log) -> CleaningCancelledError:
 def _remove(log: Log, segment: LogSegment) -> StorageError | None:
     """Takes away a segment that is not put in place; returns why its log cannot go on, if so."""
     try:
-        log.delete_files(segment)
+        delete_files(log, segment)
     except OSError as error:
         segment.close_handles()
         if log.is_usable:

@@ -17,14 +17,16 @@ after it, every method that touches the log raises `StorageError`. In-memory sta
 was before the failed write, and the torn batch is left for recovery.
 
 `Log` is the whole that others hold: it guards its parts against use when it is closed, turns their
-`OSError` into the failure of the directory, and ends its segments' lives. The parts:
+`OSError` into the failure of the directory. The parts:
 
 | module       | idea                              | module       | idea                      |
 |--------------|-----------------------------------|--------------|---------------------------|
 | `appender`   | from a set of batches to the file | `watermarks` | the offsets above         |
 | `reader`     | from an offset to bytes           | `flushing`   | from page cache to disk   |
 | `rolling`    | the next segment                  | `truncation` | off with the end          |
-| `loader`     | from a directory to a log         | `retention`  | off with what is old      |
+| `removal`    | the end of a segment's life       | `retention`  | off with what is old      |
+
+`recovery.loader` makes a log of a directory.
 """
 
 import os
@@ -38,7 +40,6 @@ from odradek.errors import (
     RecordTooLargeError,
     StorageError,
 )
-from odradek.files import remove_files
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import Buffer
 from odradek.storage import paths
@@ -62,9 +63,6 @@ from odradek.storage.segments.segment import FetchDataInfo, LogSegment
 from odradek.storage.segments.segments import LogSegments
 
 __all__ = ["Log"]
-
-# A swap takes three syncs of a directory; files that wait for its end are not urgent.
-_UNTIL_SETTLED_MS = 1_000
 
 
 class Log:
@@ -469,7 +467,7 @@ class Log:
         """Makes everything below `offset` durable in the background."""
         self.flusher.schedule(offset)
 
-    # Truncating and removing
+    # Truncating
 
     def truncate_to(self, offset: int) -> bool:
         """Removes the records at and above `offset`; returns whether there were any.
@@ -514,66 +512,6 @@ class Log:
                 swap.finish()
             except OSError as error:
                 raise self.fail_halfway("clean", error) from error
-
-    def remove_segments(self, segments: list[LogSegment]) -> None:
-        """Takes segments out of the log, which is settled; their files vanish after the delay."""
-        assert self.pending_swap is None
-        if segments and self.before_removal is not None:
-            self.before_removal(self, segments)
-        for segment in segments:
-            self.segments.remove(segment)
-            self.delete_segment_later(segment)
-            self.witnesses.remove(segment.base_offset)
-
-    def delete_segment_later(self, segment: LogSegment) -> None:
-        """Renames a segment's files and removes them once no reader can hold them any more."""
-        segment.change_stage(paths.DELETED_SUFFIX)
-        self.producer_state.rename_snapshot_deleted(segment.base_offset)
-        self.delete_files_later([segment], [segment.base_offset])
-
-    def delete_files_later(
-        self, segments: Sequence[LogSegment], snapshot_offsets: Sequence[int]
-    ) -> None:
-        """Removes files that bear the suffix already, once no reader can hold them any more.
-
-        To remove a large file takes long, so that is done in the background.
-        """
-        disk, tasks = self.services.disk, self.services.tasks
-
-        def done(error: BaseException | None) -> None:
-            if isinstance(error, OSError):
-                self.fail("delete segment", error)
-
-        def delete() -> None:
-            if self.pending_swap is not None:  # Its old segments may bear the same names.
-                tasks.call_later(_UNTIL_SETTLED_MS, delete)
-                return
-            names = [name for segment in segments for name in self.release_files(segment)]
-            suffix = paths.SNAPSHOT_SUFFIX
-            names.extend(
-                paths.segment_path(self._directory, offset, suffix, paths.DELETED_SUFFIX)
-                for offset in snapshot_offsets
-            )
-            tasks.submit(lambda: remove_files(disk, names), done)
-
-        tasks.call_later(self.config.file_delete_delay_ms, delete)
-
-    def release_files(self, segment: LogSegment) -> list[str]:
-        """Closes a segment that is not part of the log any more; returns what is to be removed."""
-        # They moved with the directory, and another topic's may bear their old names by now.
-        segment.update_directory(self._directory)
-        segment.close_handles()
-        return segment.files()
-
-    def delete_files(self, segment: LogSegment) -> None:
-        """Removes the files of a segment that is not, or not any more, part of the log.
-
-        Raises:
-            OSError: The disk refused.
-        """
-        # They moved with the directory, and another topic's may bear their old names by now.
-        segment.update_directory(self._directory)
-        segment.delete_if_exists()
 
     # Life
 

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable
 
 from odradek.storage.log.log import Log
+from odradek.storage.log.removal import remove_segments
 from odradek.storage.segments.segment import LogSegment
 
 __all__ = ["delete_old_segments"]
@@ -90,7 +91,7 @@ def _delete(log: Log, rule: _Rule, why: str) -> int:
             return 0
         if len(chosen) == len(log.segments):
             log.roll()  # There is always one to append to.
-        log.remove_segments(chosen)
+        remove_segments(log, chosen)
     except OSError as error:
         raise log.fail("delete segments", error) from error
     first = log.segments.first

@@ -17,6 +17,8 @@ The order is what makes it safe:
 
 from typing import TYPE_CHECKING
 
+from odradek.storage.log.removal import remove_segments
+
 if TYPE_CHECKING:
     from odradek.storage.log.log import Log
 
@@ -50,7 +52,7 @@ def truncate_to(log: "Log", offset: int) -> bool:
     _announce(log, offset)
     try:
         later = [s for s in log.segments if s.base_offset > offset][::-1]
-        log.remove_segments(later)
+        remove_segments(log, later)
         if later:
             log.services.disk.fsync_dir(log.directory)
         log.active.truncate_to(offset, now_ms=log.services.clock.now_ms())
@@ -75,7 +77,7 @@ def truncate_fully_and_start_at(log: "Log", offset: int) -> None:
     is_start_lowered = offset < log.log_start_offset
     _announce(log, offset)
     try:
-        log.remove_segments(list(log.segments)[::-1])
+        remove_segments(log, list(log.segments)[::-1])
         log.segments.add(log.new_segment(offset))
         # Old names that came back after a crash would stand below the recovery point.
         log.services.disk.fsync_dir(log.directory)

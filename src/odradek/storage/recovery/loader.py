@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from odradek.errors import CorruptCheckpointError, CorruptIndexError
+from odradek.errors import CorruptCheckpointError
 from odradek.model import TopicPartition
 from odradek.records.batch import CURRENT_MAGIC
 from odradek.storage import paths
@@ -35,11 +35,12 @@ from odradek.storage.log.log import Log
 from odradek.storage.log.roll_witnesses import RollWitnesses
 from odradek.storage.log.services import LogServices
 from odradek.storage.producers.recent_batches import list_recent
-from odradek.storage.producers.replay import replay, replay_start
-from odradek.storage.producers.snapshot import is_vouched_for, list_snapshots
+from odradek.storage.producers.snapshot import list_snapshots
 from odradek.storage.producers.state import ProducerStateManager
 from odradek.storage.recovery.excess_tail import settle_excess
-from odradek.storage.recovery.interrupted_swaps import InterruptedSwaps, SegmentContent
+from odradek.storage.recovery.interrupted_swaps import InterruptedSwaps
+from odradek.storage.recovery.recorded_producers import RecordedProducers
+from odradek.storage.recovery.segment_files import SegmentFiles
 from odradek.storage.recovery.segment_recovery import (
     NEVER_CUT,
     RecoveredSegment,
@@ -47,7 +48,6 @@ from odradek.storage.recovery.segment_recovery import (
     recover_segment,
 )
 from odradek.storage.recovery.set_aside import find_original, set_segments_aside
-from odradek.storage.segments.replacement import split_segment, swap_segments
 from odradek.storage.segments.segment import LogSegment
 from odradek.storage.segments.segments import LogSegments
 
@@ -112,11 +112,15 @@ class _Loader:
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
         self._is_clean = had_clean_shutdown
+        self._files = SegmentFiles(directory, config=config, services=services)
         self._segments = LogSegments(services.on_damage)
         self._epochs = LeaderEpochCache(
             os.path.join(directory, paths.LEADER_EPOCH_CHECKPOINT), disk=services.disk
         )
         self._witnesses = RollWitnesses(directory, disk=services.disk)
+        self._producers = RecordedProducers(
+            topic_partition, directory, services=services, segments=self._segments
+        )
         # Whether there was a snapshot before anything was changed here; the file beside one that
         # is lost tells of it, too.
         self._had_snapshots = False
@@ -165,7 +169,7 @@ class _Loader:
             services=self._services,
             segments=self._segments,
             leader_epochs=self._epochs,
-            producer_state=self._recovered_state or self._new_producer_state(),
+            producer_state=self._recovered_state or self._producers.new_state(),
             witnesses=self._witnesses,
             recovery_point=next_offset if self._is_clean else self._recovery_point,
             log_start_offset=log_start_offset,
@@ -201,14 +205,6 @@ class _Loader:
 
     # Producers
 
-    def _new_producer_state(self) -> ProducerStateManager:
-        return ProducerStateManager(
-            self._topic_partition,
-            self._directory,
-            disk=self._disk,
-            expiration_ms=self._services.producer_id_expiration_ms,
-        )
-
     def _load_producer_state(self, log: Log) -> None:
         state = log.producer_state
         if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
@@ -221,166 +217,42 @@ class _Loader:
             return
         log.rebuild_producer_state()
 
-    def _producer_state_at(self, offset: int) -> ProducerStateManager:
-        """A state of its own, as of the start of a segment; snapshots stay as they are."""
-        state, first = self._new_producer_state(), self._segments.first
-        assert first is not None
-        now_ms = self._services.clock.now_ms()
-        state.reload(self._log_start_offset, offset, now_ms, oldest=first.base_offset)
-        start = replay_start(state, self._segments, self._log_start_offset)
-        if start < offset:
-            earlier = [s for s in self._segments.from_offset(start) if s.base_offset < offset]
-            replay(state, earlier, start, offset)
-        return state
-
-    def _recorded_state(self, base: int) -> ProducerStateManager | None:
-        """The producers by the newest good snapshot in the synced part of a segment; None if none.
-
-        What lies below the recovery point is never cut. So the snapshot holds, whatever has become
-        of the batches that it was made from; if it is of this offset, which but the file beside it
-        can tell.
-        """
-        state = self._new_producer_state()
-        low = max(base, self._log_start_offset)
-        state.reload(low, self._recovery_point, self._services.clock.now_ms())
-        offset = state.map_end_offset
-        is_ours = offset > low and is_vouched_for(self._disk, self._directory, offset)
-        return state if is_ours else None
-
     # Segments
 
     def _load_segments(self) -> int:
-        self._witnesses.load(self._names())
+        self._witnesses.load(self._files.names())
         InterruptedSwaps(
             self._topic_partition,
             self._directory,
             disk=self._disk,
             witnesses=self._witnesses,
-            content_of=self._content_of,
+            content_of=self._files.content_of,
         ).settle()
         self._retry_on_overflow(self._load_segment_files)
         if self._directory.endswith(paths.DELETE_DIR_SUFFIX):
             if not len(self._segments):
-                self._segments.add(self._create_segment(0))
+                self._segments.add(self._files.create(0))
             return 0
         # After a clean stop everything is synced. A roll that was cut short has no segment.
         bases = [] if self._is_clean else [segment.base_offset for segment in self._segments]
         self._witnesses.keep_only(bases)
         return self._retry_on_overflow(self._recover_log)
 
-    def _names(self) -> list[str]:
-        with os.scandir(self._directory) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file())
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._directory, name)
-
     def _load_segment_files(self) -> None:
         """Pass 2."""
         for segment in self._segments:
             segment.close_handles()
         self._segments.clear()
-        names = self._names()
-        present = set(names)
-        bases: list[int] = []
-        for name in names:
-            base = paths.offset_from_name(name)
-            if base is None:
-                continue
-            if name.endswith(paths.INDEX_SUFFIXES):
-                if f"{base:020d}{paths.LOG_SUFFIX}" not in present:
-                    logger.warning("removing the index %s: it has no log", self._path(name))
-                    self._disk.unlink(self._path(name))
-            elif name.endswith(paths.LOG_SUFFIX):
-                bases.append(base)
-        for base, following in itertools.pairwise([*bases, NEVER_CUT]):
-            segment = self._open_segment(base)
+        names = self._files.names()
+        present = frozenset(names)
+        for base, following in itertools.pairwise([*self._files.bases(names), NEVER_CUT]):
+            segment = self._files.open(base)
             self._segments.add(segment)
             if self._is_clean or following <= self._recovery_point:
-                self._check_indexes(segment, present)
-
-    def _check_indexes(self, segment: LogSegment, present: set[str]) -> None:
-        """Indexes are there, or are made again; none is mapped."""
-        problem = None
-        if os.path.basename(segment.offset_index.path) not in present:
-            problem = "the offset index is missing"
-        else:
-            if os.path.basename(segment.time_index.path) not in present:
-                self._disk.close(self._disk.open(segment.time_index.path, os.O_WRONLY | os.O_CREAT))
-            try:
-                self._check_transaction_index(segment)
-            except CorruptIndexError as error:
-                problem = str(error)
-        if problem is not None:
-            logger.warning("rebuilding the indexes of %s: %s", segment.path, problem)
-            self._rebuild_indexes(segment)
-
-    def _check_transaction_index(self, segment: LogSegment) -> None:
-        """Holds the file to its proof; without one to the markers that its entries name."""
-        index = segment.transaction_index
-        if index.sanity_check() or not index.has_entries:
-            return
-        for transaction in index.all_entries():
-            place = segment.translate_offset(transaction.last_offset)
-            if (
-                place is None
-                or place.header.base_offset != transaction.last_offset
-                or place.header.producer_id != transaction.producer_id
-                or not place.header.is_control
-            ):
-                raise CorruptIndexError(
-                    f"transaction index {index.path}: no marker bears out {transaction}"
-                )
-        index.seal()
-
-    def _open_segment(self, base: int, stage: str = "") -> LogSegment:
-        return LogSegment(
-            self._directory,
-            base,
-            config=self._config,
-            disk=self._disk,
-            now_ms=self._services.clock.now_ms(),
-            roll_jitter_ms=self._roll_jitter_ms(),
-            stage=stage,
-        )
-
-    def _roll_jitter_ms(self) -> int:
-        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
-        return self._services.random.randrange(jitter) if jitter > 0 else 0
-
-    def _create_segment(self, base: int) -> LogSegment:
-        return LogSegment(
-            self._directory,
-            base,
-            config=self._config,
-            disk=self._disk,
-            now_ms=self._services.clock.now_ms(),
-            roll_jitter_ms=self._roll_jitter_ms(),
-            create=True,
-        )
-
-    def _rebuild_indexes(self, segment: LogSegment) -> RecoveredSegment:
-        """An index-only scan: its data was synced, so it is not cut, and no snapshot is touched."""
-        return recover_segment(
-            segment,
-            self._producer_state_at(segment.base_offset),
-            self._epochs,
-            cut_from=NEVER_CUT,
-            index_interval_bytes=self._config.index_interval_bytes,
-        )
-
-    # Overflow
-
-    def _content_of(self, base: int, stage: str) -> SegmentContent:
-        """What stands in a segment that is not opened yet."""
-        segment = self._open_segment(base, stage)
-        try:
-            walk = segment.walk()
-            count = sum(1 for _ in walk)
-            is_sound = not len(segment.damage) and walk.good_end == segment.size
-            return SegmentContent(walk.next_offset, count > 0, is_sound)
-        finally:
-            segment.close_handles()
+                problem = self._files.problem_of_indexes(segment, present)
+                if problem is not None:
+                    logger.warning("rebuilding the indexes of %s: %s", segment.path, problem)
+                    self._rebuild_indexes(segment)
 
     def _retry_on_overflow(self, step: Callable[[], _T]) -> _T:
         """Runs a pass again after splitting each segment whose offsets overflow."""
@@ -388,23 +260,17 @@ class _Loader:
             try:
                 return step()
             except SegmentOverflow as error:
-                segment = error.segment
-                parts = split_segment(
-                    segment,
-                    directory=self._directory,
-                    config=self._config,
-                    disk=self._disk,
-                    now_ms=self._services.clock.now_ms(),
-                )
-                for replaced in swap_segments(
-                    self._segments,
-                    parts,
-                    [segment],
-                    witnesses=self._witnesses,
-                    disk=self._disk,
-                    directory=self._directory,
-                ):
-                    replaced.delete_if_exists()
+                self._files.split(error.segment, self._segments, self._witnesses)
+
+    def _rebuild_indexes(self, segment: LogSegment) -> RecoveredSegment:
+        """An index-only scan: its data was synced, so it is not cut, and no snapshot is touched."""
+        return recover_segment(
+            segment,
+            self._producers.state_at(segment.base_offset, self._log_start_offset),
+            self._epochs,
+            cut_from=NEVER_CUT,
+            index_interval_bytes=self._config.index_interval_bytes,
+        )
 
     # Recovery
 
@@ -434,7 +300,7 @@ class _Loader:
                 self._topic_partition, self._directory, self._log_start_offset, start - 1, start,
                 start,
             )  # fmt: skip
-        self._segments.add(self._create_segment(start))
+        self._segments.add(self._files.create(start))
         return start
 
     def _check_tail(self) -> tuple[int, bool]:
@@ -517,8 +383,12 @@ class _Loader:
         result: RecoveredSegment | None = None
         self._set_copies_aside(self._segments.from_offset(self._recovery_point))
         segments = self._segments.from_offset(self._recovery_point)
-        state = self._recovered_state = self._producer_state_at(segments[0].base_offset)
-        recorded = self._recorded_state(segments[0].base_offset)
+        state = self._recovered_state = self._producers.state_at(
+            segments[0].base_offset, self._log_start_offset
+        )
+        recorded = self._producers.recorded_state(
+            max(segments[0].base_offset, self._log_start_offset), self._recovery_point
+        )
         for number, segment in enumerate(segments):
             later = segments[number + 1 :]
             state.update_map_end_offset(segment.base_offset)
@@ -663,7 +533,7 @@ class _Loader:
             self._segments.remove(segment)
             self._witnesses.remove(segment.base_offset)
         self._recovered_state = None
-        self._segments.add(self._create_segment(start))
+        self._segments.add(self._files.create(start))
         return start
 
     def _continue_behind_damage(self, next_offset: int) -> int:
@@ -685,7 +555,7 @@ class _Loader:
             for segment in self._segments.from_offset(self._recovery_point):
                 segment.flush()
             self._recovery_point = end
-        self._segments.add(self._create_segment(end))
+        self._segments.add(self._files.create(end))
         if self._recovered_state is not None:
             unreached = self._unreached_state
             if unreached is not None and unreached.map_end_offset <= end:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import pytest
 
+from odradek.storage.log.removal import remove_segments
 from odradek.testing import SimDisk
 from tests.support.cleaning import COMPACTED, CleaningFixture
 from tests.support.log_scenarios import (
@@ -297,7 +298,7 @@ def fill_and_replace(fixture: CleaningFixture, remover: str) -> None:
     if remover == "cleaner":
         fixture.clean()
     else:
-        fixture.opened.remove_segments([next(iter(fixture.opened.segments))])
+        remove_segments(fixture.opened, [next(iter(fixture.opened.segments))])
     assert f"{0:020d}.log.deleted" in fixture.names()
 
 

@@ -12,6 +12,7 @@ from odradek.files import Disk
 from odradek.model import AppendOrigin
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import Log
+from odradek.storage.log.removal import remove_segments
 from odradek.testing import SimDisk, SimulatedCrash
 from tests.support.logs import (
     LogFixture,
@@ -609,7 +610,7 @@ def test_deleted_files_are_renamed_together_and_never_come_back(tmp_path: Path) 
         assert segment is not None
         kinds = (".log", ".index", ".timeindex", ".txnindex", ".txnproof", ".snapshot")
         assert {name(5, kind) for kind in kinds} <= fixture.names()
-        log.remove_segments([segment])
+        remove_segments(log, [segment])
         mine = {n for n in fixture.names() if n.startswith(name(5, "."))}
         assert mine == {name(5, kind + ".deleted") for kind in kinds}
 
@@ -620,7 +621,7 @@ def test_deleted_files_are_renamed_together_and_never_come_back(tmp_path: Path) 
         assert not any(n.endswith(".deleted") for n in fixture.names())
         assert {name(5, kind) for kind in (".log", ".index", ".timeindex")} <= fixture.names()
 
-        log.remove_segments([])
+        remove_segments(log, [])
         log.truncate_fully_and_start_at(50)
         assert any(n.endswith(".deleted") for n in fixture.names())
         log = fixture.reopen(clean=False)

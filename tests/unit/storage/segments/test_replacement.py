@@ -11,6 +11,7 @@ import pytest
 
 from odradek.storage.log.config import INT32_MAX, LogConfig
 from odradek.storage.log.log import Log
+from odradek.storage.log.removal import remove_segments
 from odradek.storage.segments.replacement import split_segment, swap_segments
 from odradek.storage.segments.segment import LogSegment
 from odradek.testing import SimDisk, SimulatedCrash
@@ -93,7 +94,7 @@ def test_old_segments_that_left_the_log_are_left_alone(template: Path, tmp_path:
         log = fixture.log
         assert log is not None
         gone, other = list(log.segments)[:2]
-        log.remove_segments([gone])
+        remove_segments(log, [gone])
         new = log.new_segment(4, stage=".cleaned")
         new.flush()
         replaced = swap_segments(

@@ -1,0 +1,81 @@
+"""The end of a segment's life: out of the log at once, off the disk when no reader can be left.
+
+A reader may be sending from a file that is not part of the log any more. So the files are renamed
+first, with a suffix by which the next start knows them for garbage, and removed after a delay; in
+the background, because to remove a large file takes long.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from odradek.files import remove_files
+from odradek.storage import paths
+from odradek.storage.segments.segment import LogSegment
+
+if TYPE_CHECKING:
+    from odradek.storage.log.log import Log
+
+__all__ = ["delete_files", "delete_files_later", "remove_segments"]
+
+# A swap takes three syncs of a directory; files that wait for its end are not urgent.
+_UNTIL_SETTLED_MS: Final = 1_000
+
+
+def remove_segments(log: "Log", segments: Sequence[LogSegment]) -> None:
+    """Takes segments out of a log, which is settled; their files vanish after the delay."""
+    assert log.pending_swap is None
+    if segments and log.before_removal is not None:
+        log.before_removal(log, segments)
+    for segment in segments:
+        log.segments.remove(segment)
+        segment.change_stage(paths.DELETED_SUFFIX)
+        log.producer_state.rename_snapshot_deleted(segment.base_offset)
+        delete_files_later(log, [segment], [segment.base_offset])
+        log.witnesses.remove(segment.base_offset)
+
+
+def delete_files_later(
+    log: "Log", segments: Sequence[LogSegment], snapshot_offsets: Sequence[int]
+) -> None:
+    """Removes files that bear the suffix already, once no reader can hold them any more."""
+    disk, tasks = log.services.disk, log.services.tasks
+
+    def done(error: BaseException | None) -> None:
+        if isinstance(error, OSError):
+            log.fail("delete segment", error)
+
+    def delete() -> None:
+        if log.pending_swap is not None:  # Its old segments may bear the same names.
+            tasks.call_later(_UNTIL_SETTLED_MS, delete)
+            return
+        names = [name for segment in segments for name in _release_files(log, segment)]
+        suffix = paths.SNAPSHOT_SUFFIX
+        names.extend(
+            paths.segment_path(log.directory, offset, suffix, paths.DELETED_SUFFIX)
+            for offset in snapshot_offsets
+        )
+        tasks.submit(lambda: remove_files(disk, names), done)
+
+    tasks.call_later(log.config.file_delete_delay_ms, delete)
+
+
+def delete_files(log: "Log", segment: LogSegment) -> None:
+    """Removes the files of a segment that is not, or not any more, part of the log.
+
+    Raises:
+        OSError: The disk refused.
+    """
+    _follow(log, segment)
+    segment.delete_if_exists()
+
+
+def _release_files(log: "Log", segment: LogSegment) -> list[str]:
+    """Closes a segment that is not part of the log any more; returns the files to be removed."""
+    _follow(log, segment)
+    segment.close_handles()
+    return segment.files()
+
+
+def _follow(log: "Log", segment: LogSegment) -> None:
+    # The files moved with the directory, and another topic's may bear their old names by now.
+    segment.update_directory(log.directory)

@@ -1,0 +1,154 @@
+"""The segment files of a partition directory, before there is a log: found, opened, checked, split.
+
+An index without its log is removed. Of each segment the indexes must be there, and the transaction
+index must prove itself, or they are made again from the batches.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+
+from odradek.errors import CorruptIndexError
+from odradek.storage import paths
+from odradek.storage.log.config import LogConfig
+from odradek.storage.log.roll_witnesses import RollWitnesses
+from odradek.storage.log.services import LogServices
+from odradek.storage.recovery.interrupted_swaps import SegmentContent
+from odradek.storage.segments.replacement import split_segment, swap_segments
+from odradek.storage.segments.segment import LogSegment
+from odradek.storage.segments.segments import LogSegments
+
+__all__ = ["SegmentFiles"]
+
+logger = logging.getLogger(__name__)
+
+
+class SegmentFiles:
+    """Opens and makes the segments of one directory."""
+
+    def __init__(self, directory: str, *, config: LogConfig, services: LogServices) -> None:
+        self._directory = directory
+        self._config = config
+        self._services = services
+        self._disk = services.disk
+
+    def names(self) -> list[str]:
+        """All files of the directory, in order."""
+        with os.scandir(self._directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file())
+
+    def bases(self, names: Sequence[str]) -> list[int]:
+        """Base offsets of the segments among these files; an index without a segment is removed."""
+        present = set(names)
+        bases: list[int] = []
+        for name in names:
+            base = paths.offset_from_name(name)
+            if base is None:
+                continue
+            if name.endswith(paths.INDEX_SUFFIXES):
+                if f"{base:020d}{paths.LOG_SUFFIX}" not in present:
+                    path = os.path.join(self._directory, name)
+                    logger.warning("removing the index %s: it has no log", path)
+                    self._disk.unlink(path)
+            elif name.endswith(paths.LOG_SUFFIX):
+                bases.append(base)
+        return bases
+
+    # One segment
+
+    def open(self, base: int, stage: str = "") -> LogSegment:
+        return LogSegment(
+            self._directory,
+            base,
+            config=self._config,
+            disk=self._disk,
+            now_ms=self._services.clock.now_ms(),
+            roll_jitter_ms=self._roll_jitter_ms(),
+            stage=stage,
+        )
+
+    def create(self, base: int) -> LogSegment:
+        return LogSegment(
+            self._directory,
+            base,
+            config=self._config,
+            disk=self._disk,
+            now_ms=self._services.clock.now_ms(),
+            roll_jitter_ms=self._roll_jitter_ms(),
+            create=True,
+        )
+
+    def _roll_jitter_ms(self) -> int:
+        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        return self._services.random.randrange(jitter) if jitter > 0 else 0
+
+    def content_of(self, base: int, stage: str) -> SegmentContent:
+        """The content of a segment that is not opened yet, by a walk over its batches."""
+        segment = self.open(base, stage)
+        try:
+            walk = segment.walk()
+            count = sum(1 for _ in walk)
+            is_sound = not len(segment.damage) and walk.good_end == segment.size
+            return SegmentContent(walk.next_offset, count > 0, is_sound)
+        finally:
+            segment.close_handles()
+
+    # Indexes
+
+    def problem_of_indexes(self, segment: LogSegment, present: frozenset[str]) -> str | None:
+        """Why the indexes of a segment have to be made again; None if they will do.
+
+        No index is mapped, for there may be thousands.
+
+        Args:
+            present: The files of the directory.
+        """
+        if os.path.basename(segment.offset_index.path) not in present:
+            return "the offset index is missing"
+        if os.path.basename(segment.time_index.path) not in present:
+            self._disk.close(self._disk.open(segment.time_index.path, os.O_WRONLY | os.O_CREAT))
+        try:
+            _check_transaction_index(segment)
+        except CorruptIndexError as error:
+            return str(error)
+        return None
+
+    # Overflow
+
+    def split(self, segment: LogSegment, segments: LogSegments, witnesses: RollWitnesses) -> None:
+        """Puts several segments in the place of one whose offsets overflow."""
+        parts = split_segment(
+            segment,
+            directory=self._directory,
+            config=self._config,
+            disk=self._disk,
+            now_ms=self._services.clock.now_ms(),
+        )
+        for replaced in swap_segments(
+            segments,
+            parts,
+            [segment],
+            witnesses=witnesses,
+            disk=self._disk,
+            directory=self._directory,
+        ):
+            replaced.delete_if_exists()
+
+
+def _check_transaction_index(segment: LogSegment) -> None:
+    """Holds the file to its proof; without one to the markers that its entries name."""
+    index = segment.transaction_index
+    if index.sanity_check() or not index.has_entries:
+        return
+    for transaction in index.all_entries():
+        place = segment.translate_offset(transaction.last_offset)
+        if (
+            place is None
+            or place.header.base_offset != transaction.last_offset
+            or place.header.producer_id != transaction.producer_id
+            or not place.header.is_control
+        ):
+            raise CorruptIndexError(
+                f"transaction index {index.path}: no marker bears out {transaction}"
+            )
+    index.seal()
