@@ -12,7 +12,8 @@ from odradek.coordinator.group.rebalance import handle_departures
 from odradek.errors import ErrorCode
 from odradek.replication.partition import Partition
 from odradek.storage.log.flushing import Flusher
-from odradek.storage.log.log import FetchIsolation, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.reader import FetchIsolation
 from odradek.testing.disk import SimDisk
 
 __all__ = ["PLANTS"]

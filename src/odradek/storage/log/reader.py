@@ -14,7 +14,7 @@ from odradek.storage.segments.file_slice import FileSlice
 from odradek.storage.segments.segment import FetchDataInfo, LogSegment
 from odradek.storage.segments.segments import LogSegments
 
-__all__ = ["FetchDataInfo", "FetchIsolation", "LogReader"]
+__all__ = ["FetchIsolation", "LogReader"]
 
 
 class FetchIsolation(Enum):
