@@ -124,6 +124,7 @@ def produce_with(broker: OdradekBroker, topic: str, **settings: str | int) -> in
     """Sends a hundred messages that look alike; the number of requests it took."""
     given = {key.replace("_", "."): value for key, value in settings.items()}
     producer = Producer({"bootstrap.servers": broker.bootstrap, **given})
+    producer.list_topics(topic)  # Messages for partitions yet unknown come to a flush one by one.
     delivered: list[object] = []
     with broker.watched() as requests:
         for _ in range(100):
