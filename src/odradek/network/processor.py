@@ -11,7 +11,7 @@ Once per turn of the loop, if there is anything to do, `run_turn`
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from odradek.clock import PreciseClock
 from odradek.metrics import Meter, MetricRegistry
@@ -325,7 +325,8 @@ class Processor:
             self.timer.add(self._sweep)
 
 
-def _host_port(address: tuple[str, int]) -> str:
+def _host_port(address: tuple[Any, ...]) -> str:
+    """The address of a socket: host and port, with IPv6 two parts more."""
     host, _, _ = address[0].partition("%")  # The scope of a link-local address is not a host.
     return f"{host}:{address[1]}"
 
