@@ -34,7 +34,7 @@ from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import Log
 from tests.conformance.clients.raw import RawConnection
 
-_CONFIG = LogConfig(segment_bytes=64 << 20, cleanup_compact=True, cleanup_delete=False)
+_CONFIG = LogConfig(segment_bytes=64 << 20, cleanup_policy=("compact",))
 _TOTAL_BYTES = 96 << 20
 _KEYS = 50_000
 _TURNS = 3

@@ -35,11 +35,11 @@ CONFIGS = (
         segment_index_bytes=12 * 12,
     ),
     LogConfig(segment_bytes=1_000, flush_messages=3),
-    LogConfig(log_append_time=True),
+    LogConfig(timestamp_type="LogAppendTime"),
     LogConfig(compression_type="lz4"),
     LogConfig(timestamp_before_max_ms=1_000, timestamp_after_max_ms=1_000),
     LogConfig(compression_type="uncompressed"),
-    LogConfig(cleanup_delete=False, cleanup_compact=True, segment_bytes=4_000),
+    LogConfig(cleanup_policy=("compact",), segment_bytes=4_000),
 )
 
 

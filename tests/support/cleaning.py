@@ -29,8 +29,7 @@ KeyValue = tuple[bytes | None, bytes | None]
 
 # Due as soon as anything is dirty; horizons are a second away.
 COMPACTED = LogConfig(
-    cleanup_compact=True,
-    cleanup_delete=False,
+    cleanup_policy=("compact",),
     min_cleanable_dirty_ratio=0.0,
     delete_retention_ms=1_000,
     file_delete_delay_ms=500,

@@ -48,8 +48,7 @@ KEYED: Final = TopicPartition("keyed", 0)
 _CONFIGS: Final = {
     "plain": LogConfig(index_interval_bytes=300, segment_index_bytes=480),
     "keyed": LogConfig(
-        cleanup_compact=True,
-        cleanup_delete=False,
+        cleanup_policy=("compact",),
         min_cleanable_dirty_ratio=0.0,
         delete_retention_ms=1_000,
         file_delete_delay_ms=500,

@@ -7,7 +7,11 @@ from odradek.config.declaration import (
     Definition,
     Synonym,
     Update,
+    check_declared,
+    inherited_key,
     key,
+    keys_of,
+    plain_field,
     synonym,
 )
 from odradek.config.properties import parse_assignments, parse_properties
@@ -37,10 +41,14 @@ __all__ = [
     "UnknownKey",
     "Update",
     "Value",
+    "check_declared",
     "format_value",
+    "inherited_key",
     "key",
+    "keys_of",
     "parse_assignments",
     "parse_properties",
+    "plain_field",
     "render_reference",
     "synonym",
 ]

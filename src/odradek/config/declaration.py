@@ -40,12 +40,25 @@ from odradek.config.values import HIDDEN, Kind, Value, parse_value, python_type
 from odradek.errors import ConfigError
 from odradek.values import dataclass
 
-__all__ = ["ConfigKey", "Definition", "Synonym", "Update", "key", "synonym"]
+__all__ = [
+    "ConfigKey",
+    "Definition",
+    "Synonym",
+    "Update",
+    "check_declared",
+    "inherited_key",
+    "key",
+    "keys_of",
+    "plain_field",
+    "synonym",
+]
 
 ENVIRONMENT_PREFIX = "ODRADEK_"
 LISTENER_PREFIX = "listener.name."
 
 _METADATA = "odradek.config.key"
+_DEFAULT_METADATA = "odradek.config.default-key"  # The broker's key behind a topic's.
+_PLAIN = "plain"
 
 
 class Update(Enum):
@@ -199,6 +212,48 @@ def key(
     return dataclasses.field(default=effective, metadata={_METADATA: declared})
 
 
+def inherited_key(
+    topic: str,
+    *,
+    broker: str,
+    topic_synonyms: tuple[Synonym, ...] = (),
+    topic_checks: tuple[Check, ...] | None = None,
+    **facts: Any,
+) -> Any:  # A dataclass field, as `key` returns.
+    """Declare a setting of a topic, whose default is a setting of the broker, once for both.
+
+    The class that has the field declares the topic's key. A class derived from it that says
+    `declares_defaults` declares the broker's.
+
+    Args:
+        broker: The broker's key. It is a synonym of the topic's, with its default, so that
+            DescribeConfigs shows the default there.
+        topic_synonyms: Other names a topic may use, stronger than the broker's.
+        topic_checks: Instead of those of the broker's key.
+        facts: Of both, as for `key`; the synonyms are those of the broker's key.
+    """
+    field = key(broker, **facts)
+    default: ConfigKey = field.metadata[_METADATA]
+    inherited = default.default
+    assert not isinstance(inherited, Required), "a topic can do without any setting"
+    own = dataclasses.replace(
+        default, name=topic, checks=default.checks if topic_checks is None else topic_checks
+    )
+    if topic != broker:
+        brokers = synonym(broker, default=inherited)
+        own = dataclasses.replace(
+            own, default=None, synonyms=(*topic_synonyms, brokers, *default.synonyms)
+        )
+    return dataclasses.field(
+        default=field.default, metadata={_METADATA: own, _DEFAULT_METADATA: default}
+    )
+
+
+def plain_field(default: Any) -> Any:
+    """A field of a declaring dataclass that no key sets; it is given by the code."""
+    return dataclasses.field(default=default, metadata={_METADATA: _PLAIN})
+
+
 def synonym(
     name: str, *, scale: int = 1, kind: Kind | None = None, default: Value = None, doc: str = ""
 ) -> Synonym:
@@ -206,14 +261,36 @@ def synonym(
     return Synonym(name=name, kind=kind, scale=scale, default=default, doc=doc)
 
 
-def keys_of(config_class: type) -> dict[str, ConfigKey]:
-    """The keys a dataclass declares, by field name."""
+# Found once for each class: what type hints mean takes a while to find out.
+_keys_by_class: dict[type, Mapping[str, ConfigKey]] = {}
+
+
+def keys_of(config_class: type) -> Mapping[str, ConfigKey]:
+    """The keys a dataclass declares, by field name.
+
+    Fields that are computed, or plain, have none; of a class that says `declares_defaults`, those
+    of a topic alone have none either.
+    """
+    known = _keys_by_class.get(config_class)
+    if known is None:
+        known = _keys_by_class[config_class] = types.MappingProxyType(_find_keys(config_class))
+    return known
+
+
+def _find_keys(config_class: type) -> dict[str, ConfigKey]:
     hints = typing.get_type_hints(config_class)
+    declares_defaults = getattr(config_class, "declares_defaults", False)
     keys: dict[str, ConfigKey] = {}
     for field in dataclasses.fields(config_class):
         declared = field.metadata.get(_METADATA)
+        if not field.init or declared == _PLAIN:
+            continue
         if not isinstance(declared, ConfigKey):
             raise TypeError(f"{config_class.__name__}.{field.name} is not declared with key()")
+        if declares_defaults:
+            declared = field.metadata.get(_DEFAULT_METADATA)
+            if declared is None:
+                continue
         if not _fits(hints[field.name], declared.kind):
             raise TypeError(
                 f"{config_class.__name__}.{field.name}: {hints[field.name]} cannot hold "
@@ -223,12 +300,24 @@ def keys_of(config_class: type) -> dict[str, ConfigKey]:
     return keys
 
 
+def check_declared(config: object) -> None:
+    """Hold an instance that was made by hand to the checks of its keys.
+
+    Raises:
+        ConfigError: naming key, value and reason.
+    """
+    for field_name, declared in keys_of(type(config)).items():
+        value = getattr(config, field_name)
+        if value is not None:
+            declared.parse(value)
+
+
 class Definition:
     """All keys a process knows, collected from the dataclasses that declare them."""
 
     def __init__(self, *config_classes: type) -> None:
         self.classes = config_classes
-        self.fields: dict[type, dict[str, ConfigKey]] = {
+        self.fields: dict[type, Mapping[str, ConfigKey]] = {
             config_class: keys_of(config_class) for config_class in config_classes
         }
         self._keys: dict[str, ConfigKey] = {}

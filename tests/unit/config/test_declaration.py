@@ -1,10 +1,26 @@
 """Declarations: what they give, and which mistakes in them are found at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pytest
 
-from odradek.config import AtLeast, Definition, EachOneOf, Kind, NonEmpty, Update, key, synonym
+from odradek.config import (
+    AtLeast,
+    Definition,
+    EachOneOf,
+    Kind,
+    NonEmpty,
+    Settings,
+    Source,
+    Update,
+    check_declared,
+    inherited_key,
+    key,
+    keys_of,
+    plain_field,
+    synonym,
+)
 from odradek.errors import ConfigError
 from tests.unit.config.declared_configs import LogConfig, SocketConfig, TopicConfig
 
@@ -137,3 +153,89 @@ def test_list_checks() -> None:
     assert NonEmpty().why_not(("a", "")) is not None
     assert NonEmpty().why_not(()) is not None
     assert NonEmpty().why_not("") == "must not be empty"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InheritingConfig:
+    """What a topic may set."""
+
+    segment_ms: int = inherited_key(
+        "segment.ms",
+        broker="log.roll.ms",
+        kind=Kind.LONG,
+        default=None,
+        at_least=1,
+        synonyms=(synonym("log.roll.hours", kind=Kind.INT, scale=3_600_000, default=168),),
+        doc="Age.",
+    )
+    retention_bytes: int = inherited_key(
+        "retention.bytes",
+        broker="log.retention.bytes",
+        topic_checks=(AtLeast(-1),),
+        default=10,
+        at_least=0,
+        doc="Size.",
+    )
+    codec: str = inherited_key("codec", broker="codec", default="none", doc="Codec.")
+    own: str = key("own", default="", doc="Only for topics.")
+    is_checked: bool = plain_field(True)
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", self.retention_bytes * 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InheritedConfig(InheritingConfig):
+    """The broker's defaults of it."""
+
+    declares_defaults: ClassVar[bool] = True
+
+
+class TestOneDeclarationForATopicAndItsBroker:
+    def test_a_topic_has_the_brokers_key_as_a_synonym_with_its_default(self) -> None:
+        keys = keys_of(InheritingConfig)
+
+        assert [keys[name].name for name in keys] == [
+            "segment.ms",
+            "retention.bytes",
+            "codec",
+            "own",
+        ]
+        assert keys["segment_ms"].default is None
+        assert [weaker.name for weaker in keys["segment_ms"].synonyms] == [
+            "log.roll.ms",
+            "log.roll.hours",
+        ]
+        assert keys["retention_bytes"].synonyms[0].default == 10
+        assert keys["codec"].default == "none"
+        assert InheritingConfig().segment_ms == 604_800_000
+
+    def test_the_derived_class_declares_the_brokers_keys(self) -> None:
+        keys = keys_of(InheritedConfig)
+
+        assert [keys[name].name for name in keys] == ["log.roll.ms", "log.retention.bytes", "codec"]
+        assert keys["segment_ms"].checks == keys_of(InheritingConfig)["segment_ms"].checks
+
+    def test_a_topic_may_have_checks_of_its_own(self) -> None:
+        assert keys_of(InheritingConfig)["retention_bytes"].parse("-1") == -1
+        with pytest.raises(ConfigError, match=r"log\.retention\.bytes=.*at least 0"):
+            keys_of(InheritedConfig)["retention_bytes"].parse("-1")
+
+    def test_both_sides_are_built_from_the_same_settings(self) -> None:
+        definition = Definition(InheritedConfig, InheritingConfig)
+        settings = Settings(definition, {Source.FILE: {"log.roll.hours": 1}})
+        topic = settings.with_layer(Source.DYNAMIC_TOPIC, {"retention.bytes": "7"})
+
+        assert settings.build(InheritedConfig).segment_ms == 3_600_000
+        assert topic.build(InheritingConfig) == InheritingConfig(
+            segment_ms=3_600_000, retention_bytes=7
+        )
+        assert topic.build(InheritingConfig).size == 14
+
+    def test_values_given_by_hand_are_held_to_the_checks(self) -> None:
+        check_declared(InheritingConfig(retention_bytes=-1))
+        with pytest.raises(ConfigError, match=r"segment\.ms=0: must be at least 1"):
+            check_declared(InheritingConfig(segment_ms=0))
+        with pytest.raises(ConfigError, match=r"log\.retention\.bytes=-1: must be at least 0"):
+            check_declared(InheritedConfig(retention_bytes=-1))

@@ -180,7 +180,9 @@ def test_a_retry_is_answered_with_what_it_repeats(fixture: ReplicaFixture) -> No
 
 
 def test_record_errors_are_told(tmp_path: Path) -> None:
-    with ReplicaFixture(tmp_path, config=LogConfig(cleanup_compact=True)) as fixture:
+    with ReplicaFixture(
+        tmp_path, config=LogConfig(cleanup_policy=("delete", "compact"))
+    ) as fixture:
         fixture.lead(A)
         [results] = fixture.produce({A: batch(2, key=None)})
         assert results[A].error is ErrorCode.INVALID_RECORD

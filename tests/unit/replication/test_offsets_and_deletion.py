@@ -150,7 +150,7 @@ def test_refused(fixture: ReplicaFixture, topic: str, offset: int, code: ErrorCo
 
 
 def test_a_compacted_topic_keeps_its_records(tmp_path: Path) -> None:
-    config = LogConfig(cleanup_delete=False, cleanup_compact=True)
+    config = LogConfig(cleanup_policy=("compact",))
     with ReplicaFixture(tmp_path, config=config) as fixture:
         fixture.lead(tp())
         fixture.produce({tp(): batch(5)})

@@ -19,9 +19,8 @@ from odradek.broker.config.components import (
 from odradek.broker.config.describe import ConfigRow, ConfigSynonym
 from odradek.broker.config.kafka_keys import KAFKA_KEYS
 from odradek.broker.config.tls import TlsSettings
-from odradek.broker.config.topic import TOPIC_DEFINITION, TopicConfig
+from odradek.broker.config.topic import TOPIC_DEFINITION, TopicConfig, TopicDefaults
 from odradek.broker.config.topic_configs import EffectiveTopicConfig, TopicConfigs
-from odradek.broker.config.topic_defaults import TopicDefaults
 
 __all__ = [
     "BROKER_COUNT",

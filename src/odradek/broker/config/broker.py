@@ -24,7 +24,7 @@ from odradek.broker.config.describe import ConfigRow, lowered_row, row_of, row_o
 from odradek.broker.config.kafka_keys import KAFKA_KEYS
 from odradek.broker.config.protection import base_names, check_given_tls, check_protection
 from odradek.broker.config.tls import TlsSettings
-from odradek.broker.config.topic_defaults import TopicDefaults
+from odradek.broker.config.topic import TopicDefaults
 from odradek.config import Definition, Settings, Source, UnknownKey, Value, parse_properties
 from odradek.config.declaration import LISTENER_PREFIX, environment_name
 from odradek.controller.config import LeaderBalanceConfig

@@ -1,7 +1,7 @@
 """The settings of the broker's parts, one small class for each part that reads them.
 
 Those of the network are declared there, in `odradek.network.config`; those a topic may set for
-itself in `odradek.broker.config.topic_defaults`.
+itself in `odradek.broker.config.topic`.
 """
 
 from collections.abc import Sequence

@@ -1,64 +1,22 @@
-"""What a topic may set for itself, and what a log reads of it.
+"""What a topic may set for itself, and the broker's defaults of it.
 
 The names are Kafka's. A topic that sets nothing gets the broker's default, whose key is a synonym:
 ``retention.ms``, then ``log.retention.ms``, ``log.retention.minutes``, ``log.retention.hours``.
+Both keys come from one declaration (`odradek.config.declaration.inherited_key`), in `LogConfig` if
+a log reads the setting, else here.
 """
 
 import re
-from typing import Any, Final
+from typing import ClassVar, Final
 
-from odradek.broker.config.topic_defaults import TopicDefaults, check_compaction_lags
-from odradek.config import (
-    REQUIRED,
-    AtLeast,
-    Check,
-    Definition,
-    Rule,
-    Synonym,
-    Value,
-    key,
-    synonym,
-)
+from odradek.config import Definition, Kind, Rule, Value, inherited_key, key, keys_of
+from odradek.errors import ConfigError
 from odradek.storage.log.config import LogConfig
 from odradek.values import dataclass
 
-__all__ = ["TOPIC_DEFINITION", "TopicConfig"]
+__all__ = ["TOPIC_DEFINITION", "TopicConfig", "TopicDefaults"]
 
-_DEFAULTS: Final = Definition(TopicDefaults).fields[TopicDefaults]
 _REPLICA: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
-_TIMESTAMP_DIFFERENCE: Final = (synonym("message.timestamp.difference.max.ms"),)
-
-
-def _inherited(
-    name: str,
-    field_name: str,
-    *,
-    aliases: tuple[Synonym, ...] = (),
-    checks: tuple[Check, ...] | None = None,
-) -> Any:  # A dataclass field, as `key` returns.
-    """A topic's key with kind, checks and documentation of the broker's default for it.
-
-    Args:
-        aliases: Other names a topic may use, stronger than the broker's.
-        checks: Instead of those of the broker's key.
-    """
-    broker = _DEFAULTS[field_name]
-    assert broker.default is not REQUIRED, "a topic can do without any setting"
-    default: Any = broker.default
-    synonyms = broker.synonyms
-    if name != broker.name:
-        # The default belongs to the broker's key, so that DescribeConfigs shows it there.
-        synonyms = (*aliases, synonym(broker.name, default=default), *synonyms)
-        default = None
-    return key(
-        name,
-        kind=broker.kind,
-        default=default,
-        checks=broker.checks if checks is None else checks,
-        dynamic=broker.update,
-        synonyms=synonyms,
-        doc=broker.doc,
-    )
 
 
 def _names_replicas(value: Value) -> bool:
@@ -70,48 +28,33 @@ _THROTTLED_REPLICAS: Final = Rule("* or a list of partition:broker", _names_repl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
+class TopicConfig(LogConfig):
     """Settings of a topic."""
 
-    segment_bytes: int = _inherited("segment.bytes", "segment_bytes")
-    segment_ms: int = _inherited("segment.ms", "segment_ms")
-    segment_jitter_ms: int = _inherited("segment.jitter.ms", "segment_jitter_ms")
-    segment_index_bytes: int = _inherited("segment.index.bytes", "segment_index_bytes")
-    index_interval_bytes: int = _inherited("index.interval.bytes", "index_interval_bytes")
-    # Unlike a broker, a topic may ask for nothing to be kept.
-    retention_ms: int = _inherited("retention.ms", "retention_ms", checks=(AtLeast(-1),))
-    retention_bytes: int = _inherited("retention.bytes", "retention_bytes")
-    cleanup_policy: tuple[str, ...] = _inherited("cleanup.policy", "cleanup_policy")
-    max_message_bytes: int = _inherited("max.message.bytes", "max_message_bytes")
-    compression_type: str = _inherited("compression.type", "compression_type")
-    compression_gzip_level: int = _inherited("compression.gzip.level", "compression_gzip_level")
-    compression_lz4_level: int = _inherited("compression.lz4.level", "compression_lz4_level")
-    compression_zstd_level: int = _inherited("compression.zstd.level", "compression_zstd_level")
-    timestamp_type: str = _inherited("message.timestamp.type", "timestamp_type")
-    timestamp_before_max_ms: int = _inherited(
-        "message.timestamp.before.max.ms",
-        "timestamp_before_max_ms",
-        aliases=_TIMESTAMP_DIFFERENCE,
+    timestamp_difference_max_ms: int | None = inherited_key(
+        "message.timestamp.difference.max.ms",
+        broker="log.message.timestamp.difference.max.ms",
+        kind=Kind.LONG,
+        default=None,
+        at_least=0,
+        dynamic=True,
+        doc="Older name for both of the above at once; it counts where they are not set.",
     )
-    timestamp_after_max_ms: int = _inherited(
-        "message.timestamp.after.max.ms", "timestamp_after_max_ms", aliases=_TIMESTAMP_DIFFERENCE
+    min_insync_replicas: int = inherited_key(
+        "min.insync.replicas",
+        broker="min.insync.replicas",
+        default=1,
+        at_least=1,
+        dynamic=True,
+        doc="In-sync replicas without which a write with acks=all is refused.",
     )
-    timestamp_difference_max_ms: int | None = _inherited(
-        "message.timestamp.difference.max.ms", "timestamp_difference_max_ms"
-    )
-    flush_messages: int = _inherited("flush.messages", "flush_messages")
-    flush_ms: int = _inherited("flush.ms", "flush_ms")
-    preallocate: bool = _inherited("preallocate", "preallocate")
-    file_delete_delay_ms: int = _inherited("file.delete.delay.ms", "file_delete_delay_ms")
-    delete_retention_ms: int = _inherited("delete.retention.ms", "delete_retention_ms")
-    min_cleanable_dirty_ratio: float = _inherited(
-        "min.cleanable.dirty.ratio", "min_cleanable_dirty_ratio"
-    )
-    min_compaction_lag_ms: int = _inherited("min.compaction.lag.ms", "min_compaction_lag_ms")
-    max_compaction_lag_ms: int = _inherited("max.compaction.lag.ms", "max_compaction_lag_ms")
-    min_insync_replicas: int = _inherited("min.insync.replicas", "min_insync_replicas")
-    unclean_leader_election: bool = _inherited(
-        "unclean.leader.election.enable", "unclean_leader_election"
+    unclean_leader_election: bool = inherited_key(
+        "unclean.leader.election.enable",
+        broker="unclean.leader.election.enable",
+        default=False,
+        dynamic=True,
+        doc="Whether a replica that is not in sync may lead if no other is left; records may be "
+        "lost.",
     )
     leader_throttled_replicas: tuple[str, ...] = key(
         "leader.replication.throttled.replicas",
@@ -146,49 +89,50 @@ class TopicConfig:
         dynamic=True,
         doc="Only for tiered storage.",
     )
-    local_retention_ms: int = _inherited("local.retention.ms", "local_retention_ms")
-    local_retention_bytes: int = _inherited("local.retention.bytes", "local_retention_bytes")
+    local_retention_ms: int = inherited_key(
+        "local.retention.ms",
+        broker="log.local.retention.ms",
+        kind=Kind.LONG,
+        default=-2,
+        at_least=-2,
+        dynamic=True,
+        doc="Only for tiered storage; -2: as `log.retention.ms`.",
+    )
+    local_retention_bytes: int = inherited_key(
+        "local.retention.bytes",
+        broker="log.local.retention.bytes",
+        kind=Kind.LONG,
+        default=-2,
+        at_least=-2,
+        dynamic=True,
+        doc="Only for tiered storage; -2: as `log.retention.bytes`.",
+    )
 
     def __post_init__(self) -> None:
-        check_compaction_lags(self.min_compaction_lag_ms, self.max_compaction_lag_ms)
+        LogConfig.__post_init__(self)
+        names = keys_of(type(self))
+        if self.max_compaction_lag_ms < self.min_compaction_lag_ms:
+            raise ConfigError(
+                names["max_compaction_lag_ms"].name,
+                self.max_compaction_lag_ms,
+                f"must not be below {names['min_compaction_lag_ms'].name}"
+                f" ({self.min_compaction_lag_ms})",
+            )
 
     def log_config(self, *, validate_compressed: bool = True) -> LogConfig:
         """What the topic's logs read."""
-        return LogConfig(
-            segment_bytes=self.segment_bytes,
-            segment_ms=self._roll_ms,
-            segment_jitter_ms=self.segment_jitter_ms,
-            segment_index_bytes=self.segment_index_bytes,
-            index_interval_bytes=self.index_interval_bytes,
-            retention_ms=self.retention_ms,
-            retention_bytes=self.retention_bytes,
-            cleanup_delete="delete" in self.cleanup_policy,
-            cleanup_compact="compact" in self.cleanup_policy,
-            max_message_bytes=self.max_message_bytes,
-            compression_type=self.compression_type,
-            compression_gzip_level=self.compression_gzip_level,
-            compression_lz4_level=self.compression_lz4_level,
-            compression_zstd_level=self.compression_zstd_level,
-            log_append_time=self.timestamp_type == "LogAppendTime",
-            timestamp_before_max_ms=self.timestamp_before_max_ms,
-            timestamp_after_max_ms=self.timestamp_after_max_ms,
-            flush_messages=self.flush_messages,
-            flush_ms=self.flush_ms,
-            preallocate=self.preallocate,
-            file_delete_delay_ms=self.file_delete_delay_ms,
-            validate_compressed=validate_compressed,
-            delete_retention_ms=self.delete_retention_ms,
-            min_cleanable_dirty_ratio=self.min_cleanable_dirty_ratio,
-            min_compaction_lag_ms=self.min_compaction_lag_ms,
-            max_compaction_lag_ms=self.max_compaction_lag_ms,
-        )
+        values = {name: getattr(self, name) for name in keys_of(LogConfig)}
+        return LogConfig(**values, validate_compressed=validate_compressed)
 
-    @property
-    def _roll_ms(self) -> int:
-        """A compacted log rolls early enough for its records to be compacted in time."""
-        if "compact" in self.cleanup_policy:
-            return min(self.segment_ms, self.max_compaction_lag_ms)
-        return self.segment_ms
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDefaults(TopicConfig):
+    """Defaults of topics.
+
+    What counts for a topic that does not set the key itself.
+    """
+
+    declares_defaults: ClassVar[bool] = True
 
 
 # A topic's keys and the broker's defaults behind them. The broker's own definition leaves the

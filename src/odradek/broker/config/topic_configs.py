@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from odradek.broker.config.broker import BrokerSettings
 from odradek.broker.config.describe import ConfigRow, row_of
-from odradek.broker.config.topic import TOPIC_DEFINITION, TopicConfig
-from odradek.broker.config.topic_defaults import TopicDefaults
+from odradek.broker.config.topic import TOPIC_DEFINITION, TopicConfig, TopicDefaults
 from odradek.config import Kind, Settings, Source
 from odradek.config.declaration import keys_of
 from odradek.errors import ApiError, ConfigError, ErrorCode

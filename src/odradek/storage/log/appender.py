@@ -135,7 +135,7 @@ class Appender:
             max_timestamp,
             now_ms,
             config.segment_bytes,
-            config.segment_ms,
+            config.roll_ms,
         ):
             segment = self._log.roll(first_offset)
         segment.append_single(records, first_offset, last_offset, max_timestamp)
@@ -308,7 +308,7 @@ class Appender:
             info.max_timestamp,
             now_ms,
             config.segment_bytes,
-            config.segment_ms,
+            config.roll_ms,
         ):
             segment = self._roll_for(info)
         if analyzed.has_producers and origin is not AppendOrigin.REPLICATION:

@@ -70,7 +70,7 @@ def _leave_witness(log: "Log", active: LogSegment, base: int) -> None:
 def new_segment(log: "Log", base_offset: int, stage: str = "") -> LogSegment:
     """Creates the files of a segment; the caller puts it in its place."""
     config, services = log.config, log.services
-    jitter = min(config.segment_jitter_ms, config.segment_ms)
+    jitter = min(config.segment_jitter_ms, config.roll_ms)
     return LogSegment(
         log.directory,
         base_offset,

@@ -79,7 +79,7 @@ class SegmentFiles:
         )
 
     def _roll_jitter_ms(self) -> int:
-        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        jitter = min(self._config.segment_jitter_ms, self._config.roll_ms)
         return self._services.random.randrange(jitter) if jitter > 0 else 0
 
     def content_of(self, base: int, stage: str) -> SegmentContent:

@@ -124,11 +124,11 @@ def test_records_without_a_key_go_and_stop_nothing(tmp_path: Path) -> None:
     """10:CO-9: they came before the topic was compacted."""
     with CleaningFixture(tmp_path) as fixture:
         fixture.open()
-        fixture.configure(cleanup_compact=False)
+        fixture.configure(cleanup_policy=("delete",))
         fixture.produce((None, b"1"), (b"a", b"2"), (None, b"3"))
         fixture.produce((None, b"4"))
         fixture.roll()
-        fixture.configure(cleanup_compact=True)
+        fixture.configure(cleanup_policy=("compact",))
         fixture.clean()
         assert fixture.records() == [(1, b"a", b"2")]
         assert fixture.cleaner.stats.last_pass.invalid_records == 3
@@ -462,7 +462,9 @@ def test_a_log_start_beyond_the_active_segment_is_no_work(tmp_path: Path) -> Non
 
 
 def test_a_log_that_is_not_compacted_is_left_alone(tmp_path: Path) -> None:
-    with CleaningFixture(tmp_path, config=replace(COMPACTED, cleanup_compact=False)) as fixture:
+    with CleaningFixture(
+        tmp_path, config=replace(COMPACTED, cleanup_policy=("delete",))
+    ) as fixture:
         fixture.open()
         fixture.produce((b"a", b"1"), (b"a", b"2"))
         fixture.roll()
@@ -504,7 +506,7 @@ def test_it_looks_again_after_the_backoff(tmp_path: Path) -> None:
 
 
 def test_compact_and_delete_work_on_the_same_log(tmp_path: Path) -> None:
-    config = replace(COMPACTED, cleanup_delete=True, retention_ms=10_000)
+    config = replace(COMPACTED, cleanup_policy=("delete", "compact"), retention_ms=10_000)
     with CleaningFixture(tmp_path, config=config) as fixture:
         log = fixture.open()
         fixture.produce((b"a", b"1"), (b"a", b"2"))
@@ -589,7 +591,9 @@ def test_a_segment_that_goes_before_the_pass_opens_it_cancels_the_pass(
         first = log.segments.first
         assert first is not None
         if remove == "retention":
-            fixture.configure(cleanup_delete=True, retention_bytes=log.size_in_bytes - first.size)
+            fixture.configure(
+                cleanup_policy=("delete", "compact"), retention_bytes=log.size_in_bytes - first.size
+            )
         else:
             log.maybe_increment_log_start_offset(2)
         assert delete_old_segments(log) == 1

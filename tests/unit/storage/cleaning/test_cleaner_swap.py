@@ -170,7 +170,7 @@ def test_a_restart_of_the_log_at_another_offset_ends_it_first(synced: int, tmp_p
 def test_retention_ends_it_first(synced: int, tmp_path: Path) -> None:
     fixture, tasks = swapping(tmp_path, synced)
     with fixture:
-        fixture.configure(cleanup_delete=True, retention_ms=10)
+        fixture.configure(cleanup_policy=("delete", "compact"), retention_ms=10)
         pass_time(fixture, 20)
         fixture.opened.update_high_watermark(4)  # What is in the active segment stays.
         assert delete_old_segments(fixture.opened) == 1

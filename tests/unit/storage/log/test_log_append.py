@@ -338,7 +338,7 @@ def test_same_idempotent_batch_twice(fixture: LogFixture) -> None:
 
 def test_duplicate_on_a_log_append_time_topic(fixture: LogFixture) -> None:
     """The time of the first copy is answered, not that of the retry."""
-    log = fixture.open(config=LogConfig(log_append_time=True))
+    log = fixture.open(config=LogConfig(timestamp_type="LogAppendTime"))
     first = append_leader(log, idempotent(0, 2))
     fixture.clock.advance(5000)
 

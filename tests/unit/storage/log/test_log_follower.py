@@ -65,7 +65,7 @@ def test_offsets_are_kept(log: Log) -> None:
 
 
 def test_bytes_are_kept(fixture: LogFixture) -> None:
-    log = fixture.open(config=LogConfig(compression_type="gzip", log_append_time=True))
+    log = fixture.open(config=LogConfig(compression_type="gzip", timestamp_type="LogAppendTime"))
     sent = bytes(batch(3, base_offset=7, leader_epoch=5))
 
     info = log.append_as_follower(sent)

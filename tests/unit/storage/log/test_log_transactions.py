@@ -360,7 +360,7 @@ def test_marker_keeps_its_producer_alive(fixture: LogFixture) -> None:
 
 def test_marker_on_a_log_append_time_topic(fixture: LogFixture) -> None:
     """15:KAFKA-9144: the time it was written at, not the coordinator's."""
-    log = fixture.open(config=LogConfig(log_append_time=True))
+    log = fixture.open(config=LogConfig(timestamp_type="LogAppendTime"))
     append_leader(log, transactional(0, producer_id=A))
     fixture.clock.advance(5000)
 

@@ -117,9 +117,7 @@ def test_size_rule(fixture: LogFixture, retention_bytes: int, left: list[int]) -
 
 def test_log_start_rule_alone_on_a_compacted_topic(fixture: LogFixture) -> None:
     """01:RET-6"""
-    config = LogConfig(
-        cleanup_delete=False, cleanup_compact=True, retention_bytes=0, retention_ms=0
-    )
+    config = LogConfig(cleanup_policy=("compact",), retention_bytes=0, retention_ms=0)
     log = log_with(fixture, 2, 2, 1, config=config, record_count=50)
     fixture.clock.advance(30 * DAY_MS)
     assert delete_old_segments(log) == 0

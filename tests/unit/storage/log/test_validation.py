@@ -57,6 +57,7 @@ VEC_3 = bytes.fromhex(
 )
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 NAMES = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
+TYPES = {False: "CreateTime", True: "LogAppendTime"}
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_batch_of_the_java_client_as_it_is_stored(
     tmp_path: Path, log_append_time: bool, expected: bytes
 ) -> None:
     clock = ManualClock(now_ms=T + 9999)
-    config = LogConfig(log_append_time=log_append_time)
+    config = LogConfig(timestamp_type=TYPES[log_append_time])
     with LogFixture(tmp_path, disk=UnsyncedDisk(), clock=clock, config=config) as fixture:
         log = fixture.open(log_start_offset=100)
 
@@ -241,7 +242,9 @@ def test_records_outside_the_window_are_named(fixture: LogFixture) -> None:
 
 def test_window_is_not_asked_on_a_log_append_time_topic(fixture: LogFixture) -> None:
     log = fixture.open(
-        config=LogConfig(log_append_time=True, timestamp_before_max_ms=0, timestamp_after_max_ms=0)
+        config=LogConfig(
+            timestamp_type="LogAppendTime", timestamp_before_max_ms=0, timestamp_after_max_ms=0
+        )
     )
 
     append_leader(log, batch(timestamp=5))
@@ -264,7 +267,7 @@ def test_wrong_largest_timestamp_is_corrected(fixture: LogFixture, codec: Codec)
 @pytest.mark.parametrize("codec", CODECS)
 def test_log_append_time(fixture: LogFixture, codec: Codec) -> None:
     """10 section 4: deltas and base stay, every record reads as of now."""
-    log = fixture.open(config=LogConfig(log_append_time=True))
+    log = fixture.open(config=LogConfig(timestamp_type="LogAppendTime"))
     fixture.clock.advance(1234)
 
     info = append_leader(log, batch(3, codec=codec, timestamp=T0 - 500))
@@ -281,7 +284,7 @@ def test_log_append_time(fixture: LogFixture, codec: Codec) -> None:
 def test_offset_of_the_largest_timestamp_is_the_batchs_last(
     fixture: LogFixture, log_append_time: bool
 ) -> None:
-    log = fixture.open(config=LogConfig(log_append_time=log_append_time))
+    log = fixture.open(config=LogConfig(timestamp_type=TYPES[log_append_time]))
     sent = build_batch([(time, b"k", b"v", ()) for time in (T0 + 9, T0, T0)])
 
     assert append_leader(log, sent).offset_of_max_timestamp == 2
@@ -312,7 +315,7 @@ def test_flag_of_a_producer_is_cleared(fixture: LogFixture, config: LogConfig) -
 @pytest.mark.parametrize(
     ("config", "max_timestamp"),
     [
-        pytest.param(LogConfig(log_append_time=True), T0, id="LogAppendTime topic"),
+        pytest.param(LogConfig(timestamp_type="LogAppendTime"), T0, id="LogAppendTime topic"),
         pytest.param(window(), -1, id="no timestamp"),
         pytest.param(window(after=1000), T0 + 1001, id="outside of the window"),
     ],
@@ -335,7 +338,9 @@ def test_recompression(
     fixture: LogFixture, source: Codec, target: str, log_append_time: bool
 ) -> None:
     """10 sections 3.6 and 6.3: another codec, the same records and identity."""
-    log = fixture.open(config=LogConfig(compression_type=target, log_append_time=log_append_time))
+    log = fixture.open(
+        config=LogConfig(compression_type=target, timestamp_type=TYPES[log_append_time])
+    )
     fixture.append(3)
     sent = transactional(9, 50, producer_id=8, epoch=2, codec=source, value=b"text " * 10)
     expected = records_of(sent)
@@ -440,7 +445,7 @@ def test_payload_is_believed_when_validation_is_off(fixture: LogFixture) -> None
 @pytest.mark.parametrize(
     "config",
     [
-        LogConfig(validate_compressed=False, cleanup_compact=True),
+        LogConfig(validate_compressed=False, cleanup_policy=("delete", "compact")),
         LogConfig(validate_compressed=False, timestamp_after_max_ms=1000),
         LogConfig(validate_compressed=False, timestamp_before_max_ms=1000),
         LogConfig(validate_compressed=False, compression_type="gzip"),
@@ -462,7 +467,9 @@ def test_compacted_topic_needs_keys(
 ) -> None:
     """10 section 6.4 and 10 section 11.5, guarantee 9"""
     log = fixture.open(
-        config=LogConfig(cleanup_compact=True, validate_compressed=validate_compressed)
+        config=LogConfig(
+            cleanup_policy=("delete", "compact"), validate_compressed=validate_compressed
+        )
     )
     keys = [b"a", None, b"", None]
     sent = build_batch([(T0, key, b"v", ()) for key in keys], codec=codec)
@@ -478,7 +485,9 @@ def test_compacted_topic_needs_keys(
 
 def test_mixed_errors_are_timestamp_errors(fixture: LogFixture) -> None:
     """10 section 6.5"""
-    log = fixture.open(config=LogConfig(cleanup_compact=True, timestamp_after_max_ms=1000))
+    log = fixture.open(
+        config=LogConfig(cleanup_policy=("delete", "compact"), timestamp_after_max_ms=1000)
+    )
     sent = build_batch([(T0, None, b"v", ()), (T0 + 5000, b"k", b"v", ())])
 
     error = assert_refused(log, sent, ErrorCode.INVALID_TIMESTAMP, "record 0")
@@ -488,7 +497,7 @@ def test_mixed_errors_are_timestamp_errors(fixture: LogFixture) -> None:
 
 
 def test_one_bad_batch_spoils_the_set(fixture: LogFixture) -> None:
-    log = fixture.open(config=LogConfig(cleanup_compact=True))
+    log = fixture.open(config=LogConfig(cleanup_policy=("delete", "compact")))
 
     assert_refused(log, batch() + batch(key=None), ErrorCode.INVALID_RECORD, "key")
 

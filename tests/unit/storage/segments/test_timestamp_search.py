@@ -137,7 +137,7 @@ def test_first_of_equal_timestamps(fixture: LogFixture) -> None:
 
 
 def test_log_append_time(fixture: LogFixture) -> None:
-    log = fixture.open(config=LogConfig(log_append_time=True, index_interval_bytes=0))
+    log = fixture.open(config=LogConfig(timestamp_type="LogAppendTime", index_interval_bytes=0))
     for _ in range(5):
         append_leader(log, timed(1, 2, 3))
         fixture.clock.advance(10)
