@@ -1,5 +1,6 @@
 """Configuration: keys beside their readers, sources merged by strength, errors by name. Pure."""
 
+from odradek.config.agreement import Difference, agreed_values, differences
 from odradek.config.checks import AtLeast, Between, Check, EachOneOf, NonEmpty, OneOf, Rule
 from odradek.config.declaration import (
     REQUIRED,
@@ -27,6 +28,7 @@ __all__ = [
     "Check",
     "ConfigKey",
     "Definition",
+    "Difference",
     "EachOneOf",
     "Kind",
     "Level",
@@ -41,7 +43,9 @@ __all__ = [
     "UnknownKey",
     "Update",
     "Value",
+    "agreed_values",
     "check_declared",
+    "differences",
     "format_value",
     "inherited_key",
     "key",

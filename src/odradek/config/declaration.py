@@ -115,6 +115,8 @@ class ConfigKey:
     synonyms: tuple[Synonym, ...] = ()
     # Whether ``listener.name.<listener>.<name>`` overrides it for one listener.
     per_listener: bool = False
+    # Whether the brokers of a cluster must have the same value; see `agreement`.
+    agreed: bool = False
 
     @property
     def is_sensitive(self) -> bool:
@@ -173,6 +175,7 @@ def key(
     dynamic: bool | Update = False,
     synonyms: tuple[Synonym, ...] = (),
     per_listener: bool = False,
+    agreed: bool = False,
 ) -> Any:  # A dataclass field; the field's annotation gives the type, as with `dataclasses.field`.
     """Declare a setting as a field of a dataclass.
 
@@ -180,6 +183,7 @@ def key(
         default: Value when nobody sets it; `REQUIRED` if somebody must.
         kind: Needed where the default does not tell: None, or a short or long number.
         dynamic: True for a cluster-wide dynamic key, or the exact `Update`.
+        agreed: Whether the brokers of a cluster must have the same value.
     """
     if kind is None:
         kind = _kind_of(name, default)
@@ -203,7 +207,10 @@ def key(
         update=dynamic,
         synonyms=synonyms,
         per_listener=per_listener,
+        agreed=agreed,
     )
+    if agreed and declared.is_sensitive:
+        raise TypeError(f"{name}: a secret is not told to other brokers")
     effective = declared.effective_default()
     if isinstance(effective, Required):
         return dataclasses.field(metadata={_METADATA: declared})

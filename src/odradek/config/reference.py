@@ -46,6 +46,8 @@ def _facts(definition: Definition, declared: ConfigKey) -> Iterable[tuple[str, s
     if declared.checks:
         yield "Valid values", _cell("; ".join(map(str, declared.checks)))
     yield "Update", declared.update.value
+    if declared.agreed:
+        yield "Agreed", "the same on all brokers of a cluster"
     if declared.synonyms:
         yield (
             "Synonyms",

@@ -15,6 +15,7 @@ class LeaderBalanceConfig:
     enabled: bool = key(
         "auto.leader.rebalance.enable",
         default=True,
+        agreed=True,
         doc="Whether leadership goes back to preferred replicas by itself.",
     )
     imbalance_percentage: int = key(

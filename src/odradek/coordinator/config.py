@@ -23,18 +23,21 @@ class GroupCoordinatorConfig:
         "group.min.session.timeout.ms",
         default=6_000,
         at_least=1,
+        agreed=True,
         doc="The shortest session timeout a member may ask for.",
     )
     max_session_timeout_ms: int = key(
         "group.max.session.timeout.ms",
         default=1_800_000,
         at_least=1,
+        agreed=True,
         doc="The longest session timeout a member may ask for.",
     )
     max_size: int = key(
         "group.max.size",
         default=_INT32_MAX,
         at_least=1,
+        agreed=True,
         doc="The most members a group may have.",
     )
     initial_rebalance_delay_ms: int = key(
@@ -47,12 +50,14 @@ class GroupCoordinatorConfig:
         "offset.metadata.max.bytes",
         default=4_096,
         at_least=0,
+        agreed=True,
         doc="The longest text that may go with a committed offset.",
     )
     retention_minutes: int = key(
         "offsets.retention.minutes",
         default=10_080,
         at_least=1,
+        agreed=True,
         doc="How long a group without members keeps its offsets, and a topic nobody is "
         "subscribed to its offsets in a group.",
     )

@@ -49,6 +49,7 @@ class NetworkConfig:
         "inter.broker.listener.name",
         kind=Kind.STRING,
         default=None,
+        agreed=True,
         doc="Listener of the other brokers; by default the one named after "
         "security.inter.broker.protocol.",
     )
@@ -56,6 +57,7 @@ class NetworkConfig:
         "security.inter.broker.protocol",
         default="PLAINTEXT",
         one_of=tuple(protocol.name for protocol in SecurityProtocol),
+        agreed=True,
         doc="Names the listener of the other brokers if inter.broker.listener.name is not set.",
     )
     control_plane_listener_name: str | None = key(

@@ -1,6 +1,8 @@
 """The generated page tells every fact of every key, and secrets stay out of it."""
 
-from odradek.config import Definition, render_reference
+from dataclasses import dataclass
+
+from odradek.config import Definition, key, render_reference
 from tests.unit.config.declared_configs import LogConfig, SocketConfig
 
 
@@ -42,3 +44,16 @@ def test_required_and_per_listener_keys() -> None:
     assert "| Default | none: must be set |" in page
     assert "| Per listener | `listener.name.<listener>.ssl.keystore.password` |" in page
     assert "| Update | per-broker |" in page
+
+
+def test_an_agreed_key_is_marked() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Shared:
+        """Shared."""
+
+        partitions: int = key("partitions", default=1, agreed=True, doc="Partitions.")
+
+    assert "| Agreed | the same on all brokers of a cluster |" in render_reference(
+        Definition(Shared)
+    )
+    assert "Agreed" not in render_reference(Definition(SocketConfig))

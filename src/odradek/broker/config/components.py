@@ -140,6 +140,7 @@ class LogSettings:
         "producer.id.expiration.ms",
         default=86_400_000,
         at_least=1,
+        agreed=True,
         doc="How long a producer that writes nothing is remembered, to recognise its repetitions.",
     )
     producer_id_expiration_check_interval_ms: int = key(
@@ -180,22 +181,26 @@ class TopicSettings:
         "num.partitions",
         default=1,
         at_least=1,
+        agreed=True,
         doc="Partitions of a topic whose creator does not say how many.",
     )
     default_replication_factor: int = key(
         "default.replication.factor",
         default=1,
         between=(1, 32_767),
+        agreed=True,
         doc="Replicas of a topic whose creator does not say how many.",
     )
     auto_create: bool = key(
         "auto.create.topics.enable",
         default=True,
+        agreed=True,
         doc="Whether a topic is made when a client asks for its metadata and allows it.",
     )
     delete_enabled: bool = key(
         "delete.topic.enable",
         default=True,
+        agreed=True,
         doc="Whether topics can be deleted.",
     )
 
@@ -209,6 +214,7 @@ class ReplicationSettings:
         kind=Kind.LONG,
         default=30_000,
         at_least=1,
+        agreed=True,
         doc="How long a follower may lag behind its leader before it is no longer in sync.",
     )
     high_watermark_checkpoint_interval_ms: int = key(
@@ -365,6 +371,7 @@ class InternalTopicsSettings:
         "offsets.topic.num.partitions",
         default=50,
         at_least=1,
+        agreed=True,
         doc="Partitions of `__consumer_offsets`.",
     )
     offsets_replication_factor: int = key(
@@ -385,6 +392,7 @@ class InternalTopicsSettings:
         "transaction.state.log.num.partitions",
         default=50,
         at_least=1,
+        agreed=True,
         doc="Partitions of `__transaction_state`.",
     )
     transactions_replication_factor: int = key(

@@ -46,6 +46,7 @@ class TopicConfig(LogConfig):
         default=1,
         at_least=1,
         dynamic=True,
+        agreed=True,
         doc="In-sync replicas without which a write with acks=all is refused.",
     )
     unclean_leader_election: bool = inherited_key(
@@ -53,6 +54,7 @@ class TopicConfig(LogConfig):
         broker="unclean.leader.election.enable",
         default=False,
         dynamic=True,
+        agreed=True,
         doc="Whether a replica that is not in sync may lead if no other is left; records may be "
         "lost.",
     )

@@ -107,6 +107,7 @@ class LogConfig:
             synonym("log.retention.minutes", kind=Kind.INT, scale=_MINUTE_MS),
             synonym("log.retention.hours", kind=Kind.INT, scale=_HOUR_MS, default=168),
         ),
+        agreed=True,
         doc="How long a segment is kept, by its largest timestamp; -1: for ever.",
     )
     retention_bytes: int = inherited_key(
@@ -115,6 +116,7 @@ class LogConfig:
         kind=Kind.LONG,
         default=-1,
         dynamic=True,
+        agreed=True,
         doc="Size of a partition above which its oldest segments are deleted; -1: no limit.",
     )
     cleanup_policy: tuple[str, ...] = inherited_key(
@@ -123,6 +125,7 @@ class LogConfig:
         default=("delete",),
         checks=(NonEmpty(), EachOneOf(("delete", "compact"))),
         dynamic=True,
+        agreed=True,
         doc="What is done with old segments: delete them, keep the last value of each key, or "
         "both.",
     )
@@ -132,6 +135,7 @@ class LogConfig:
         default=1_048_588,
         at_least=0,
         dynamic=True,
+        agreed=True,
         doc="Largest batch of records that is taken, after compression.",
     )
     compression_type: str = inherited_key(
@@ -140,6 +144,7 @@ class LogConfig:
         default="producer",
         one_of=_COMPRESSION_TYPES,
         dynamic=True,
+        agreed=True,
         doc="Codec batches are stored with; `producer` leaves them as they come.",
     )
     compression_gzip_level: int = inherited_key(
@@ -172,6 +177,7 @@ class LogConfig:
         default="CreateTime",
         one_of=("CreateTime", "LogAppendTime"),
         dynamic=True,
+        agreed=True,
         doc="Whether a record keeps the producer's timestamp or gets the broker's.",
     )
     timestamp_before_max_ms: int = inherited_key(
@@ -183,6 +189,7 @@ class LogConfig:
         at_least=0,
         dynamic=True,
         synonyms=(synonym("log.message.timestamp.difference.max.ms"),),
+        agreed=True,
         doc="How far a producer's timestamp may lie before the broker's time.",
     )
     timestamp_after_max_ms: int = inherited_key(
@@ -194,6 +201,7 @@ class LogConfig:
         at_least=0,
         dynamic=True,
         synonyms=(synonym("log.message.timestamp.difference.max.ms"),),
+        agreed=True,
         doc="How far a producer's timestamp may lie after the broker's time.",
     )
     flush_messages: int = inherited_key(
@@ -238,6 +246,7 @@ class LogConfig:
         default=86_400_000,
         at_least=0,
         dynamic=True,
+        agreed=True,
         doc="How long the mark of a deleted key stays in a compacted log.",
     )
     min_cleanable_dirty_ratio: float = inherited_key(
