@@ -8,7 +8,7 @@ import pytest
 import odradek.broker.handlers
 from odradek.broker.context import RequestQuotas
 from odradek.broker.dispatch import HANDLERS
-from odradek.broker.quotas import ClientQuotas
+from odradek.broker.quotas.client_quotas import ClientQuotas
 from odradek.controller.driver import Controller
 from odradek.metadata.ports import ControllerApi
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey

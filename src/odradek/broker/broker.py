@@ -33,7 +33,7 @@ from odradek.broker.parts.state import build_state
 from odradek.broker.parts.storage import STORAGE_THREADS, loaded, raise_open_file_limit
 from odradek.broker.periodic import start_periodic_work
 from odradek.broker.re_election import re_elect_controller
-from odradek.broker.settings_changes import SettingsChanges
+from odradek.broker.settings.settings_changes import SettingsChanges
 from odradek.broker.surroundings import Surroundings
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint

@@ -7,9 +7,9 @@ from typing import Protocol
 from odradek.broker.config import BrokerSettings, TopicConfigs
 from odradek.broker.error_counts import count_errors
 from odradek.broker.expansions import Expansions
-from odradek.broker.log_levels import LogLevels
 from odradek.broker.metadata_waiter import MetadataWaiter
-from odradek.broker.quotas import MutationQuota
+from odradek.broker.quotas.client_quotas import MutationQuota
+from odradek.broker.settings.log_levels import LogLevels
 from odradek.clock import PreciseClock
 from odradek.coordinator.group.coordinator import GroupCoordinator
 from odradek.marks import mypyc_attr

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.broker.config import BROKER_DEFINITION, KAFKA_KEYS, load_broker_settings
 from odradek.broker.config.protection import HARMLESS, PROTECTED_NAMESPACES, UNSERVED
-from odradek.broker.live_settings import check_certificates
+from odradek.broker.settings.live_settings import check_certificates
 from odradek.config import Source
 from odradek.config.declaration import environment_name
 from odradek.errors import ConfigError

@@ -2,10 +2,10 @@
 
 from collections.abc import Generator, Mapping
 
-from odradek.broker.alterations import refuse_excess, write_in_portions
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, note_local_end
-from odradek.broker.quota_entities import check_quota, check_quota_key, quota_entity
+from odradek.broker.quotas.entities import check_quota, check_quota_key, quota_entity
+from odradek.broker.settings.alterations import refuse_excess, write_in_portions
 from odradek.broker.slices import Steps, finish_in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.changes import QuotaSet

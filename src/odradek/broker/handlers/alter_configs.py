@@ -1,8 +1,8 @@
 """AlterConfigs: replaces all dynamic settings of a resource."""
 
-from odradek.broker.config_admin import check_config_rights
-from odradek.broker.config_changes import Plan, carry_out, plan_each, plan_replacement
 from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.settings.config_admin import check_config_rights
+from odradek.broker.settings.config_changes import Plan, carry_out, plan_each, plan_replacement
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.alter_configs import (

@@ -12,7 +12,7 @@ from odradek.broker.handlers._topic_changes import (
     find_repeated,
     is_gone,
 )
-from odradek.broker.quotas import MutationQuota
+from odradek.broker.quotas.client_quotas import MutationQuota
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.admin_requests import DeletedTopic
 from odradek.network.request import Request, Response

@@ -2,7 +2,7 @@
 
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
-from odradek.broker.quota_entities import EntityMatch, matching_entities
+from odradek.broker.quotas.entities import EntityMatch, matching_entities
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity

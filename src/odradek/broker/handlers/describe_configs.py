@@ -4,8 +4,8 @@ from collections.abc import Generator
 from typing import Final, NamedTuple
 
 from odradek.broker.config import ConfigRow
-from odradek.broker.config_admin import check_config_rights, find_resource, rows_of
 from odradek.broker.context import BrokerContext
+from odradek.broker.settings.config_admin import check_config_rights, find_resource, rows_of
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.network.request import Request

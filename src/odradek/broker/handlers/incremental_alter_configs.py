@@ -1,14 +1,14 @@
 """IncrementalAlterConfigs: changes single dynamic settings, and levels of loggers."""
 
-from odradek.broker.config_admin import check_config_rights
-from odradek.broker.config_changes import (
+from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
+from odradek.broker.settings.config_admin import check_config_rights
+from odradek.broker.settings.config_changes import (
     KeyChange,
     Plan,
     carry_out,
     plan_each,
     plan_incremental,
 )
-from odradek.broker.context import BrokerContext, note_local_end, reply_throttled
 from odradek.network.request import Request, Response
 from odradek.protocol.codec import parse_message
 from odradek.protocol.messages.incremental_alter_configs import (

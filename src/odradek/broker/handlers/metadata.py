@@ -7,7 +7,7 @@ from functools import partial
 
 from odradek.broker.authorization import allowed_operations, cluster_operations, is_allowed
 from odradek.broker.context import BrokerContext, request_throttle_ms
-from odradek.broker.quotas import MutationQuota
+from odradek.broker.quotas.client_quotas import MutationQuota
 from odradek.broker.slices import Steps, in_slices
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import TopicMetadata as CachedTopic

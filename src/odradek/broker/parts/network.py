@@ -9,12 +9,16 @@ from odradek.broker.config import BrokerSettings
 from odradek.broker.context import BrokerContext
 from odradek.broker.dispatch import StartGate, dispatch
 from odradek.broker.expansions import Expansions
-from odradek.broker.live_settings import apply_network_settings, listener_security, published_by
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.coordinators import offsets_topic
 from odradek.broker.parts.replication import INTERNAL_TOPICS
 from odradek.broker.parts.state import State
 from odradek.broker.producer_ids import ProducerIdAllocator
+from odradek.broker.settings.live_settings import (
+    apply_network_settings,
+    listener_security,
+    published_by,
+)
 from odradek.broker.topic_creation import AutoTopicCreator
 from odradek.controller import Controller
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC

@@ -9,8 +9,8 @@ from odradek.broker.parts.coordinators import build_groups
 from odradek.broker.parts.replication import Replication, build_replication
 from odradek.broker.parts.storage import Storage, build_storage
 from odradek.broker.publisher import Publisher
-from odradek.broker.quotas import ClientQuotas
-from odradek.broker.settings_changes import SettingsChanges
+from odradek.broker.quotas.client_quotas import ClientQuotas
+from odradek.broker.settings.settings_changes import SettingsChanges
 from odradek.coordinator.group.commit_batching import WakeUps
 from odradek.coordinator.group.coordinator import GroupCoordinator
 from odradek.errors import StorageError

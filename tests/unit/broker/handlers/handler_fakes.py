@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from odradek.broker.config import TopicConfigs, load_broker_settings
 from odradek.broker.context import BrokerContext
-from odradek.broker.log_levels import LogLevels
 from odradek.broker.metadata_waiter import MetadataWaiter
-from odradek.broker.quotas import ClientQuotas
+from odradek.broker.quotas.client_quotas import ClientQuotas
+from odradek.broker.settings.log_levels import LogLevels
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.admin_requests import (
     CreatePartitionsResult,

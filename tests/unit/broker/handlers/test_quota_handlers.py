@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from odradek.broker.alterations import MAX_ALTERED
 from odradek.broker.handlers.alter_client_quotas import handle_alter_client_quotas
 from odradek.broker.handlers.describe_client_quotas import handle_describe_client_quotas
+from odradek.broker.settings.alterations import MAX_ALTERED
 from odradek.errors import ErrorCode
 from odradek.metadata.image import QuotaEntity
 from odradek.protocol.api_keys import ApiKey

@@ -10,7 +10,7 @@
 
 Rules:
 
-1. Who is counted together, and against which bound, is told in `odradek.broker.quota_entities`. A
+1. Who is counted together, and against which bound, is told in `odradek.broker.quotas.entities`. A
    changed bound counts from the next request on; what was used stays known.
 2. A request is answered at once with the time to wait, the largest of all that apply; afterwards
    its connection is not read for that time. Both are the caller's part.
@@ -20,17 +20,17 @@ Rules:
 5. Without any quota of its kind a request costs one look at an empty dict, or at
    `limits_traffic`.
 
-How long to wait is told in `odradek.network.rate` and `odradek.broker.token_bucket`. Connections
-are limited in `odradek.network.connection_quotas`.
+How long to wait is told in `odradek.network.rate` and `odradek.broker.quotas.token_bucket`.
+Connections are limited in `odradek.network.connection_quotas`.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from odradek.broker.config.components import QuotaSettings
-from odradek.broker.quota_entities import Bucket, QuotaKey, is_usable_bound, resolve_quota
-from odradek.broker.quota_usage import Usage, UsageTable
-from odradek.broker.token_bucket import TokenBucket
+from odradek.broker.quotas.entities import Bucket, QuotaKey, is_usable_bound, resolve_quota
+from odradek.broker.quotas.token_bucket import TokenBucket
+from odradek.broker.quotas.usage import Usage, UsageTable
 from odradek.clock import Clock
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity

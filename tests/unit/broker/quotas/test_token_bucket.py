@@ -1,6 +1,6 @@
 """The token bucket: it starts full, may be overdrawn, fills up to its brim."""
 
-from odradek.broker.token_bucket import TokenBucket
+from odradek.broker.quotas.token_bucket import TokenBucket
 
 
 def test_it_starts_full_and_never_overflows() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.quota_entities import (
+from odradek.broker.quotas.entities import (
     Bucket,
     EntityMatch,
     check_quota,

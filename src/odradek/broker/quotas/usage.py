@@ -3,8 +3,8 @@
 import heapq
 from typing import Final
 
-from odradek.broker.quota_entities import Bucket
-from odradek.broker.token_bucket import TokenBucket
+from odradek.broker.quotas.entities import Bucket
+from odradek.broker.quotas.token_bucket import TokenBucket
 from odradek.clock import Clock
 from odradek.metrics import MetricGroup, MetricRegistry
 from odradek.network.rate import SampledRate

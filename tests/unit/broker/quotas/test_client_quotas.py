@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from odradek.broker import quota_usage
 from odradek.broker.config import QuotaSettings
-from odradek.broker.quotas import ClientQuotas
+from odradek.broker.quotas import usage as quota_usage
+from odradek.broker.quotas.client_quotas import ClientQuotas
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import QuotaEntity
 from odradek.metrics import MetricRegistry, render_prometheus

@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from odradek.broker.alterations import refuse_excess, write_in_portions
 from odradek.broker.config import ConfigRow
 from odradek.broker.config.client_metrics import check_client_metrics
-from odradek.broker.config_admin import NamedResource, find_resource, rows_of
 from odradek.broker.context import BrokerContext
-from odradek.broker.live_settings import check_certificates
+from odradek.broker.settings.alterations import refuse_excess, write_in_portions
+from odradek.broker.settings.config_admin import NamedResource, find_resource, rows_of
+from odradek.broker.settings.live_settings import check_certificates
 from odradek.config import Kind, Source
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.metadata.changes import ConfigEdit

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 
 from odradek.broker.config import BrokerSettings
 from odradek.broker.parts.storage import Storage
-from odradek.broker.quotas import ClientQuotas
+from odradek.broker.quotas.client_quotas import ClientQuotas
 from odradek.config import Source
 from odradek.errors import ConfigError
 from odradek.metadata.delta import ClusterDelta

@@ -1,0 +1,1 @@
+"""Settings of a running broker: shown to administrators, changed by them, applied to its parts."""
