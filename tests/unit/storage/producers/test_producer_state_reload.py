@@ -289,6 +289,20 @@ def test_stray_snapshots_are_removed(tmp_path: Path, bases: list[int], kept: lis
     assert state.snapshot_offsets() == kept
 
 
+@pytest.mark.parametrize(("recovery_point", "kept"), [(9, []), (19, [10]), (20, [20]), (21, [20])])
+def test_newest_snapshot_up_to_the_recovery_point_stays(
+    tmp_path: Path, recovery_point: int, kept: list[int]
+) -> None:
+    """The next recovery goes on from it; one above it holds what that has yet to read."""
+    for offset in (10, 20, 30):
+        snapshot_file(tmp_path, offset).touch()
+    state = new_state(tmp_path)
+
+    state.remove_stray_snapshots([0, 40], recovery_point)
+
+    assert state.snapshot_offsets() == kept
+
+
 def test_newest_snapshot_stays_right_above_the_last_segment(tmp_path: Path) -> None:
     """An orderly stop left it there, after a segment of a single record."""
     for offset in (20, 21):
