@@ -64,7 +64,7 @@ def check_sources(package: str = _PACKAGE) -> None:
     """Compares the sources with those that the compiled modules were made from.
 
     Raises:
-        StaleBuildError: one differs; the message says what to do.
+        StaleBuildError: One differs; the message says what to do.
     """
     for name, checksum in compiled_modules(package).items():
         path = os.path.join(package, *name.split(".")[1:]) + ".py"

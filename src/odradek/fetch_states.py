@@ -42,7 +42,7 @@ class FetchStates:
         offsets: Mapping[TopicPartition, int],
         reset: Callable[[TopicPartition], int] | None = None,
     ) -> None:
-        """Begin to fetch partitions that are not fetched yet.
+        """Begins to fetch partitions that are not fetched yet.
 
         Args:
             offsets: Where to begin; a negative one means that `reset` knows.
@@ -56,13 +56,13 @@ class FetchStates:
             self._offsets[tp] = offset
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch them no more; answers that are under way will not count."""
+        """Fetches them no more; answers that are under way will not count."""
         for tp in partitions:
             self._offsets.pop(tp, None)
             self._delayed_until_ms.pop(tp, None)
 
     def delay(self, partitions: Iterable[TopicPartition], until_ms: int) -> None:
-        """Leave partitions alone for a while; those that are not fetched stay so."""
+        """Leaves partitions alone for a while; those that are not fetched stay so."""
         for tp in partitions:
             if tp in self._offsets:
                 self._delayed_until_ms[tp] = until_ms
@@ -85,7 +85,7 @@ class FetchStates:
         return self._offsets.get(tp) == asked_offset
 
     def advance(self, tp: TopicPartition, asked_offset: int, next_offset: int) -> bool:
-        """Move on after an answer, and to the end of the order; False if it does not count."""
+        """Moves on after an answer, and to the end of the order; False if it does not count."""
         if self._offsets.get(tp) != asked_offset:
             return False
         if next_offset != asked_offset:

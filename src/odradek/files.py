@@ -127,7 +127,7 @@ def make_directories(disk: Disk, path: str) -> None:
     """Makes a directory and those above it, as far as they are missing; durable afterwards.
 
     Raises:
-        OSError: something that is no directory is in the way, or the disk refuses.
+        OSError: Something that is no directory is in the way, or the disk refuses.
     """
     path = os.path.abspath(path)
     if os.path.isdir(path):

@@ -106,7 +106,7 @@ class RecordedCommits:
         return await self._inner.commit(changes, fence)
 
 
-# -- One broker: the path of a topic.
+# One broker: the path of a topic
 
 
 def test_creation_goes_from_the_request_to_the_broker(tmp_path: Path) -> None:
@@ -549,7 +549,7 @@ def test_a_preferred_election_can_be_asked_for_by_a_node(tmp_path: Path) -> None
     run(tmp_path, scenario)
 
 
-# -- Election.
+# Election
 
 
 def test_of_two_brokers_one_is_controller(tmp_path: Path) -> None:
@@ -748,7 +748,7 @@ def test_a_lost_session_deposes_first_and_registers_anew(tmp_path: Path) -> None
     run(tmp_path, scenario)
 
 
-# -- Brokers.
+# Brokers
 
 
 def test_a_broker_joins_and_dies(tmp_path: Path) -> None:
@@ -895,7 +895,7 @@ def test_a_partition_that_lost_all_replicas_has_no_leader(
     run(tmp_path, scenario)
 
 
-# -- Deletion with obstacles.
+# Deletion with obstacles
 
 
 def test_deletion_waits_for_a_broker_that_is_away(tmp_path: Path) -> None:
@@ -1073,7 +1073,7 @@ def test_a_deposed_controller_removes_nothing(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-# -- Crashes.
+# Crashes
 
 
 async def life(directory: Path, disk: SimDisk, script: Callable[[Member], Awaitable[None]]) -> None:

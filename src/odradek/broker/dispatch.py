@@ -66,7 +66,7 @@ from odradek.protocol.api_keys import ApiKey
 
 __all__ = ["HANDLERS", "ApiHandler", "HandlerResult", "StartGate", "dispatch"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _TRACE: Final = 5  # Below DEBUG: one line per request.
 
 # An answer, None if it comes later, or a coroutine that ends in one of the two.
@@ -164,8 +164,8 @@ def dispatch(
         if not gate.is_open and key not in _SERVED_AT_ONCE:
             gate.park(request)
             return None
-        if _log.isEnabledFor(_TRACE):
-            _log.log(_TRACE, "Handling %s of %s", request, request.context.principal)
+        if logger.isEnabledFor(_TRACE):
+            logger.log(_TRACE, "Handling %s of %s", request, request.context.principal)
         handler = handlers.get(key)
         if handler is None:
             return CloseConnectionResponse(request, f"{request}: not served by this broker")
@@ -195,6 +195,6 @@ async def _awaited(
 
 def _failed(request: Request, error: Exception) -> Response:
     # Without the body: it may hold passwords.
-    _log.error("The handler of %s failed", request, exc_info=error)
+    logger.error("The handler of %s failed", request, exc_info=error)
     code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
     return error_answer(request, code)

@@ -22,7 +22,7 @@ from odradek.tasks import Tasks
 
 __all__ = ["Expansions"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Deferred: TypeAlias = Mapping[TopicPartition, tuple[ExpandedRecords, Callable[..., None]]]
 
@@ -69,8 +69,8 @@ class Expansions:
                     return
                 try:
                     await loop.run_in_executor(self._executor, expand, records)
-                except Exception as error:  # noqa: BLE001 - one request must not end others
-                    _log.exception("A batch of %s could not be expanded", request)
+                except Exception as error:  # one request must not end others
+                    logger.exception("A batch of %s could not be expanded", request)
                     records.walks[0] = ApiError(
                         ErrorCode.UNKNOWN_SERVER_ERROR,
                         f"the batch could not be expanded: {type(error).__name__}",

@@ -88,7 +88,7 @@ class InternalPartitions:
 
     def start_offset(self, partition: int) -> int:
         """Raises:
-        ApiError: there is no log here.
+        ApiError: There is no log here.
         """
         return self._find(partition).log_start_offset
 
@@ -106,8 +106,8 @@ class InternalPartitions:
         """Batches from the one with the offset on; at least one, whole.
 
         Raises:
-            ApiError: there is no log here, or no such offset.
-            StorageError: the disk failed.
+            ApiError: There is no log here, or no such offset.
+            StorageError: The disk failed.
         """
         log = self._find(partition)
         found = log.read(offset, max_bytes, FetchIsolation.LOG_END, min_one_message=True)

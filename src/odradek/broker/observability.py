@@ -32,7 +32,7 @@ SEND_TIMEOUT_S: Final = 10.0
 _PLAIN: Final = "text/plain; charset=utf-8"
 _HEAD_END: Final = b"\r\n\r\n"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class _Refusal(Exception):  # noqa: N818 - an answer, not a failure of ours
@@ -68,21 +68,21 @@ class ObservabilityServer:
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self) -> tuple[str, int]:
-        """Listen; returns host and port.
+        """Listens; returns host and port.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: The address cannot be had.
         """
         self._server = await asyncio.start_server(
             self._serve, self._host, self._port, limit=MAX_HEAD_BYTES
         )
         host, port = self._server.sockets[0].getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        _log.info("/metrics and /healthz on http://%s:%d", shown, port)
+        logger.info("/metrics and /healthz on http://%s:%d", shown, port)
         return host, port
 
     async def stop(self) -> None:
-        """Stop listening and drop the connections there are."""
+        """Stops listening and drops the connections there are."""
         if self._server is None:
             return
         self._server.close()
@@ -105,8 +105,8 @@ class ObservabilityServer:
             await self._answer(reader, writer)
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
             pass  # The peer went away or sleeps; nobody is left to tell.
-        except Exception:  # noqa: BLE001 - the border of a connection, logged
-            _log.exception("A request for metrics or health failed")
+        except Exception:  # the border of a connection, logged
+            logger.exception("A request for metrics or health failed")
         finally:
             await _close(writer)
             del self._connections[task]
@@ -155,7 +155,7 @@ async def _send_text(writer: asyncio.StreamWriter, status: HTTPStatus, text: str
 async def _send_pieces(
     writer: asyncio.StreamWriter, pieces: Iterable[str], *, is_chunked: bool
 ) -> None:
-    """Send a page whose length is not known; chunks tell a whole one from one that broke off."""
+    """Sends a page whose length is not known; chunks tell a whole one from one that broke off."""
     writer.write(
         _head(HTTPStatus.OK, CONTENT_TYPE, *(["Transfer-Encoding: chunked"] if is_chunked else []))
     )

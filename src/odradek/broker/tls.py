@@ -33,7 +33,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """What a listener with these settings speaks.
 
     Raises:
-        ConfigError: a file cannot be read, is no PEM, or key and certificate do not fit.
+        ConfigError: A file cannot be read, is no PEM, or key and certificate do not fit.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [_VERSIONS[name] for name in settings.enabled_protocols]
@@ -108,7 +108,8 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 @contextlib.contextmanager
 def _memory_file(text: str) -> Iterator[str]:
     """A path to the text while it is needed: the library takes keys from files only, and a secret
-    must not reach the disk."""
+    must not reach the disk.
+    """
     descriptor = os.memfd_create("odradek-key", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, text.encode())

@@ -17,7 +17,7 @@ from odradek.tasks import Tasks
 
 __all__ = ["MAX_CREATIONS", "AutoTopicCreator"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Creations under way; further ones wait for their client to ask again. The controller makes them
 # one after another, so more at a time would only lengthen its queue.
@@ -76,4 +76,4 @@ class AutoTopicCreator:
             if self._failures.get(topic) == why:
                 return
             self._failures[topic] = why
-        _log.warning("Topic %s is asked for, but cannot be created: %s", topic, why)
+        logger.warning("Topic %s is asked for, but cannot be created: %s", topic, why)

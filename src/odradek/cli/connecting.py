@@ -148,7 +148,7 @@ async def reach(client: "Admin | Consumer | Producer", arguments: argparse.Names
     """Finds a broker before anything else is tried: who mistyped an address hears it at once.
 
     Raises:
-        CommandError: there is none.
+        CommandError: There is none.
     """
     from odradek.errors import ApiError
 
@@ -184,8 +184,8 @@ async def find_topic(admin: "Admin", name: str) -> "TopicView":
     """A topic; brokers hear of a new one by and by, so one that is missing is waited for a little.
 
     Raises:
-        CommandError: there is none; says what to do.
-        ApiError: what else the cluster says of it.
+        CommandError: There is none; says what to do.
+        ApiError: What else the cluster says of it.
     """
     from odradek.client import Deadline
     from odradek.clock import SystemClock
@@ -209,7 +209,7 @@ async def is_there(name: str, answer: Awaitable[T]) -> T:
     """What a client says of a topic, or an error that says what to do.
 
     Raises:
-        CommandError: there is no such topic.
+        CommandError: There is no such topic.
     """
     from odradek.errors import ApiError, ErrorCode
 
@@ -227,7 +227,7 @@ def parse_pairs(option: str, pairs: Iterable[str]) -> dict[str, str]:
     """Reads `key=value` arguments.
 
     Raises:
-        CommandError: one has no `=`, or no key.
+        CommandError: One has no `=`, or no key.
     """
     parsed = {}
     for pair in pairs:

@@ -28,7 +28,7 @@ class Place:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """Declare them; one must be given."""
+        """Declares them; one must be given."""
         place = parser.add_mutually_exclusive_group(required=True)
         place.add_argument("--to-earliest", action="store_true", help="to the first message")
         place.add_argument("--to-latest", action="store_true", help="to the end")
@@ -49,10 +49,10 @@ class Place:
 
 
 async def parse_places(admin: "Admin", topics: Sequence[str]) -> "list[TopicPartition]":
-    """Read `TOPIC` and `TOPIC:0,1`.
+    """Reads `TOPIC` and `TOPIC:0,1`.
 
     Raises:
-        CommandError: a topic or a partition is not there.
+        CommandError: A topic or a partition is not there.
     """
     from odradek.model import TopicPartition
 
@@ -80,8 +80,8 @@ async def move_offsets(admin: "Admin", arguments: argparse.Namespace) -> list[Mo
     """What the options ask for; nothing is changed.
 
     Raises:
-        CommandError: there is nothing to move, or nothing to move it from.
-        ApiError: offsets cannot be looked up.
+        CommandError: There is nothing to move, or nothing to move it from.
+        ApiError: Offsets cannot be looked up.
     """
     from odradek.client import EARLIEST, LATEST
     from odradek.clock import SystemClock

@@ -18,7 +18,7 @@ async def read_lines(fd: int) -> AsyncIterator[list[bytes]]:
     """The lines that are there, in lists, each without its line end; the last needs none.
 
     Raises:
-        CommandError: a line is too long.
+        CommandError: A line is too long.
     """
     rest = b""
     while True:

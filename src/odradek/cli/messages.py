@@ -41,7 +41,7 @@ class Printer(Protocol):
     """Writes messages in some format."""
 
     def print(self, records: "Iterable[ConsumerRecord]") -> None:
-        """Write each as a line, if it is shown at all."""
+        """Writes each as a line, if it is shown at all."""
         ...
 
 

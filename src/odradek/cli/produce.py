@@ -165,7 +165,7 @@ class _LineParser:
         self.failure: str | None = None
 
     def parse(self, line: bytes) -> bool:
-        """Read a line; False if it has no key."""
+        """Reads a line; False if it has no key."""
         self._line_number += 1
         key: bytes | None = None
         value: bytes | None = line
@@ -196,10 +196,10 @@ class _Summary:
         self._unknown.append(delivery)
 
     async def catch_up(self, most_unknown: int) -> None:
-        """Count what has arrived, and wait until no more than so many have not.
+        """Counts what has arrived, and waits until no more than so many have not.
 
         Raises:
-            OdradekError: why one could not be delivered.
+            OdradekError: Why one could not be delivered.
         """
         while self._unknown and (len(self._unknown) > most_unknown or self._unknown[0].done()):
             arrived = await self._unknown.popleft()

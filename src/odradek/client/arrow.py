@@ -143,7 +143,7 @@ def _repeated_number(number: int, count: int) -> Any:
     return pa.repeat(pa.scalar(number, pa.int32()), count)
 
 
-# Sending.
+# Sending
 
 
 class ColumnNames(NamedTuple):

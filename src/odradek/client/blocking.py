@@ -35,11 +35,11 @@ class Core(Protocol):
     """What a face needs of a client of `odradek.aio`."""
 
     async def start(self) -> object:
-        """Begin, on the loop that runs everything else."""
+        """Begins, on the loop that runs everything else."""
         ...
 
     async def close(self, timeout: float | None = None) -> None:
-        """End within the timeout, in seconds, whatever the brokers do."""
+        """Ends within the timeout, in seconds, whatever the brokers do."""
         ...
 
 
@@ -55,10 +55,10 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine over there and wait for it.
+        """Runs a coroutine over there and waits for it.
 
         Raises:
-            RuntimeError: this is that thread.
+            RuntimeError: This is that thread.
         """
         if self.is_here():
             work.close()
@@ -79,7 +79,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def stop(self) -> None:
-        """End the loop and wait for the thread."""
+        """Ends the loop and waits for the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_STOP_TIMEOUT_S)
 
@@ -130,7 +130,7 @@ class Blocking(Generic[C]):
         self.close()
 
     def close(self, timeout: float | None = None) -> None:
-        """End the client within a time in seconds; a second call does nothing."""
+        """Ends the client within a time in seconds; a second call does nothing."""
         if self._fork_guard.is_child:
             return  # The parent's sockets, and its thread, are not ours to end.
         with self._closing:
@@ -146,17 +146,16 @@ class Blocking(Generic[C]):
         await self._core.start()
 
     def _check_usable(self) -> None:
-        """
-        Raises:
-            ForkedError: the client was made by a parent process.
-            ClosedError: it is closed.
+        """Raises:
+        ForkedError: The client was made by a parent process.
+        ClosedError: It is closed.
         """
         self._fork_guard.check()
         if self._is_closed:
             raise ClosedError(self._what)
 
     def _call(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine of the core and wait for it."""
+        """Runs a coroutine of the core and waits for it."""
         if self._is_closed or self._fork_guard.is_child:
             work.close()
             self._check_usable()

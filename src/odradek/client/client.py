@@ -81,15 +81,15 @@ class Client:
         self.close()
 
     async def connect(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as callers
-        """Connect to one broker and learn of the others: rule 1.
+        """Connects to one broker and learn of the others: rule 1.
 
         Raises:
-            ApiError: no broker of the bootstrap list answers.
+            ApiError: No broker of the bootstrap list answers.
         """
         await self._refresh((), self.deadline_after(timeout))
 
     def close(self) -> None:
-        """End every connection. A second call does nothing."""
+        """Ends every connection. A second call does nothing."""
         self._connections.close()
 
     @property
@@ -107,7 +107,7 @@ class Client:
         """The same for a timeout in seconds, as callers of the public clients give it.
 
         Raises:
-            ValueError: it is negative.
+            ValueError: It is negative.
         """
         if timeout is None:
             return self.deadline()
@@ -115,7 +115,7 @@ class Client:
             raise ValueError(f"timeout={timeout!r}: expected seconds, at least 0, or None")
         return self.deadline(int(min(timeout, MAX_TIMEOUT_S) * 1000))
 
-    # Requests.
+    # Requests
 
     async def ask(
         self,
@@ -130,7 +130,7 @@ class Client:
         """One request on one connection, tried once.
 
         Raises:
-            ApiError: the connection ended, the time is over, or the broker lacks the API.
+            ApiError: The connection ended, the time is over, or the broker lacks the API.
         """
         version = connection.version_for(api_key, within)
         await wait_for_place(connection, deadline)
@@ -254,11 +254,11 @@ class Client:
         return await self.retry(api_key.name, attempt, deadline)
 
     async def retry(self, what: str, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
-        """Try until it succeeds, fails for good, or the time is over.
+        """Tries until it succeeds, fails for good, or the time is over.
 
         Raises:
-            ApiError: as `attempt` raised it, if trying again does not help.
-            CallTimeoutError: the time is over; the message has the last failure.
+            ApiError: As `attempt` raised it, if trying again does not help.
+            CallTimeoutError: The time is over; the message has the last failure.
         """
         before: ApiError | None = None
         for pause_ms in self.pauses_ms():
@@ -286,7 +286,7 @@ class Client:
         options = self.options
         return backoff_ms(options.retry_backoff_ms, options.retry_backoff_max_ms, self._rng)
 
-    # Metadata.
+    # Metadata
 
     async def topic(
         self, name: str, *, create: bool = False, deadline: Deadline | None = None
@@ -355,7 +355,7 @@ class Client:
         return found
 
     async def refresh(self, names: Collection[str], deadline: Deadline) -> None:
-        """Look topics up once; a failure is left to the request that needs them."""
+        """Looks topics up once; a failure is left to the request that needs them."""
         try:
             await self._refresh(names, deadline)
         except ApiError as error:
@@ -363,7 +363,7 @@ class Client:
                 raise
 
     def forget_leader(self, tp: TopicPartition, node_id: int) -> None:
-        """Take note that a broker does not lead a partition, or cannot be reached."""
+        """Takes note that a broker does not lead a partition, or cannot be reached."""
         self._cluster = self._cluster.without_leader(tp, node_id=node_id)
 
     def _is_old(self, name: str) -> bool:
@@ -375,7 +375,7 @@ class Client:
     async def _refresh(
         self, names: Collection[str] | None, deadline: Deadline, *, create: bool = False
     ) -> dict[str, ErrorCode]:
-        """Ask one broker once; return what is wrong with some topics."""
+        """Asks one broker once; returns what is wrong with some topics."""
         connection = await self.any_connection(deadline)
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)

@@ -190,7 +190,7 @@ def read_settings(
     """The settings a client was given; build the dataclasses of `definition` from them.
 
     Raises:
-        ConfigError: a name is unknown or given twice, or a value cannot be used.
+        ConfigError: A name is unknown or given twice, or a value cannot be used.
     """
     given = dict(config or {})
     for word, value in keywords.items():
@@ -210,10 +210,10 @@ def read_settings(
 
 
 def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
-    """Read `host:port,…`, an IPv6 host in brackets.
+    """Reads `host:port,…`, an IPv6 host in brackets.
 
     Raises:
-        ConfigError: an entry has another form, or there is none.
+        ConfigError: An entry has another form, or there is none.
     """
     addresses = tuple(
         _parse_address(entry, text) for entry in map(str.strip, text.split(",")) if entry

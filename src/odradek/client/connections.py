@@ -48,11 +48,11 @@ class _Way:
 
 
 async def wait_for_place(connection: OutboundConnection, deadline: Deadline) -> None:
-    """Wait until a request may be sent, no longer than the caller has.
+    """Waits until a request may be sent, no longer than the caller has.
 
     Raises:
-        DisconnectedError: the connection ended.
-        RequestTimedOutError: too many requests are unanswered.
+        DisconnectedError: The connection ended.
+        RequestTimedOutError: Too many requests are unanswered.
     """
     if connection.can_send:
         return
@@ -92,10 +92,10 @@ class Connections:
         """The open connection to an address.
 
         Raises:
-            DisconnectedError: nobody answers there.
-            RequestTimedOutError: not before the deadline.
-            ClosedError: the client is closed.
-            ForkedError: the client belongs to a parent process.
+            DisconnectedError: Nobody answers there.
+            RequestTimedOutError: Not before the deadline.
+            ClosedError: The client is closed.
+            ForkedError: The client belongs to a parent process.
         """
         self._check()
         connection = self.opened(host, port, lane)
@@ -118,9 +118,9 @@ class Connections:
         """A connection to whichever broker: one that is open, a known one, one to begin with.
 
         Raises:
-            DisconnectedError: none of them answers; the message tells what each said.
-            RequestTimedOutError: as `to`.
-            ClosedError: as `to`.
+            DisconnectedError: None of them answers; the message tells what each said.
+            RequestTimedOutError: As `to`.
+            ClosedError: As `to`.
         """
         self._check()
         for host, port, lane in list(self._ways):
@@ -137,7 +137,7 @@ class Connections:
         raise DisconnectedError("; ".join(failures))
 
     def close(self) -> None:
-        """End every connection; who waits for an answer gets `DisconnectedError`."""
+        """Ends every connection; who waits for an answer gets `DisconnectedError`."""
         self._is_closed = True
         if self._reaper is not None:
             self._reaper.cancel()

@@ -23,9 +23,8 @@ class ForkGuard:
         _guards.add(self)
 
     def check(self) -> None:
-        """
-        Raises:
-            ForkedError: this is a child of the process that made the client.
+        """Raises:
+        ForkedError: This is a child of the process that made the client.
         """
         if self.is_child:
             raise ForkedError(self._what)

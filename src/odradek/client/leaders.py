@@ -49,7 +49,7 @@ async def ask_leaders(
     *,
     repeats: bool = True,
 ) -> dict[TopicPartition, R | ApiError]:
-    """Do the work; every partition gets a result or its own error.
+    """Does the work; every partition gets a result or its own error.
 
     Args:
         repeats: Whether to try again here; a caller that does so itself hears of failures at once.
@@ -88,7 +88,7 @@ async def _ask_once(
     results: dict[TopicPartition, R | ApiError],
     deadline: Deadline,
 ) -> list[TopicPartition]:
-    """Ask every leader once, fill `results`, return the partitions worth another attempt."""
+    """Asks every leader once, fills `results`, returns the partitions worth another attempt."""
     by_leader: dict[int, dict[TopicPartition, W]] = {}
     failed = []
     for tp, item in work.items():

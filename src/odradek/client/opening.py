@@ -14,11 +14,11 @@ class Opened(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin, on the running loop."""
+        """Begins, on the running loop."""
 
     @abstractmethod
     async def close(self, timeout: float | None = None) -> None:
-        """End within the timeout, in seconds, whatever the brokers do; a second call is nothing."""
+        """Ends within `timeout` seconds, whatever the brokers do; a second call does nothing."""
 
     async def __aenter__(self) -> Self:
         await self.start()

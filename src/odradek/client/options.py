@@ -75,7 +75,7 @@ def client_options(
     """What the core of a client reads, out of its settings.
 
     Raises:
-        ConfigError: an address or a file cannot be used.
+        ConfigError: An address or a file cannot be used.
     """
     return ClientOptions(
         bootstrap=parse_addresses(",".join(config.bootstrap_servers)),

@@ -50,7 +50,7 @@ from odradek.records.batch import parse_header
 
 __all__ = ["ANY_ID", "FetchedBatches", "read_range", "topic_id_text"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Stands for an id that nobody knows, and that is not compared.
 ANY_ID: Final = ""
@@ -104,9 +104,9 @@ async def read_range(
         topic_id: As `topic_id_text` tells it.
 
     Raises:
-        OffsetOutOfRangeError: the offset is not there.
-        RecreatedTopicError: rule 1.
-        CallTimeoutError: rule 3, or no leader answered in time.
+        OffsetOutOfRangeError: The offset is not there.
+        RecreatedTopicError: Rule 1.
+        CallTimeoutError: Rule 3, or no leader answered in time.
     """
     if end is not None and offset >= end:
         return
@@ -123,7 +123,7 @@ async def read_range(
             empty_count = empty_count + 1 if not answer.records and log_end > offset else 0
             next_offset = fetched.next_offset
             if empty_count > _EMPTY_ANSWERS:
-                _log.info("%s: nothing is left from offset %d to %d", tp, offset, log_end)
+                logger.info("%s: nothing is left from offset %d to %d", tp, offset, log_end)
                 next_offset, empty_count = log_end, 0
             has_moved, offset = next_offset > offset, next_offset
             is_done = offset >= (log_end if end is None else end)
@@ -157,7 +157,7 @@ async def _wait_on(
     """After an answer that brought nothing new: whether, and when, to ask again.
 
     Raises:
-        CallTimeoutError: rule 3.
+        CallTimeoutError: Rule 3.
     """
     if not deadline.left_ms():
         up_to = "its end" if end is None else end
@@ -192,7 +192,7 @@ class _Leader:
     def ask(
         self, offset: int, deadline: Deadline, *, is_sought: bool = False
     ) -> "asyncio.Task[PartitionData]":
-        """Put the request on the wire.
+        """Puts the request on the wire.
 
         Args:
             is_sought: Take any number of bytes.
@@ -207,11 +207,11 @@ class _Leader:
         )
 
     async def check_place(self, offset: int, deadline: Deadline) -> None:
-        """Ask anew who leads, and whether its log has begun at an offset.
+        """Asks anew who leads, and whether its log has begun at an offset.
 
         Raises:
-            OffsetOutOfRangeError: it begins later.
-            CallTimeoutError: nobody can tell.
+            OffsetOutOfRangeError: It begins later.
+            CallTimeoutError: Nobody can tell.
         """
         await self._client.refresh((self._tp.topic,), deadline)
         told = await list_offsets(self._client, {self._tp: EARLIEST}, deadline)
@@ -227,7 +227,7 @@ class _Leader:
         return answer.last_stable_offset if is_stable else answer.high_watermark
 
     def read(self, answer: PartitionData, offset: int) -> FetchedBatches:
-        """Cut the tail off, and find out where to go on."""
+        """Cuts the tail off, and finds out where to go on."""
         records = memoryview(answer.records or b"")
         at, first, last, next_offset = 0, -1, -1, offset
         while (header := parse_header(records, at)) is not None:
@@ -293,9 +293,8 @@ class _Leader:
             raise
 
     def _is_meant(self, topic_id: bytes) -> bool:
-        """
-        Raises:
-            RecreatedTopicError: it is another topic, however often the cluster is asked.
+        """Raises:
+        RecreatedTopicError: It is another topic, however often the cluster is asked.
         """
         expected, found = self._topic_id, topic_id_text(topic_id)
         if ANY_ID in (expected, found) or expected == found:

@@ -105,7 +105,7 @@ class RawBatches:
         Markers are left out, under read_committed aborted transactions as well.
 
         Raises:
-            InvalidRecordError: records are malformed.
+            InvalidRecordError: Records are malformed.
         """
         data = FetchedData(
             PartitionState(self.tp),
@@ -128,7 +128,7 @@ class SimpleConsumer(Opened):
         of `bootstrap.servers` is the broker that the plain calls ask.
 
     Raises:
-        ConfigError: a setting is unknown or cannot be used.
+        ConfigError: A setting is unknown or cannot be used.
     """
 
     def __init__(
@@ -149,13 +149,13 @@ class SimpleConsumer(Opened):
         """Nothing to begin with: the first call connects."""
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ARG002 - it takes none
-        """End the connections, and with them calls that wait; never connects again."""
+        """Ends the connections, and with them calls that wait; never connects again."""
         self._is_closed = True
         if self._connection is not None:
             self._connection.close("closed by us")
         self._client.close()
 
-    # The broker itself.
+    # The broker itself
 
     async def send(
         self,
@@ -169,8 +169,8 @@ class SimpleConsumer(Opened):
         """Any request to the broker, tried twice at most.
 
         Raises:
-            ClosedError: the consumer is closed.
-            ApiError: the second attempt failed as well.
+            ClosedError: The consumer is closed.
+            ApiError: The second attempt failed as well.
         """
         deadline = self._client.deadline_after(timeout)
 
@@ -270,7 +270,7 @@ class SimpleConsumer(Opened):
         """The first offset at or after a time; -2 is the earliest, -1 the end.
 
         Raises:
-            ApiError: what the broker says of it.
+            ApiError: What the broker says of it.
         """
         tp = TopicPartition(*partition)
         request = ListOffsetsRequest(
@@ -297,7 +297,7 @@ class SimpleConsumer(Opened):
             raise api_error(answer.error_code, None, tp)
         return answer.offset
 
-    # Groups: through their coordinator.
+    # Groups: through their coordinator
 
     async def coordinator(self, group_id: str, timeout: float | None = None) -> int:
         """The broker that looks after a group."""
@@ -311,10 +311,10 @@ class SimpleConsumer(Opened):
         offsets: Mapping[Partition, OffsetAndMetadata | int],
         timeout: float | None = None,
     ) -> None:
-        """Commit for a group that has no members.
+        """Commits for a group that has no members.
 
         Raises:
-            ApiError: it was refused; UNKNOWN_MEMBER_ID if the group has members.
+            ApiError: It was refused; UNKNOWN_MEMBER_ID if the group has members.
         """
         deadline = self._client.deadline_after(timeout)
         coordinator = Coordinator(self._client, group_id)
@@ -341,7 +341,7 @@ class SimpleConsumer(Opened):
             "committed offsets", lambda: coordinator.fetch_offsets(wanted, deadline), deadline
         )
 
-    # Raw batches.
+    # Raw batches
 
     async def fetch_batches(
         self,
@@ -364,10 +364,10 @@ class SimpleConsumer(Opened):
             timeout: For each step, in seconds; the time that the caller takes does not count.
 
         Raises:
-            OffsetOutOfRangeError: the offset is not there.
-            CallTimeoutError: nothing new came in time: no leader answered, or `end` lies beyond
+            OffsetOutOfRangeError: The offset is not there.
+            CallTimeoutError: Nothing new came in time: no leader answered, or `end` lies beyond
                 the end of the log.
-            CorruptRecordError: a checksum is wrong.
+            CorruptRecordError: A checksum is wrong.
         """
         tp = TopicPartition(topic, partition)
         timeout_ms = self._client.deadline_after(timeout).timeout_ms
@@ -398,9 +398,8 @@ class SimpleConsumer(Opened):
 
 
 def _check_crcs(tp: TopicPartition, batches: memoryview) -> None:
-    """
-    Raises:
-        CorruptRecordError: a checksum is wrong.
+    """Raises:
+    CorruptRecordError: A checksum is wrong.
     """
     at = 0
     while (header := parse_header(batches, at)) is not None:

@@ -21,7 +21,7 @@ class SimpleConsumer(Blocking[awaited.SimpleConsumer]):
     Args: As `odradek.aio.SimpleConsumer`.
 
     Raises:
-        ConfigError: a setting is unknown or cannot be used.
+        ConfigError: A setting is unknown or cannot be used.
     """
 
     _what = "simple consumer"

@@ -136,10 +136,10 @@ class ConfigKey:
         return None
 
     def parse(self, raw: object, name: str | None = None) -> Value:
-        """Read and check a value; `name` is what the operator wrote, if not the key itself.
+        """Reads and checks a value; `name` is what the operator wrote, if not the key itself.
 
         Raises:
-            ConfigError: naming key, value (unless secret) and reason.
+            ConfigError: Naming key, value (unless secret) and reason.
         """
         try:
             value = parse_value(self.kind, raw)
@@ -149,7 +149,7 @@ class ConfigKey:
         return value
 
     def check(self, value: Value, raw: object, name: str | None = None) -> None:
-        """Raise `ConfigError` unless the value passes; `raw` is what the operator wrote."""
+        """Raises `ConfigError` unless the value passes; `raw` is what the operator wrote."""
         if value is None:
             return
         for check in self.checks:
@@ -177,7 +177,7 @@ def key(
     per_listener: bool = False,
     agreed: bool = False,
 ) -> Any:  # A dataclass field; the field's annotation gives the type, as with `dataclasses.field`.
-    """Declare a setting as a field of a dataclass.
+    """Declares a setting as a field of a dataclass.
 
     Args:
         default: Value when nobody sets it; `REQUIRED` if somebody must.
@@ -227,7 +227,7 @@ def inherited_key(
     topic_checks: tuple[Check, ...] | None = None,
     **facts: Any,
 ) -> Any:  # A dataclass field, as `key` returns.
-    """Declare a setting of a topic, whose default is a setting of the broker, once for both.
+    """Declares a setting of a topic, whose default is a setting of the broker, once for both.
 
     The class that has the field declares the topic's key. A class derived from it that says
     `declares_defaults` declares the broker's.
@@ -264,7 +264,7 @@ def plain_field(default: Any) -> Any:
 def synonym(
     name: str, *, scale: int = 1, kind: Kind | None = None, default: Value = None, doc: str = ""
 ) -> Synonym:
-    """Declare a weaker name of a key; see the module's docstring."""
+    """Declares a weaker name of a key; see the module's docstring."""
     return Synonym(name=name, kind=kind, scale=scale, default=default, doc=doc)
 
 
@@ -308,10 +308,10 @@ def _find_keys(config_class: type) -> dict[str, ConfigKey]:
 
 
 def check_declared(config: object) -> None:
-    """Hold an instance that was made by hand to the checks of its keys.
+    """Holds an instance that was made by hand to the checks of its keys.
 
     Raises:
-        ConfigError: naming key, value and reason.
+        ConfigError: Naming key, value and reason.
     """
     for field_name, declared in keys_of(type(config)).items():
         value = getattr(config, field_name)

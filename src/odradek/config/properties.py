@@ -33,7 +33,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """The keys and values of a properties file.
 
     Raises:
-        ConfigError: for a malformed ``\\uXXXX`` escape, naming the line.
+        ConfigError: For a malformed ``\\uXXXX`` escape, naming the line.
     """
     properties: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -50,7 +50,7 @@ def parse_assignments(arguments: Iterable[str]) -> dict[str, str]:
     """``["log.dirs=/a,/b"]`` as given on a command line; the value is taken as it is.
 
     Raises:
-        ConfigError: for an argument without ``=`` or without a key.
+        ConfigError: For an argument without ``=`` or without a key.
     """
     assignments: dict[str, str] = {}
     for argument in arguments:

@@ -106,7 +106,7 @@ class Settings:
         layers: For each source the values it gives, as text or of the key's type; None is unset.
 
     Raises:
-        ConfigError: for the first value that cannot be used.
+        ConfigError: For the first value that cannot be used.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Settings:
                 are synonyms there, may not. None: every key.
 
         Raises:
-            ConfigError: also for a key that is unknown, read-only, or not settable for all brokers.
+            ConfigError: Also for a key that is unknown, read-only, or not settable for all brokers.
         """
         for name in raw:
             declared = self._settable(name, config_class)
@@ -187,7 +187,7 @@ class Settings:
         """The setting of a key.
 
         Raises:
-            KeyError: if nobody declared it; that is a bug, not a configuration error.
+            KeyError: If nobody declared it; that is a bug, not a configuration error.
         """
         declared = self.definition.keys[name]
         levels = self._levels(declared, listener)
@@ -204,7 +204,7 @@ class Settings:
         """The dataclass a component reads, with the values that count.
 
         Raises:
-            ConfigError: for a required key that is missing, or a combination the class refuses.
+            ConfigError: For a required key that is missing, or a combination the class refuses.
         """
         values: dict[str, Any] = {}
         for field_name, declared in self.definition.fields[config_class].items():
@@ -215,7 +215,7 @@ class Settings:
         return config_class(**values)
 
     def check(self) -> None:
-        """Build every class of the definition, for the sake of the errors."""
+        """Builds every class of the definition, for the sake of the errors."""
         for config_class in self.definition.classes:
             self.build(config_class)
 

@@ -67,12 +67,12 @@ def python_type(kind: Kind) -> type:
 
 
 def parse_value(kind: Kind, raw: object) -> Value:
-    """Read a value from text, or take one that is of the right type already.
+    """Reads a value from text, or takes one that is of the right type already.
 
     Numbers, booleans and lists ignore surrounding blanks; strings and passwords keep them.
 
     Raises:
-        ValueError: with the reason, which never repeats the value: it may be a secret.
+        ValueError: With the reason, which never repeats the value: it may be a secret.
     """
     if isinstance(raw, str):
         return _parse_text(kind, raw)

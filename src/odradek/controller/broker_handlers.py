@@ -22,7 +22,7 @@ from odradek.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 
 __all__ = ["BrokerDifference", "BrokerHandlers", "compare_brokers"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class BrokerDifference(NamedTuple):
@@ -71,7 +71,7 @@ class BrokerHandlers:
         self._context: ControllerContext = machines.context
         self._channels = channels
 
-    # -- Membership.
+    # Membership
 
     async def process_broker_change(self) -> None:
         """Brokers may have come and gone."""
@@ -80,7 +80,7 @@ class BrokerHandlers:
         new, dead, bounced, live = compare_brokers(context.live_broker_epochs, registered)
         if not (new or dead or bounced):
             return
-        _logger.info("brokers new: %s, dead: %s, bounced: %s, live: %s", new, dead, bounced, live)
+        logger.info("brokers new: %s, dead: %s, bounced: %s, live: %s", new, dead, bounced, live)
         for broker_id in new:
             channels.add_broker(registered[broker_id].broker)
         for broker_id in bounced:
@@ -106,7 +106,7 @@ class BrokerHandlers:
             context.replicas_on_offline_dirs.pop(broker_id, None)
         was_shutting_down = sorted(context.shutting_down_broker_ids.intersection(broker_ids))
         if was_shutting_down:
-            _logger.info("brokers %s have shut down as announced", was_shutting_down)
+            logger.info("brokers %s have shut down as announced", was_shutting_down)
         context.shutting_down_broker_ids.difference_update(broker_ids)
         await self.on_replicas_become_offline(context.replicas_on_brokers(broker_ids))
 
@@ -133,11 +133,11 @@ class BrokerHandlers:
         if registered.broker_epoch != self._context.live_broker_epochs[broker_id]:
             return  # Another life of it: that is the business of process_broker_change.
         if registered.broker.endpoints != known.endpoints:
-            _logger.info("broker %d has other endpoints", broker_id)
+            logger.info("broker %d has other endpoints", broker_id)
             self._context.update_broker_metadata(known, registered.broker)
             self._machines.send_update_metadata(self._context.live_or_shutting_down_broker_ids)
 
-    # -- Replicas.
+    # Replicas
 
     async def on_replicas_become_offline(self, replicas: Iterable[PartitionAndReplica]) -> None:
         """Replicas cannot serve any more: others must lead, and leave the ISR without them."""
@@ -163,7 +163,7 @@ class BrokerHandlers:
         """A broker has answered which replicas it could bring up."""
         context = self._context
         if response.error_code != ErrorCode.NONE:
-            _logger.error("broker %d refused LeaderAndIsr: %d", broker_id, response.error_code)
+            logger.error("broker %d refused LeaderAndIsr: %d", broker_id, response.error_code)
             return
         offline: set[TopicPartition] = set()
         online: set[TopicPartition] = set()
@@ -180,7 +180,7 @@ class BrokerHandlers:
             context.replicas_on_offline_dirs.pop(broker_id, None)
         newly_offline = sorted(after - before)
         if newly_offline:
-            _logger.warning(
+            logger.warning(
                 "broker %d: replicas on failed directories: %s", broker_id, newly_offline
             )
             await self.on_replicas_become_offline(
@@ -217,7 +217,7 @@ class BrokerHandlers:
             ReplicaStatus.ONLINE,
         )
 
-    # -- Controlled shutdown.
+    # Controlled shutdown
 
     async def controlled_shutdown(
         self, broker_id: int, broker_epoch: int

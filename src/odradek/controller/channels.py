@@ -44,7 +44,7 @@ __all__ = [
     "Sleep",
 ]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.1
 
@@ -68,7 +68,7 @@ class ControlChannel(Protocol):
         """Delivers a request, connecting first if need be, and waits for the answer.
 
         Raises:
-            Exception: it was not delivered, or the answer is lost: it will be sent again.
+            Exception: It was not delivered, or the answer is lost: it will be sent again.
         """
         ...
 
@@ -153,7 +153,7 @@ class _BrokerSender:
             try:
                 return await self._channel.send(request)
             except Exception as error:  # noqa: BLE001 - whatever it is, the request must arrive
-                _logger.warning("%s was not delivered, will retry: %r", _name(request), error)
+                logger.warning("%s was not delivered, will retry: %r", _name(request), error)
                 await self._channel.close()
                 await self._sleep(RETRY_PAUSE_S)
 
@@ -165,7 +165,7 @@ class _BrokerSender:
             if item.callback is not None:
                 item.callback(response)
         except Exception:
-            _logger.exception("the answer to %s could not be used", _name(item.request))
+            logger.exception("the answer to %s could not be used", _name(item.request))
             await self._channel.close()
 
     async def stop(self) -> None:
@@ -262,7 +262,7 @@ class ControllerChannels:
         """Queues a request; for an unknown broker it is dropped with a warning."""
         sender = self._senders.get(broker_id)
         if sender is None:
-            _logger.warning("%s for broker %d dropped: no such broker", _name(request), broker_id)
+            logger.warning("%s for broker %d dropped: no such broker", _name(request), broker_id)
         else:
             sender.put(request, callback)
 

@@ -113,7 +113,7 @@ class ControllerContext:
         # Differs between two topics that had one name one after the other; None: not read yet.
         self.topic_incarnations: dict[str, int | None] = {}
 
-    # -- Brokers.
+    # Brokers
 
     @property
     def live_broker_ids(self) -> set[int]:
@@ -162,7 +162,7 @@ class ControllerContext:
             return False
         return tp not in self.replicas_on_offline_dirs.get(broker_id, ())
 
-    # -- Topics and their assignment.
+    # Topics and their assignment
 
     def put_topic(self, topic: str, record: TopicRecord) -> None:
         """Takes a topic over as it is stored."""
@@ -262,7 +262,7 @@ class ControllerContext:
                 for replica in assignment.replicas:
                     yield PartitionAndReplica(tp, replica)
 
-    # -- States.
+    # States
 
     def partition_state(self, tp: TopicPartition) -> PartitionStatus:
         return self.partition_states.get(tp, PartitionStatus.NON_EXISTENT)
@@ -305,7 +305,7 @@ class ControllerContext:
     def is_any_replica_in_state(self, topic: str, state: ReplicaStatus) -> bool:
         return any(self.replica_state(r) is state for r in self.replicas_for_topic(topic))
 
-    # -- Deletion.
+    # Deletion
 
     def queue_topic_deletion(self, topics: Iterable[str]) -> None:
         self.topics_to_be_deleted.update(topics)

@@ -47,7 +47,7 @@ from odradek.metadata.admin_requests import ElectionOutcome
 
 __all__ = ["EventDispatcher"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class EventDispatcher:
@@ -90,20 +90,20 @@ class EventDispatcher:
             else:
                 self.preempt(event)
         except ControllerMoved as error:
-            _logger.info("not controller any more: %s", error)
+            logger.info("not controller any more: %s", error)
             self._fail(event, _not_controller())
             await self._leadership.resign()
         except ApiError as error:
             self._fail(event, error)
         except InvariantViolation as error:
             # What we believe contradicts itself: the next controller reads everything anew.
-            _logger.exception("controller event %s failed", type(event).__name__)
+            logger.exception("controller event %s failed", type(event).__name__)
             self._fail(event, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             fence = self._machines.context.fence
             await self._leadership.resign()
             await self._machines.persistence.resign(fence)
         except Exception as error:
-            _logger.exception("controller event %s failed", type(event).__name__)
+            logger.exception("controller event %s failed", type(event).__name__)
             self._fail(event, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
 
     def preempt(self, event: ControllerEvent) -> None:
@@ -156,7 +156,7 @@ class EventDispatcher:
                 await self._brokers.process_leader_and_isr_response(broker_id, response)
             case UpdateMetadataResponseReceived(response=update, broker_id=broker_id):
                 if update.error_code != ErrorCode.NONE:
-                    _logger.error(
+                    logger.error(
                         "broker %d refused UpdateMetadata: %d", broker_id, update.error_code
                     )
             case TopicDeletionStopReplicaResponseReceived():
@@ -173,7 +173,7 @@ class EventDispatcher:
             case AutoPreferredReplicaLeaderElection():
                 await self._leadership.rebalance()
             case ShutdownEventThread():
-                _logger.error("the end of the event task reached the controller")
+                logger.error("the end of the event task reached the controller")
             case _:
                 await self._dispatch_request(event)
 

@@ -70,7 +70,7 @@ from odradek.protocol.enums import ElectionType
 
 __all__ = ["Controller"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -177,7 +177,7 @@ class Controller:
             metrics, self.context, is_active=lambda: self.is_active, state=lambda: self.state
         )
 
-    # -- Life.
+    # Life
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -227,7 +227,7 @@ class Controller:
         """What it is busy with."""
         return self._events.state
 
-    # -- Requests.
+    # Requests
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
@@ -290,7 +290,7 @@ class Controller:
         """Moves leadership away from a broker; returns what it still leads.
 
         Raises:
-            ControllerMoved: this broker is not the controller.
+            ControllerMoved: This broker is not the controller.
             ApiError: STALE_BROKER_EPOCH or BROKER_NOT_AVAILABLE.
         """
         return await self._request(lambda reply: ControlledShutdown(broker_id, broker_epoch, reply))
@@ -337,7 +337,7 @@ class Controller:
             self._events.put(event)
         return await answer
 
-    # -- Events.
+    # Events
 
     async def process(self, event: ControllerEvent) -> None:
         """Handles one event; called by the event queue only."""

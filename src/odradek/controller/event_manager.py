@@ -27,7 +27,7 @@ from odradek.metrics import MetricRegistry
 
 __all__ = ["EVENT_TASK_NAME", "EventManager", "EventProcessor", "QueuedEvent"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 EVENT_TASK_NAME = "controller-event-thread"
 
@@ -157,7 +157,7 @@ class EventManager:
         try:
             await queued.process(self._processor)
         except Exception:
-            _logger.exception("controller event %s failed", type(queued.event).__name__)
+            logger.exception("controller event %s failed", type(queued.event).__name__)
         finally:
             timer = self._stats.timers.get(self._state)
             if timer is not None:

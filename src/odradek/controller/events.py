@@ -136,7 +136,7 @@ class ElectionTrigger(Enum):
     AUTO = "auto"
 
 
-# -- Leadership.
+# Leadership
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class ShutdownEventThread:
     state: ClassVar = ControllerActivity.CONTROLLER_SHUTDOWN
 
 
-# -- Hints: something was changed, perhaps by us.
+# Hints: something was changed, perhaps by us
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class LogDirEventNotification:
     state: ClassVar = ControllerActivity.LOG_DIR_CHANGE
 
 
-# -- Answers of brokers.
+# Answers of brokers
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class TopicDeletionStopReplicaResponseReceived:
     partition_errors: Mapping[TopicPartition, ErrorCode]
 
 
-# -- Requests of administrators and brokers.
+# Requests of administrators and brokers
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +299,7 @@ class TopicUncleanLeaderElectionEnable:
     topic: str
 
 
-# -- Timers.
+# Timers
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from odradek.protocol.enums import ElectionType
 
 __all__ = ["LeaderHandlers", "imbalanced_partitions"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def imbalanced_partitions(
@@ -61,7 +61,7 @@ class LeaderHandlers:
         """Gives leadership back to preferred replicas where too many are led by others."""
         candidates = imbalanced_partitions(self._context, self._config.imbalance_percentage)
         if candidates:
-            _logger.info("%d partitions go back to their preferred leaders", len(candidates))
+            logger.info("%d partitions go back to their preferred leaders", len(candidates))
             await self.elect(candidates, ElectionType.PREFERRED, ElectionTrigger.AUTO)
 
     async def process_stored_election(self) -> None:

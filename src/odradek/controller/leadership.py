@@ -45,7 +45,7 @@ from odradek.protocol.enums import ElectionType
 
 __all__ = ["Leadership"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Leaders are checked for balance so long after an election: brokers that start together with the
 # controller should have come by then.
@@ -135,7 +135,7 @@ class Leadership:
         self._context.controller_epoch = event.controller_epoch
         self._context.fence = event.fence
         self.controller_id = self._broker_id
-        _logger.info(
+        logger.info(
             "broker %d is controller, epoch %d",
             self._broker_id,
             event.controller_epoch,
@@ -146,7 +146,7 @@ class Leadership:
         except ControllerMoved:
             raise
         except Exception:
-            _logger.exception("broker %d could not become controller", self._broker_id)
+            logger.exception("broker %d could not become controller", self._broker_id)
             await self.resign()
             await self._persistence.resign(event.fence)
 
@@ -186,7 +186,7 @@ class Leadership:
         was_active = self.is_active
         self.controller_id = NO_CONTROLLER
         if was_active:
-            _logger.info("broker %d resigns", self._broker_id, extra={"broker": self._broker_id})
+            logger.info("broker %d resigns", self._broker_id, extra={"broker": self._broker_id})
         await self._on_resignation()
 
     async def give_up(self) -> int:

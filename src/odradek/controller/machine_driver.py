@@ -37,7 +37,7 @@ from odradek.model import LeaderAndIsr, TopicPartition
 
 __all__ = ["MachineDriver", "PartitionResult"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _state_logger = logging.getLogger("state.change.logger")
 
 _T = TypeVar("_T")
@@ -96,7 +96,7 @@ class MachineDriver:
                 apply_committed(self.context, committed)
         return outcome
 
-    # -- Partitions.
+    # Partitions
 
     async def move_partitions(
         self,
@@ -126,7 +126,7 @@ class MachineDriver:
             batch.clear()
             raise
         except Exception as error:
-            _logger.exception("partitions could not be taken to %s", target.name)
+            logger.exception("partitions could not be taken to %s", target.name)
             batch.clear()
             return dict.fromkeys(wanted, error)
         return results
@@ -272,7 +272,7 @@ class MachineDriver:
         partition_machine.initial_states(self.context)
         await self.trigger_online()
 
-    # -- Replicas.
+    # Replicas
 
     async def move_replicas(
         self, replicas: Iterable[PartitionAndReplica], target: ReplicaStatus
@@ -288,7 +288,7 @@ class MachineDriver:
             batch.clear()
             raise
         except Exception:
-            _logger.exception("replicas could not be taken to %s", target.name)
+            logger.exception("replicas could not be taken to %s", target.name)
             batch.clear()
 
     async def _move_replicas_of(
@@ -336,7 +336,7 @@ class MachineDriver:
             replica_machine.apply_offline(context, broker_id, stateless)
             replica_machine.announce_without_state(context, batch, stateless)
 
-    # -- Announcements.
+    # Announcements
 
     def send_update_metadata(
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()

@@ -87,7 +87,7 @@ def move_partition(context: ControllerContext, tp: TopicPartition, target: Parti
     """Puts a partition into another state.
 
     Raises:
-        InvariantViolation: the table forbids it.
+        InvariantViolation: The table forbids it.
     """
     current = context.partition_state(tp)
     if current not in VALID_PREVIOUS[target]:
@@ -152,7 +152,7 @@ def decide_online(
         decision: What was decided of other partitions, which this adds to and returns.
 
     Raises:
-        ValueError: an election is needed and there is no strategy; nothing was decided.
+        ValueError: An election is needed and there is no strategy; nothing was decided.
     """
     partitions = list(partitions)
     to_elect = [tp for tp in partitions if context.partition_state(tp) is not _S.NEW]

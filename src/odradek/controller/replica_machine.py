@@ -104,7 +104,7 @@ def move_replica(
     """Puts a replica into another state.
 
     Raises:
-        InvariantViolation: the table forbids it.
+        InvariantViolation: The table forbids it.
     """
     current = context.replica_state(replica)
     if current not in VALID_PREVIOUS[target]:
@@ -190,7 +190,7 @@ def _add_to_assignment(context: ControllerContext, replica: PartitionAndReplica)
         )
 
 
-# -- OFFLINE.
+# OFFLINE
 
 
 @dataclass(slots=True)

@@ -100,7 +100,7 @@ class RequestBatch:
         """Starts a batch.
 
         Raises:
-            InvariantViolation: the batch before was neither built nor cleared.
+            InvariantViolation: The batch before was neither built nor cleared.
         """
         if not self.is_empty:
             raise InvariantViolation(
@@ -180,7 +180,7 @@ class RequestBatch:
         self.clear()
         return outgoing
 
-    # -- LeaderAndIsr.
+    # LeaderAndIsr
 
     def _leader_and_isr_request(self, broker_id: int, epoch: int) -> LeaderAndIsrRequest:
         hosted = self._leader_and_isr[broker_id]
@@ -228,7 +228,7 @@ class RequestBatch:
                 )
         return tuple(found)
 
-    # -- UpdateMetadata.
+    # UpdateMetadata
 
     def _announced(
         self, tp: TopicPartition, record: PartitionRecord
@@ -281,7 +281,7 @@ class RequestBatch:
             for broker in self._context.live_or_shutting_down_brokers
         )
 
-    # -- StopReplica.
+    # StopReplica
 
     def _stop_replica_requests(self, broker_id: int, epoch: int) -> list[OutgoingRequest]:
         """One request for replicas that only stop, one for those that are deleted."""

@@ -21,7 +21,7 @@ from odradek.model import TopicPartition
 
 __all__ = ["TopicDeletions"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TopicDeletions:
@@ -56,7 +56,7 @@ class TopicDeletions:
         state = await self._machines.persistence.load(Hint(HintKind.DELETIONS))
         unknown = state.deletions - self._context.all_topics
         if unknown:
-            _logger.warning("marks of unknown topics are removed: %s", sorted(unknown))
+            logger.warning("marks of unknown topics are removed: %s", sorted(unknown))
             await self.cancel(unknown)
         marked = state.deletions - unknown
         if not self.is_enabled:
@@ -151,11 +151,11 @@ class TopicDeletions:
         outcome = await self._machines.commit([change])
         for failed in outcome.failed:
             # It stays queued with all its replicas deleted: the next step tries again.
-            _logger.error("topic %s could not be removed: %s", topic, failed.error)
+            logger.error("topic %s could not be removed: %s", topic, failed.error)
             return
-        _logger.info("topic %s is deleted", topic, extra={"topic": topic})
+        logger.info("topic %s is deleted", topic, extra={"topic": topic})
 
     def _halt(self, topics: Iterable[str], reason: str) -> None:
         halted = topic_deletion.mark_ineligible(self._context, topics)
         if halted:
-            _logger.info("deletion of topics %s is halted: %s", halted, reason)
+            logger.info("deletion of topics %s is halted: %s", halted, reason)

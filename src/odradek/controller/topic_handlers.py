@@ -37,7 +37,7 @@ from odradek.values import dataclass
 
 __all__ = ["TopicHandlers", "TopicSources"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Times a change is tried whose node changes under our hands.
 MAX_ATTEMPTS = 10
@@ -64,7 +64,7 @@ class TopicHandlers:
         self._context: ControllerContext = machines.context
         self._sources = sources
 
-    # -- Requests.
+    # Requests
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool
@@ -107,7 +107,7 @@ class TopicHandlers:
     ) -> TopicResult:
         match fate:
             case Committed():
-                _logger.info(
+                logger.info(
                     "topic %s is created with %d partitions",
                     change.topic,
                     len(change.assignment),
@@ -211,7 +211,7 @@ class TopicHandlers:
                     del remaining[index]
         return [fates[index] for index in range(len(changes))]
 
-    # -- Hints.
+    # Hints
 
     async def process_topic_change(self) -> None:
         """Topics may have come and gone."""
@@ -231,7 +231,7 @@ class TopicHandlers:
             context.remove_topic(topic)
         new = {t: r for t, r in state.topics.items() if t not in context.all_topics}
         if gone or recreated or new:
-            _logger.info("topics new: %s, gone: %s, re-created: %s", sorted(new), gone, recreated)
+            logger.info("topics new: %s, gone: %s, re-created: %s", sorted(new), gone, recreated)
         created: list[TopicPartition] = []
         for topic, record in sorted(new.items()):
             identified = await self.ensure_id(topic, record)
@@ -297,7 +297,7 @@ class TopicHandlers:
     async def _restore_assignment(
         self, topic: str, record: TopicRecord, added: Iterable[int]
     ) -> None:
-        _logger.warning("topic %s is being deleted: partitions %s are not made", topic, set(added))
+        logger.warning("topic %s is being deleted: partitions %s are not made", topic, set(added))
         await self._machines.commit(
             [
                 AssignmentChanged(

@@ -84,7 +84,7 @@ def decide_new_topic(
         also_taken: Names that were decided on a moment ago.
 
     Raises:
-        ApiError: why it cannot be created.
+        ApiError: Why it cannot be created.
     """
     check_topic_name(topic.name, context.all_topics.union(also_taken))
     configs = check_configs(topic.name, topic.configs)
@@ -113,7 +113,7 @@ def decide_new_partitions(context: ControllerContext, topic: NewPartitions) -> P
     """Decides on partitions to add to a topic; nothing is changed.
 
     Raises:
-        ApiError: why they cannot be added.
+        ApiError: Why they cannot be added.
     """
     name = topic.name
     problem = find_name_problem(name)

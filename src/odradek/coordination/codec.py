@@ -96,7 +96,7 @@ def replay(data: bytes, tree: NodeTree, file: str) -> tuple[int, int]:
     """Applies the journal `data` to `tree`; returns where its good part ends, and its records.
 
     Raises:
-        StoreCorruptError: damage before the end, naming `file` and offset.
+        StoreCorruptError: Damage before the end, naming `file` and offset.
     """
     if data[: len(JOURNAL_HEAD)] != JOURNAL_HEAD:
         raise StoreCorruptError(
@@ -168,7 +168,7 @@ def parse_record(payload: memoryview) -> Transaction:
     """Reads what follows the frame of a record.
 
     Raises:
-        ValueError: the bytes are not a record.
+        ValueError: The bytes are not a record.
     """
     reader = _Reader(payload)
     zxid, _, count = reader.unpack(_RECORD)
@@ -207,7 +207,7 @@ def parse_snapshot(data: bytes, file: str) -> NodeTree:
     """Reads a snapshot file.
 
     Raises:
-        StoreCorruptError: naming `file` and what is wrong with it.
+        StoreCorruptError: Naming `file` and what is wrong with it.
     """
     try:
         if data[: len(_SNAPSHOT_HEAD)] != _SNAPSHOT_HEAD or len(data) < _SNAPSHOT.size + _U32.size:

@@ -101,9 +101,9 @@ class EmbeddedEngine:
         """Opens the files and deletes every ephemeral node: their sessions died with a process.
 
         Raises:
-            LogDirLockedError: another engine has the directory; names its process.
-            StoreCorruptError: the files are damaged.
-            OSError: the disk failed.
+            LogDirLockedError: Another engine has the directory; names its process.
+            StoreCorruptError: The files are damaged.
+            OSError: The disk failed.
         """
         self._lock_fd = lock_directory(self._directory)
         try:
@@ -134,7 +134,7 @@ class EmbeddedEngine:
         """Commits what is queued, ends all sessions, closes the files.
 
         Raises:
-            StorageError: the disk had failed.
+            StorageError: The disk had failed.
         """
         self._is_open = False
         try:
@@ -164,7 +164,7 @@ class EmbeddedEngine:
         """Opens a session.
 
         Raises:
-            SessionExpired: the engine is closed or failed.
+            SessionExpired: The engine is closed or failed.
         """
         if not self._is_open:
             raise SessionExpired(f"the embedded store in {self._directory} is closed")
@@ -178,7 +178,7 @@ class EmbeddedEngine:
         """The last durable transaction."""
         return self._tree.zxid
 
-    # -- What stores and sessions ask for.
+    # What stores and sessions ask for
 
     def read(self, path: str) -> Node | None:
         """The durable node at `path`."""
@@ -214,7 +214,7 @@ class EmbeddedEngine:
         self._live_ids.add(session_id)
         return session_id
 
-    # -- The committer.
+    # The committer
 
     async def _commit_forever(self) -> None:
         batch: list[_Request] = []
@@ -312,7 +312,7 @@ class EmbeddedEngine:
         else:
             request.answer.set_result(outcome)
 
-    # -- Ends.
+    # Ends
 
     def _lose_session(self, session: EmbeddedSession) -> None:
         session.lose()

@@ -60,8 +60,8 @@ class Journal:
         """Loads the tree and opens the journal for appending, cutting a torn end.
 
         Raises:
-            StoreCorruptError: the files are damaged; names file and offset.
-            OSError: the disk failed.
+            StoreCorruptError: The files are damaged; names file and offset.
+            OSError: The disk failed.
         """
         path = os.path.join(directory, JOURNAL_NAME)
         snapshot_path = os.path.join(directory, SNAPSHOT_NAME)
@@ -103,7 +103,7 @@ class Journal:
         """Makes transactions durable, in order, with one write and one sync.
 
         Raises:
-            OSError: the disk failed; what is in the file is unknown.
+            OSError: The disk failed; what is in the file is unknown.
         """
         data = b"".join(encode_record(t, self._durable_zxid) for t in transactions)
         with self._lock:
@@ -116,7 +116,7 @@ class Journal:
         """Writes a snapshot of `tree` and cuts the journal to its head.
 
         Raises:
-            OSError: the disk failed.
+            OSError: The disk failed.
         """
         assert tree.zxid == self._durable_zxid
         with self._lock:
@@ -138,7 +138,7 @@ def lock_directory(directory: str) -> int:
     """Takes the directory for this process; returns the descriptor that holds the lock.
 
     Raises:
-        LogDirLockedError: somebody else has it; names the process.
+        LogDirLockedError: Somebody else has it; names the process.
     """
     path = os.path.join(directory, LOCK_NAME)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, SECRET_MODE)

@@ -23,7 +23,7 @@ def parse_integer(text: str, what: str, limit: int) -> int:
     """A decimal number of at most `limit` in a string.
 
     Raises:
-        BadNodeData: it is not one.
+        BadNodeData: It is not one.
     """
     if not re.fullmatch(r"-?[0-9]{1,19}", text) or abs(int(text)) > limit:
         raise BadNodeData(f"{what}: expected a number up to {limit}, found {text[:40]!r}")

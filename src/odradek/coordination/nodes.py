@@ -246,7 +246,7 @@ def parse_config(data: bytes | None) -> dict[str, str]:
     """/config/<type>/<entity>; null data is no override.
 
     Raises:
-        BadNodeData: it is malformed; what was found is not shown, for it may hold passwords.
+        BadNodeData: It is malformed; what was found is not shown, for it may hold passwords.
     """
     if data is None:
         return {}

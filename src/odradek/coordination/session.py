@@ -31,7 +31,7 @@ from odradek.errors import NoNode, SessionExpired, StoreError
 
 __all__ = ["EmbeddedSession", "EmbeddedStore"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class EmbeddedSession:
@@ -96,7 +96,7 @@ class EmbeddedSession:
         """Lets a call through, or not.
 
         Raises:
-            SessionExpired: the session has ended or is about to.
+            SessionExpired: The session has ended or is about to.
         """
         if self._state is not SessionState.CONNECTED or self._is_ending:
             raise SessionExpired(f"session {self._id:#x} has ended")
@@ -117,7 +117,7 @@ class EmbeddedSession:
             try:
                 await callback()
             except Exception:
-                _logger.exception("a listener failed before the replacement of a session")
+                logger.exception("a listener failed before the replacement of a session")
 
     def replace(self, session_id: int) -> None:
         """Lives on under a new id."""
@@ -126,7 +126,7 @@ class EmbeddedSession:
             try:
                 callback()
             except Exception:
-                _logger.exception("a listener failed after the replacement of a session")
+                logger.exception("a listener failed after the replacement of a session")
 
     def _set_state(self, state: SessionState) -> None:
         self._state = state
@@ -134,7 +134,7 @@ class EmbeddedSession:
             try:
                 callback(state)
             except Exception:
-                _logger.exception("a listener failed on session state %s", state.value)
+                logger.exception("a listener failed on session state %s", state.value)
 
 
 class _Engine(Protocol):

@@ -188,7 +188,7 @@ class CoordinationStore(Protocol):
         """Data and stat of a node; the watch fires when it is written or deleted.
 
         Raises:
-            NoNode: there is none; no watch is left.
+            NoNode: There is none; no watch is left.
         """
         ...
 
@@ -200,7 +200,7 @@ class CoordinationStore(Protocol):
         """Sorted names and the parent's stat; the watch fires on child or parent changes.
 
         Raises:
-            NoNode: there is no parent; no watch is left.
+            NoNode: There is no parent; no watch is left.
         """
         ...
 
@@ -216,10 +216,10 @@ class CoordinationStore(Protocol):
         """Makes a node.
 
         Raises:
-            NodeExists: the node is there.
-            NoNode: its parent is not.
-            BadArguments: the path, the data or an ephemeral parent.
-            ControllerMoved: the fence failed.
+            NodeExists: The node is there.
+            NoNode: Its parent is not.
+            BadArguments: The path, the data or an ephemeral parent.
+            ControllerMoved: The fence failed.
         """
         ...
 
@@ -229,7 +229,7 @@ class CoordinationStore(Protocol):
         """Replaces a node's data.
 
         Raises:
-            NoNode, BadVersion, BadArguments, ControllerMoved: nothing is changed.
+            NoNode, BadVersion, BadArguments, ControllerMoved: Nothing is changed.
         """
         ...
 
@@ -237,7 +237,7 @@ class CoordinationStore(Protocol):
         """Removes a node.
 
         Raises:
-            NoNode, BadVersion, NotEmpty, ControllerMoved: nothing is changed.
+            NoNode, BadVersion, NotEmpty, ControllerMoved: Nothing is changed.
         """
         ...
 
@@ -247,7 +247,7 @@ class CoordinationStore(Protocol):
         """Does all or nothing, as one transaction with one zxid.
 
         Raises:
-            StoreError: of the first operation that failed; `operation_index` names it.
+            StoreError: Of the first operation that failed; `operation_index` names it.
         """
         ...
 

@@ -56,8 +56,8 @@ def decide(
     """Works one transaction out upon `base`; the draft returned holds its effect.
 
     Raises:
-        ControllerMoved: the fence failed.
-        StoreError: of the first operation that failed; `operation_index` names it.
+        ControllerMoved: The fence failed.
+        StoreError: Of the first operation that failed; `operation_index` names it.
     """
     _check_size(operations)
     draft = Draft(base)

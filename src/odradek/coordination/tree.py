@@ -183,7 +183,7 @@ class NodeTree:
         """Folds a durable transaction in; returns what its watches are told, in order.
 
         Raises:
-            StoreError: the changes do not fit the tree: they were not decided on it.
+            StoreError: The changes do not fit the tree: they were not decided on it.
         """
         events: list[WatchEvent] = []
         for change in transaction.changes:
@@ -246,7 +246,7 @@ def check_path(path: str) -> None:
     """Refuses what ZooKeeper refuses: relative or empty parts, `.` and `..`, control characters.
 
     Raises:
-        BadArguments: naming the path and what is wrong with it.
+        BadArguments: Naming the path and what is wrong with it.
     """
     why: str | None = None
     if path == "/":

@@ -19,7 +19,7 @@ from odradek.coordination.store import Watch, WatchEvent, WatchKind
 
 __all__ = ["WatchTable"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # (owner, watch) in the order they were set.
 _Armed: TypeAlias = dict[tuple[object, Watch], None]
@@ -54,7 +54,7 @@ class WatchTable:
                 try:
                     watch(event)
                 except Exception:
-                    _logger.exception("watch on %s failed on %s", event.path, event.kind.value)
+                    logger.exception("watch on %s failed on %s", event.path, event.kind.value)
 
     def drop(self, owner: object) -> None:
         """Disarms every watch of `owner`."""

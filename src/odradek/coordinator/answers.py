@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["AnswerQueue"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class AnswerQueue:
@@ -48,8 +48,8 @@ class AnswerQueue:
                 answer, reply = self._waiting.popleft()
                 try:
                     answer(reply)
-                except Exception:  # noqa: BLE001 - the border between requests
+                except Exception:  # the border between requests
                     # Others wait for theirs, and would until the next decision is made.
-                    _log.exception("An answer of the coordinator failed")
+                    logger.exception("An answer of the coordinator failed")
         finally:
             self._depth -= 1

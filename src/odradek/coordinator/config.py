@@ -97,7 +97,7 @@ class GroupCoordinatorConfig:
 
     def __post_init__(self) -> None:
         """Raises:
-        ConfigError: the shortest session timeout is longer than the longest.
+        ConfigError: The shortest session timeout is longer than the longest.
         """
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ConfigError(

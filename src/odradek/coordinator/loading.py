@@ -41,7 +41,7 @@ from odradek.tasks import Tasks
 
 __all__ = ["LoadStats", "PartitionLog", "Phase", "Replay", "StateLoader"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _FIRST_RETRY_MS: Final = 1_000
 _LAST_RETRY_MS: Final = 60_000
@@ -59,7 +59,7 @@ class PartitionLog(Protocol):
 
     def start_offset(self, partition: int) -> int:
         """Raises:
-        ApiError: there is no log here.
+        ApiError: There is no log here.
         """
         ...
 
@@ -71,8 +71,8 @@ class PartitionLog(Protocol):
         """Batches from the one that holds the offset on, up to the log's end; at least one.
 
         Raises:
-            ApiError: there is no log here, or no such offset.
-            StorageError: the disk failed.
+            ApiError: There is no log here, or no such offset.
+            StorageError: The disk failed.
         """
         ...
 
@@ -86,7 +86,7 @@ class Replay(Protocol):
         """Folds a record in.
 
         Raises:
-            ValueError: it cannot be understood; the runtime skips it and says so.
+            ValueError: It cannot be understood; the runtime skips it and says so.
         """
         ...
 
@@ -154,14 +154,14 @@ class _Skips:
     def add(self, what: str, offset: int, error: Exception) -> None:
         self.count += 1
         if self.count <= _MAX_SKIPS_LOGGED:
-            _log.error(
+            logger.error(
                 "%s: the %s at offset %d cannot be read and is skipped: %s",
                 self._name, what, offset, error,
             )  # fmt: skip
 
     def conclude(self) -> None:
         if self.count > _MAX_SKIPS_LOGGED:
-            _log.error(
+            logger.error(
                 "%s: %d records or batches cannot be read and were skipped, the first %d of them"
                 " are logged above", self._name, self.count, _MAX_SKIPS_LOGGED,
             )  # fmt: skip
@@ -292,7 +292,7 @@ class StateLoader:
         led = self._led.pop(partition, None)
         if led is None:
             return
-        _log.info(
+        logger.info(
             "%s-%d: unloading what epoch %d had (%s)",
             self._topic, partition, led.epoch, led.phase.value,
         )  # fmt: skip
@@ -315,7 +315,7 @@ class StateLoader:
                 led.phase = Phase.FAILED
                 if self._stats is not None:
                     self._stats.on_load_failed(partition)
-                _log.error(
+                logger.error(  # noqa: TRY400 - tried again: one line each time, the error in it
                     "%s-%d: loading in epoch %d failed, nothing of it is served; trying again in"
                     " %d ms: %r", self._topic, partition, led.epoch, retry_ms, error,
                 )  # fmt: skip
@@ -328,7 +328,7 @@ class StateLoader:
             elapsed_ms = self._clock.monotonic_ms() - started_ms
             if self._stats is not None:
                 self._stats.on_loaded(partition, elapsed_ms)
-            _log.info(
+            logger.info(
                 "%s-%d: loaded in epoch %d within %d ms",
                 self._topic, partition, led.epoch, elapsed_ms,
             )  # fmt: skip
@@ -345,7 +345,7 @@ class StateLoader:
         while offset < (end := source.end_offset(partition, led.epoch)):
             data = source.read(partition, offset, self._read_bytes)
             if len(data) > self._read_bytes:
-                _log.warning(
+                logger.warning(
                     "%s-%d: a batch at offset %d has %d bytes, offsets.load.buffer.size is %d; it"
                     " is read whole", self._topic, partition, offset, len(data), self._read_bytes,
                 )  # fmt: skip

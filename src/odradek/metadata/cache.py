@@ -27,7 +27,7 @@ from odradek.values import dataclass
 
 __all__ = ["ClusterMetadata", "MetadataCache", "PartitionMetadata", "TopicMetadata"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _state_change_logger = logging.getLogger("state.change.logger")
 _TRACE = 5  # Below DEBUG: one line per partition.
 
@@ -85,7 +85,7 @@ class MetadataCache:
         """The published image, which never changes."""
         return self._image
 
-    # -- Updates.
+    # Updates
 
     def publish(self, applied: AppliedDelta, delta: ClusterDelta, correlation_id: int) -> None:
         """Shows readers the image that `delta` gave, in one step."""
@@ -104,7 +104,7 @@ class MetadataCache:
             return
         listeners = own.nodes.keys()
         if any(broker.nodes.keys() != listeners for broker in image.brokers.values()):
-            _logger.error(
+            logger.error(
                 "%sListeners are not identical across brokers: %s",
                 self._prefix,
                 {broker.id: sorted(broker.nodes) for broker in image.brokers.values()},
@@ -132,7 +132,7 @@ class MetadataCache:
             *source,
         )
 
-    # -- Reads.
+    # Reads
 
     def contains_topic(self, topic: str) -> bool:
         return topic in self._image.topics

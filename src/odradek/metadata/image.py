@@ -54,7 +54,7 @@ class Broker:
     """A live broker.
 
     Raises:
-        ApiError: a listener name comes twice.
+        ApiError: A listener name comes twice.
     """
 
     id: int
@@ -76,7 +76,7 @@ class Broker:
         """The broker on a listener.
 
         Raises:
-            ApiError: it has no such listener.
+            ApiError: It has no such listener.
         """
         node = self.nodes.get(listener)
         if node is None:

@@ -67,7 +67,7 @@ __all__ = [
 Fence = NewType("Fence", int)
 
 
-# -- MetadataPersistence.
+# MetadataPersistence
 
 
 class RegisteredBroker(NamedTuple):
@@ -203,7 +203,7 @@ class MetadataPersistence(Protocol):
         """Makes changes durable.
 
         Raises:
-            ControllerMoved: the fence failed or the session is lost; what was written stands.
+            ControllerMoved: The fence failed or the session is lost; what was written stands.
         """
         ...
 
@@ -212,7 +212,7 @@ class MetadataPersistence(Protocol):
         ...
 
 
-# -- MetadataFeed.
+# MetadataFeed
 
 
 class FeedItem(Protocol):
@@ -244,7 +244,7 @@ class MetadataFeed(Protocol):
         ...
 
 
-# -- ControllerPort.
+# ControllerPort
 
 
 class IsrAltered(NamedTuple):
@@ -322,7 +322,7 @@ class ControllerPort(Protocol):
         ...
 
 
-# -- The controller itself.
+# The controller itself
 
 
 class ControllerApi(Protocol):

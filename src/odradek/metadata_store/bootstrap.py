@@ -26,7 +26,7 @@ async def claim_cluster_id(store: CoordinationStore, new_id: Callable[[], str]) 
     """The id of the cluster; the first broker gives it one.
 
     Raises:
-        BadNodeData: the stored id cannot be read.
+        BadNodeData: The stored id cannot be read.
     """
     while True:
         try:

@@ -55,7 +55,7 @@ from odradek.model import LeaderAndIsr, TopicPartition
 
 __all__ = ["PRODUCER_ID_BLOCK_SIZE", "StoreControllerPort"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 _LAST_PRODUCER_ID = (1 << 63) - 1
@@ -100,13 +100,13 @@ class StoreControllerPort:
         """Of the last registration; -1 before the first."""
         return self._broker_epoch
 
-    # -- Registration.
+    # Registration
 
     async def register(self, broker: Broker) -> int:
         """Announces the broker; returns its epoch.
 
         Raises:
-            NodeExists: another process is registered under this id and stays.
+            NodeExists: Another process is registered under this id and stays.
         """
         assert broker.id == self._broker_id
         self._broker = broker
@@ -139,7 +139,7 @@ class StoreControllerPort:
             await self._store.set(path, data, ANY_VERSION)
         except StoreError as error:
             # Without a session there is no node: the next registration has the new endpoints.
-            _logger.warning("%s: not written anew: %s", path, error)
+            logger.warning("%s: not written anew: %s", path, error)
 
     def _node_of(self, broker: Broker) -> bytes:
         return BrokerNode(
@@ -163,10 +163,10 @@ class StoreControllerPort:
             changed.set()
 
         if await self._store.exists(path, fired) is not None:
-            _logger.info("%s belongs to another session, waiting for its end", path)
+            logger.info("%s belongs to another session, waiting for its end", path)
             await changed.wait()
 
-    # -- Partitions.
+    # Partitions
 
     async def alter_isr(
         self, tp: TopicPartition, state: LeaderAndIsr, *, controller_epoch: int
@@ -221,13 +221,13 @@ class StoreControllerPort:
         """Asks to move leadership away; returns the partitions this broker still leads."""
         return await self._controlled_shutdown(self._broker_id, broker_epoch)
 
-    # -- Producer ids.
+    # Producer ids
 
     async def allocate_producer_ids(self) -> ProducerIds:
         """Takes the next block of producer ids; one whose answer is lost is never used.
 
         Raises:
-            ApiError: all ids are used up, or the block node cannot be written.
+            ApiError: All ids are used up, or the block node cannot be written.
         """
         for _ in range(MAX_ATTEMPTS):
             data, stat = await self._store.get(PRODUCER_ID_BLOCK)
@@ -249,7 +249,7 @@ class StoreControllerPort:
             ErrorCode.UNKNOWN_SERVER_ERROR, f"no producer ids after {MAX_ATTEMPTS} attempts"
         )
 
-    # -- Configuration.
+    # Configuration
 
     async def alter_configs(self, edits: Sequence[ConfigEdit]) -> list[ApiError | None]:
         """Changes overrides by what is stored, in one write, and notifies all brokers."""
@@ -288,5 +288,5 @@ class StoreControllerPort:
                 return [(await self._write([edit]))[0] for edit in edits]
             # The entities only: values may be secrets.
             names = ", ".join(edit.entity for edit in edits)
-            _logger.warning("%s could not be stored: %s", names, error)
+            logger.warning("%s could not be stored: %s", names, error)
             return [error] * len(edits)

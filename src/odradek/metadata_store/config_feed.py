@@ -30,7 +30,7 @@ from odradek.metadata_store.config_nodes import CONFIG_ROOTS, ParsedEntity, pars
 
 __all__ = ["ENTITIES_PER_TURN", "PURGE_AFTER_MS", "ConfigFeed"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PURGE_AFTER_MS = 15 * 60 * 1000
 # Entities read, or notifications deleted, before others get their turn: a millisecond.
@@ -66,7 +66,7 @@ class ConfigFeed:
         try:
             return await self._read()
         except (SessionExpired, ConnectionLost) as error:
-            _logger.info("the config feed waits for the store: %s", error)
+            logger.info("the config feed waits for the store: %s", error)
             self._is_complete = False
             return None
 
@@ -74,7 +74,7 @@ class ConfigFeed:
         """The overrides of a topic; none if there is no node.
 
         Raises:
-            BadNodeData: the node is malformed.
+            BadNodeData: The node is malformed.
         """
         entity = config_entity(ConfigType.TOPIC, topic)
         try:
@@ -83,7 +83,7 @@ class ConfigFeed:
             return {}
         return parse_config(data)
 
-    # -- Reading.
+    # Reading
 
     async def _read(self) -> ClusterDelta | None:
         # The watch is armed before anything is read, so that nothing is missed in between.
@@ -130,7 +130,7 @@ class ConfigFeed:
             except NoNode:
                 continue  # Purged by another broker, long after it was written.
             except BadNodeData as error:
-                _logger.warning("%s is ignored: %s", path, error)
+                logger.warning("%s is ignored: %s", path, error)
         return entities
 
     async def _delta(self, entities: Iterable[str]) -> ClusterDelta:
@@ -143,7 +143,7 @@ class ConfigFeed:
             try:
                 parsed = await self._parse(entity)
             except BadNodeData as error:
-                _logger.warning("config entity %s keeps its old values: %s", entity, error)
+                logger.warning("config entity %s keeps its old values: %s", entity, error)
                 continue
             if parsed.resource is not None:
                 configs[parsed.resource] = dict(parsed.configs)
@@ -167,7 +167,7 @@ class ConfigFeed:
             data = None
         return parse_entity(entity, parse_config(data))
 
-    # -- Notifications.
+    # Notifications
 
     async def _purge(self, names: Iterable[str], now_ms: int) -> None:
         present = set(names)

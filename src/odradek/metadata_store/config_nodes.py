@@ -116,7 +116,7 @@ def parse_entity(entity: str, config: Mapping[str, str]) -> ParsedEntity:
     """What the configuration of an entity means.
 
     Raises:
-        BadNodeData: nobody knows such an entity, or a value is malformed.
+        BadNodeData: Nobody knows such an entity, or a value is malformed.
     """
     parts = entity.split("/")
     if len(parts) == 2 and parts[0] in _RESOURCE_TYPES:

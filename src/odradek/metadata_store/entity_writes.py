@@ -88,7 +88,7 @@ async def write_entity(
 
     Raises:
         ApiError: INVALID_REQUEST, nothing is stored for such an entity.
-        StoreError: the store refused, or kept changing under our hands.
+        StoreError: The store refused, or kept changing under our hands.
     """
     [error] = await write_entities(store, [edit_of(change)], fence=fence)
     if error is not None:
@@ -103,7 +103,7 @@ async def write_entities(
     An edit that is refused, or whose node cannot be read, leaves the others alone.
 
     Raises:
-        StoreError: the store refused the transaction, or kept changing under our hands.
+        StoreError: The store refused the transaction, or kept changing under our hands.
     """
     for _ in range(MAX_RENDERINGS):
         drafts: dict[str, _Draft] = {}

@@ -67,7 +67,7 @@ from odradek.values import dataclass
 
 __all__ = ["ELECTION_PAUSE_S", "StorePersistence"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # After giving leadership up, or an election that could not be held: others go first, and a
 # failure that stays does not spin.
@@ -128,7 +128,7 @@ class StorePersistence:
         self._has_resigned = False
         store.session.on_replacement(before=self._before_replacement, after=self._after_replacement)
 
-    # -- Leadership and hints.
+    # Leadership and hints
 
     async def events(self) -> AsyncIterator[PersistenceEvent]:
         self._is_iterated = True
@@ -196,7 +196,7 @@ class StorePersistence:
             except SessionExpired:
                 return None  # The replacement of the session starts it anew.
             except StoreError as error:
-                _logger.warning("no election could be held, will retry: %s", error)
+                logger.warning("no election could be held, will retry: %s", error)
                 await self._sleep(ELECTION_PAUSE_S)
                 continue
             if won is not None:
@@ -214,7 +214,7 @@ class StorePersistence:
         except NoNode:
             return NO_CONTROLLER, None
         except BadNodeData as error:
-            _logger.warning("%s: %s", CONTROLLER, error)
+            logger.warning("%s: %s", CONTROLLER, error)
             return NO_CONTROLLER, stat
 
     async def _elect(self) -> LeadershipWon | None:
@@ -239,7 +239,7 @@ class StorePersistence:
         """After a refusal or a broken link: is the node there, and is it ours?"""
         controller_id, stat = await self._read_controller()
         if stat is None or stat.ephemeral_owner != self._store.session.id:
-            _logger.debug("broker %d was elected instead of us", controller_id)
+            logger.debug("broker %d was elected instead of us", controller_id)
             return None
         current_epoch, version = await self._read_epoch()
         if controller_id != self._broker_id or current_epoch != epoch:
@@ -268,13 +268,11 @@ class StorePersistence:
             if controller_id == self._broker_id:
                 await self._store.delete(CONTROLLER, ANY_VERSION, fence=fence)
             else:
-                _logger.warning(
-                    "broker %d is controller, not we: nothing to give up", controller_id
-                )
+                logger.warning("broker %d is controller, not we: nothing to give up", controller_id)
         except (NoNode, ControllerMoved, SessionExpired, ConnectionLost) as error:
-            _logger.warning("leadership could not be given up: %s", error)
+            logger.warning("leadership could not be given up: %s", error)
 
-    # -- Reading and writing.
+    # Reading and writing
 
     async def load(self, hint: Hint | None = None) -> ControllerState:
         leadership = self._leadership
@@ -290,7 +288,7 @@ class StorePersistence:
     async def commit(self, changes: Sequence[Change], fence: Fence) -> CommitOutcome:
         return await self._writer.commit(changes, fence)
 
-    # -- What the session and its watches tell.
+    # What the session and its watches tell
 
     def _on_controller_node(self, _event: WatchEvent) -> None:
         self._put(_ControllerNodeChanged())
@@ -320,7 +318,7 @@ class StorePersistence:
             except SessionExpired:
                 return  # The next replacement tries again.
             except StoreError as error:
-                _logger.warning("the broker could not be registered again, will retry: %s", error)
+                logger.warning("the broker could not be registered again, will retry: %s", error)
                 await self._sleep(ELECTION_PAUSE_S)
                 continue
             return

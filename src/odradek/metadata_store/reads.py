@@ -51,7 +51,7 @@ from odradek.model import TopicPartition
 
 __all__ = ["StoreReader"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -128,7 +128,7 @@ class StoreReader:
             case HintKind.LOG_DIR_FAILURES:
                 return await self._log_dir_failures(fence)
 
-    # -- Brokers.
+    # Brokers
 
     async def _brokers(self) -> dict[int, RegisteredBroker]:
         names, _ = await self._store.children(BROKER_IDS, self._watch(Hint(HintKind.BROKERS)))
@@ -148,11 +148,11 @@ class StoreReader:
         except NoNode:
             return None
         except BadNodeData as error:
-            _logger.warning("%s is ignored: %s", path, error)
+            logger.warning("%s is ignored: %s", path, error)
             return None
         return RegisteredBroker(Broker(broker_id, node.endpoints, node.rack), stat.czxid)
 
-    # -- Topics and partitions.
+    # Topics and partitions
 
     async def _all_topics(self) -> dict[str, TopicRecord]:
         names, _ = await self._store.children(BROKER_TOPICS, self._watch(Hint(HintKind.TOPICS)))
@@ -175,7 +175,7 @@ class StoreReader:
         except NoNode:
             return None
         except BadNodeData as error:
-            _logger.warning("%s is ignored: %s", path, error)
+            logger.warning("%s is ignored: %s", path, error)
             return None
         return record
 
@@ -187,7 +187,7 @@ class StoreReader:
         except NoNode:
             return {topic: {}}
         except BadNodeData as error:
-            _logger.warning("%s is ignored: %s", path, error)
+            logger.warning("%s is ignored: %s", path, error)
             return {}
 
     async def _partitions(
@@ -208,11 +208,11 @@ class StoreReader:
         except NoNode:
             return {}
         except BadNodeData as error:
-            _logger.warning("%s is ignored: %s", path, error)
+            logger.warning("%s is ignored: %s", path, error)
             return {}
         return {tp: PartitionRecord(node.leader_and_isr, node.controller_epoch)}
 
-    # -- Requests that stand in nodes.
+    # Requests that stand in nodes
 
     async def _deletions(self) -> frozenset[str]:
         names, _ = await self._store.children(DELETE_TOPICS, self._watch(Hint(HintKind.DELETIONS)))
@@ -223,7 +223,7 @@ class StoreReader:
         try:
             return {} if data is None else parse_reassignments(data)
         except BadNodeData as error:
-            _logger.warning("%s is ignored: %s", REASSIGN_PARTITIONS, error)
+            logger.warning("%s is ignored: %s", REASSIGN_PARTITIONS, error)
             return {}
 
     async def _preferred_elections(self, fence: Fence) -> frozenset[TopicPartition]:
@@ -233,7 +233,7 @@ class StoreReader:
         try:
             partitions = frozenset(parse_partitions(data))
         except BadNodeData as error:
-            _logger.warning("%s is ignored: %s", PREFERRED_REPLICA_ELECTION, error)
+            logger.warning("%s is ignored: %s", PREFERRED_REPLICA_ELECTION, error)
             partitions = frozenset()
         await self._delete(PREFERRED_REPLICA_ELECTION, fence)
         return partitions
@@ -248,7 +248,7 @@ class StoreReader:
             return None
         return data
 
-    # -- Notifications.
+    # Notifications
 
     async def _isr_changes(self, fence: Fence) -> ControllerState:
         changed: set[TopicPartition] = set()
@@ -256,7 +256,7 @@ class StoreReader:
             try:
                 changed.update(parse_partitions(data))
             except BadNodeData as error:
-                _logger.warning("%s is ignored: %s", path, error)
+                logger.warning("%s is ignored: %s", path, error)
         partitions = await self._partitions(sorted(changed))
         return ControllerState(isr_changes=frozenset(changed), partitions=partitions)
 
@@ -266,7 +266,7 @@ class StoreReader:
             try:
                 brokers.add(parse_log_dir_event(data))
             except BadNodeData as error:
-                _logger.warning("%s is ignored: %s", path, error)
+                logger.warning("%s is ignored: %s", path, error)
         return ControllerState(log_dir_failures=frozenset(brokers))
 
     async def _consume(
@@ -291,7 +291,7 @@ class StoreReader:
         except NoNode:
             return
 
-    # -- Watches.
+    # Watches
 
     def _watch(self, hint: Hint) -> Watch:
         watch = self._watches.get(hint)

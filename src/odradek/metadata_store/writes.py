@@ -121,7 +121,7 @@ def topic_record(data: bytes | None, stat: Stat) -> TopicRecord:
     """Reads a topic node.
 
     Raises:
-        BadNodeData: it is malformed.
+        BadNodeData: It is malformed.
     """
     node = TopicNode.parse(data)
     return TopicRecord(
@@ -152,7 +152,7 @@ class StoreWriter:
         """Writes changes, each with its own fate.
 
         Raises:
-            ControllerMoved: the fence failed or the session is lost; what was written stands.
+            ControllerMoved: The fence failed or the session is lost; what was written stands.
         """
         fates: list[Committed | Conflict | FailedChange] = []
         for start in range(0, len(changes), MAX_PIPELINED):
@@ -262,7 +262,7 @@ class StoreWriter:
                     ErrorCode.INVALID_REQUEST, f"{type(change).__name__} cannot be part of a group"
                 )
 
-    # -- What is there instead.
+    # What is there instead
 
     async def _found(self, change: SingleChange) -> TopicRecord | PartitionRecord | None:
         match change:
@@ -290,7 +290,7 @@ class StoreWriter:
             return Committed(change, stat.version)
         return Conflict(change, await self._found(part))
 
-    # -- Removal.
+    # Removal
 
     async def _remove_topic(self, change: Change, topic: str, fence: Fence) -> Committed:
         await self._delete_tree(topic_path(topic), fence)

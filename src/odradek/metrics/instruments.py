@@ -149,7 +149,7 @@ class Histogram:
             self._merge()
 
     def update_all(self, values: Sequence[float]) -> None:
-        """Take in many values, at a fraction of the cost of one by one."""
+        """Takes in many values, at a fraction of the cost of one by one."""
         self._batch += values
         if len(self._batch) >= BATCH_SIZE:
             self._merge()

@@ -28,7 +28,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # About a millisecond of rendering each: a summary merges and sorts a thousand values.
 SERIES_PER_PIECE = {Kind.METER: 200, Kind.GAUGE: 200, Kind.HISTOGRAM: 4, Kind.BUCKETS: 20}
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
@@ -56,9 +56,9 @@ def _render(family: str, series: Sequence[tuple[MetricName, Instrument]]) -> str
     for name, instrument in series:
         try:
             lines.extend(_samples(family, name, instrument))
-        except Exception:  # noqa: BLE001 - a gauge is anybody's code, logged
+        except Exception:  # a gauge is anybody's code, logged
             # One broken gauge must not take the page away.
-            _log.exception("Metric %s cannot be read", name)
+            logger.exception("Metric %s cannot be read", name)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -24,7 +24,7 @@ from odradek.metrics.names import Kind, MetricName
 
 __all__ = ["OTHER", "Instrument", "MetricGroup", "MetricRegistry"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Instrument = Meter | Histogram | Timer | Buckets | Gauge
 _Made = TypeVar("_Made", Meter, Histogram, Timer)
@@ -85,8 +85,8 @@ class CollectedFamily(Family):
         try:
             for tags, value in islice(self._read(), self._max_series):
                 yield MetricName(domain, type_name, name, tags), Gauge(_constant(value))
-        except Exception:  # noqa: BLE001 - anybody's code, logged
-            _log.exception("Metric %s cannot be read", self.name)
+        except Exception:  # anybody's code, logged
+            logger.exception("Metric %s cannot be read", self.name)
 
 
 class MetricRegistry:
@@ -131,19 +131,19 @@ class MetricRegistry:
         return self._get_or_make(name, Timer, lambda: Timer(self._clock, self._random), doc)
 
     def gauge(self, name: MetricName, read: Callable[[], float], doc: str = "") -> None:
-        """Register a gauge; a gauge of that name, if there is one, is replaced."""
+        """Registers a gauge; a gauge of that name, if there is one, is replaced."""
         family = self._family(name, Gauge, doc)
         if name in family.series or self._has_room(family):
             self._put(family, name, Gauge(read))
 
     def show_buckets(self, name: MetricName, buckets: Buckets, doc: str = "") -> None:
-        """Register durations that their owner counts; those of that name are replaced."""
+        """Registers durations that their owner counts; those of that name are replaced."""
         family = self._family(name, Buckets, doc)
         if name in family.series or self._has_room(family):
             self._put(family, name, buckets)
 
     def collect(self, name: MetricName, read: Callable[[], Collected], doc: str = "") -> None:
-        """Register gauges that differ in their tags, asked for by their reader.
+        """Registers gauges that differ in their tags, asked for by their reader.
 
         `read` goes on where it was after others have run: it must not mind what they change.
         """
@@ -152,7 +152,7 @@ class MetricRegistry:
         self._collected[family.name] = family
 
     def before_reading(self, callback: Callable[[], object]) -> None:
-        """Call back whenever all metrics are about to be read."""
+        """Calls back whenever all metrics are about to be read."""
         self._before_reading.append(callback)
 
     def get(self, name: MetricName) -> Instrument | None:
@@ -171,7 +171,7 @@ class MetricRegistry:
                 yield family
 
     def remove(self, name: MetricName) -> bool:
-        """Forget a metric; whether it was there. Whoever still holds it measures into the void."""
+        """Forgets a metric; whether it was there. Whoever still holds it measures into the void."""
         for family in tuple(self._families.values()):
             if name in family.series:
                 self._drop(family, name)
@@ -179,14 +179,14 @@ class MetricRegistry:
         return False
 
     def remove_where(self, matches: Callable[[MetricName], bool]) -> None:
-        """Forget every metric with such a name."""
+        """Forgets every metric with such a name."""
         for family in tuple(self._families.values()):
             for name in tuple(family.series):
                 if matches(name):
                     self._drop(family, name)
 
     def remove_tagged(self, tag: str, value: str) -> int:
-        """Forget every metric with that tag, as for a deleted topic; how many there were."""
+        """Forgets every metric with that tag, as for a deleted topic; how many there were."""
         tagged = tuple(self._by_tag.get((tag, value), {}).items())
         for name, family in tagged:
             self._drop(family, name)
@@ -225,7 +225,7 @@ class MetricRegistry:
             return True
         if not family.is_full_logged:
             family.is_full_logged = True
-            _log.warning(
+            logger.warning(
                 "Metric %s has %d series; further ones are counted together",
                 family.name,
                 len(family.series),
@@ -278,7 +278,7 @@ class MetricGroup:
         self._registry.gauge(self._name(name, tags), read, doc)
 
     def remove(self) -> None:
-        """Forget every metric with the group's domain, type and tags, as its owner shuts down."""
+        """Forgets every metric with the group's domain, type and tags, as its owner shuts down."""
         self._registry.remove_where(self._contains)
 
     def _contains(self, name: MetricName) -> bool:

@@ -52,10 +52,10 @@ class Authenticator(Protocol):
     def max_frame_bytes(self) -> int: ...
 
     def receive(self, payload: memoryview) -> AuthenticationStep:
-        """Take a frame, without its length.
+        """Takes a frame, without its length.
 
         Raises:
-            DecodeError: it is nothing that is legal here; the connection closes.
+            DecodeError: It is nothing that is legal here; the connection closes.
         """
         ...
 

@@ -204,7 +204,7 @@ class NetworkConfig:
         """Control plane and data plane.
 
         Raises:
-            ConfigError: names of listeners do not fit together.
+            ConfigError: Names of listeners do not fit together.
         """
         return select_planes(
             self.endpoints,
@@ -224,10 +224,10 @@ class ListenerLimits:
 
 
 def parse_ip_overrides(text: str) -> dict[str, int]:
-    """Read `address:count,…`; an IPv6 address may have brackets.
+    """Reads `address:count,…`; an IPv6 address may have brackets.
 
     Raises:
-        ConfigError: an entry has another form.
+        ConfigError: An entry has another form.
     """
     limits: dict[str, int] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -241,10 +241,10 @@ def parse_ip_overrides(text: str) -> dict[str, int]:
 
 
 def check_resize(name: str, old: int, new: int) -> None:
-    """Refuse a change of `num.network.threads` or `num.io.threads` that is too large a step.
+    """Refuses a change of `num.network.threads` or `num.io.threads` that is too large a step.
 
     Raises:
-        ConfigError: below 1, below half (rounded down) of what is, or above twice of it.
+        ConfigError: Below 1, below half (rounded down) of what is, or above twice of it.
     """
     if new < 1:
         raise ConfigError(name, new, "must be at least 1")

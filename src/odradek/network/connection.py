@@ -64,7 +64,7 @@ from odradek.purgatory.timer import TimerCall
 
 __all__ = ["MAX_QUEUED_BYTES", "MAX_QUEUED_FILES", "Connection"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Above it, the next request waits until the peer has read. With 2000 peers that never read it is
 # 128 MB, and one answer each.
@@ -200,19 +200,19 @@ class Connection:
         return self._receive_buffer.capacity_bytes
 
     def start(self) -> None:
-        """Begin to read."""
+        """Begins to read."""
         if self._is_handshaking or self._authenticator is not None:
             delay_ms = HANDSHAKE_TIMEOUT_MS if self._is_handshaking else AUTHENTICATION_TIMEOUT_MS
             self._set_deadline(delay_ms, f"not finished within {delay_ms} ms")
         self._watch_reads()
 
     def register_client(self, information: ClientInformation) -> None:
-        """Remember what the peer's ApiVersions request said of its software."""
+        """Remembers what the peer's ApiVersions request said of its software."""
         self._host.count_client(self.context.client_information, information)
         self.context = replace(self.context, client_information=information)
 
     def complete(self, response: Response) -> None:
-        """Take the answer to the request in process, and go on with what waits behind it."""
+        """Takes the answer to the request in process, and goes on with what waits behind it."""
         now_ns = self._now_ns()
         if self.is_closed or response.request is not self._request:
             self._metrics.request_done(response.request, now_ns)
@@ -226,17 +226,17 @@ class Connection:
         self._resume()
 
     def throttle(self, throttle_ms: int) -> None:
-        """Stay muted for a time, from now on."""
+        """Stays muted for a time, from now on."""
         self._mute_state = after(self._mute_state, MuteEvent.THROTTLE_STARTED)
         self._throttle = TimerCall(throttle_ms, self._end_throttle)
         self._host.timer.add(self._throttle)
 
     def trim(self) -> None:
-        """Give memory back that is not in use."""
+        """Gives memory back that is not in use."""
         if self._request is None and not self.is_closed:
             self._receive_buffer.trim()
 
-    # Reading.
+    # Reading
 
     def on_readable(self) -> None:
         """The loop's callback."""
@@ -293,7 +293,7 @@ class Connection:
         self._busy.count += self._now_ns() - handlers.count - started_ns
 
     def flush(self) -> None:
-        """Send what the wake-up has left unsent."""
+        """Sends what the wake-up has left unsent."""
         try:
             self._flush()
         except Exception as error:  # noqa: BLE001 - the border of a connection
@@ -329,7 +329,7 @@ class Connection:
                 return  # As nearly always: the peer waits for its answer.
 
     def _resume(self) -> None:
-        """Go on after an answer, a throttle or a lack of memory."""
+        """Goes on after an answer, a throttle or a lack of memory."""
         if self.is_closed:
             return
         try:
@@ -350,7 +350,7 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - the border of a connection
             self._fail(error)
 
-    # Answering.
+    # Answering
 
     def _answer(self, response: Response) -> None:
         if self._is_pool_bounded:
@@ -413,7 +413,7 @@ class Connection:
             self._resume()
 
     def _flush(self) -> None:
-        """Send what can be sent; close if that was the last thing to do."""
+        """Sends what can be sent; closes if that was the last thing to do."""
         if self.is_closed or self._reading is not None:
             return
         queue = self._send_queue
@@ -440,7 +440,7 @@ class Connection:
             self.close(CloseCause.PEER)
 
     def _read_cold(self, queue: SendQueue) -> None:
-        """Let a thread read what is to be sent next; go on as if the socket had become writable."""
+        """Lets a thread read the next bytes to send; goes on as if the socket became writable."""
         cold, count = queue.cold, queue.cold_bytes
         assert cold is not None, "the caller has seen it"
         self._unwatch_writes()  # The socket may have room: it would wake us again and again.
@@ -464,7 +464,7 @@ class Connection:
             if response.on_complete is not None:
                 response.on_complete()
 
-    # Becoming trusted.
+    # Becoming trusted
 
     def _shake_hands(self) -> bool:
         if not self._transport.handshake():
@@ -515,10 +515,10 @@ class Connection:
             self._deadline.cancel()
             self._deadline = None
 
-    # Ending.
+    # Ending
 
     def _fail(self, error: Exception) -> None:
-        """Close for what went wrong."""
+        """Closes for what went wrong."""
         match error:
             case FramingError() if self._receive_buffer.first_bytes(2) == _TLS_HELLO:
                 self._close_after_flush(CloseCause.INVALID, "a TLS hello on a plain listener")
@@ -538,13 +538,13 @@ class Connection:
                 self.close(CloseCause.BUG, repr(error), error)
 
     def _close_after_flush(self, cause: CloseCause, detail: str) -> None:
-        """Close; but what was asked in good order before is still answered."""
+        """Closes; but what was asked in good order before is still answered."""
         with suppress(OSError, TruncatedFileError):
             self._transport.flush(self._send_queue)
         self.close(cause, detail)
 
     def _close_later(self, cause: CloseCause, detail: str) -> None:
-        """Close a connection whose peer would open another one at once, after a while."""
+        """Closes a connection whose peer would open another one at once, after a while."""
         self._mute_state = MuteState.MUTED
         with suppress(OSError, TruncatedFileError):
             self._transport.flush(self._send_queue)
@@ -572,7 +572,7 @@ class Connection:
         *,
         asked: Request | None = None,
     ) -> None:
-        """Close, once; a second call does nothing.
+        """Closes, once; a second call does nothing.
 
         Args:
             cause: Why.
@@ -603,8 +603,8 @@ class Connection:
         self._unsent.clear()
         request, self._request = self._request, None
         self._host.forget(self)
-        if _log.isEnabledFor(cause.level) and self._host.may_log(cause.name, now_ns):
-            _log.log(
+        if logger.isEnabledFor(cause.level) and self._host.may_log(cause.name, now_ns):
+            logger.log(
                 cause.level,
                 "Closed connection %s of listener %s: %s%s",
                 self.context.connection_id,
@@ -617,10 +617,10 @@ class Connection:
         if request is not None and request.on_abandoned is not None:
             try:
                 request.on_abandoned()
-            except Exception:  # noqa: BLE001 - the end of one request must not keep others
-                _log.exception("%s could not be let go", request)
+            except Exception:  # the end of one request must not keep others
+                logger.exception("%s could not be let go", request)
 
-    # Watching the socket.
+    # Watching the socket
 
     def _watch_reads(self) -> None:
         if not self._is_read_watched:

@@ -63,7 +63,7 @@ class ConnectionHost(Protocol):
         ...
 
     def flush_later(self, connection: "Connection") -> None:
-        """Call its `flush` when everybody in this wake-up has been served."""
+        """Calls its `flush` when everybody in this wake-up has been served."""
         ...
 
     def forget(self, connection: "Connection") -> None:

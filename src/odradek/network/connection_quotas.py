@@ -84,7 +84,7 @@ class ConnectionQuotas:
         self._listeners[listener] = _ListenerQuota(max_connections, max_creation_rate)
 
     def remove_listener(self, listener: str) -> None:
-        """Forget a listener; its connections are closed, hence counted down, before."""
+        """Forgets a listener; its connections are closed, hence counted down, before."""
         del self._listeners[listener]
 
     def count(self, listener: str) -> int:
@@ -108,14 +108,14 @@ class ConnectionQuotas:
         return self.total > self._max_connections and not self.is_protected(listener)
 
     def when_slot_is_free(self, listener: str, resume: Callable[[], None]) -> None:
-        """Call back, once, when the listener may accept again."""
+        """Calls back, once, when the listener may accept again."""
         self._listeners[listener].resume = resume
 
     def increment(self, listener: str, address: str) -> None:
-        """Count a connection that was accepted.
+        """Counts a connection that was accepted.
 
         Raises:
-            TooManyConnectionsError: its address has too many. It is counted all the same: whoever
+            TooManyConnectionsError: Its address has too many. It is counted all the same: whoever
                 closes it counts it down.
         """
         self._listeners[listener].count += 1
@@ -127,7 +127,7 @@ class ConnectionQuotas:
             raise TooManyConnectionsError(address, limit)
 
     def decrement(self, listener: str, address: str) -> None:
-        """Count a connection that was closed."""
+        """Counts a connection that was closed."""
         count = self._by_ip.get(address)
         if count is None:
             raise InvariantViolation(f"a connection of {address} closed, but none was counted")
@@ -140,7 +140,7 @@ class ConnectionQuotas:
         self._resume_waiting()
 
     def ip_throttle_ms(self, address: str) -> int:
-        """Record a new connection of an address; above 0 it is to be closed after that time."""
+        """Records a new connection of an address; above 0 it is to be closed after that time."""
         limit = self._ip_rate_overrides.get(address, self._ip_rate_limit)
         if limit == UNLIMITED:
             return 0
@@ -156,7 +156,7 @@ class ConnectionQuotas:
         return throttle_ms
 
     def accept_throttle_ms(self, listener: str) -> int:
-        """Record a new connection of a listener; how long the listener has to pause after it."""
+        """Records a new connection of a listener; how long the listener has to pause after it."""
         quota = self._listeners[listener]
         throttle_ms = 0
         if quota.rate_limit != UNLIMITED:
@@ -178,7 +178,7 @@ class ConnectionQuotas:
         per_ip_overrides: Mapping[str, int] | None = None,
         max_creation_rate: int | None = None,
     ) -> None:
-        """Change the broker's limits while it runs; what is not given stays."""
+        """Changes the broker's limits while it runs; what is not given stays."""
         if max_connections is not None:
             self._max_connections = max_connections
         if max_per_ip is not None:
@@ -196,7 +196,7 @@ class ConnectionQuotas:
         max_connections: int | None = None,
         max_creation_rate: int | None = None,
     ) -> None:
-        """Change a listener's limits while it runs; what is not given stays."""
+        """Changes a listener's limits while it runs; what is not given stays."""
         quota = self._listeners[listener]
         if max_connections is not None:
             quota.limit = max_connections
@@ -205,7 +205,7 @@ class ConnectionQuotas:
         self._resume_waiting()
 
     def update_ip_rates(self, default: int, overrides: Mapping[str, int]) -> None:
-        """Change the connections per second of addresses (connection_creation_rate)."""
+        """Changes the connections per second of addresses (connection_creation_rate)."""
         self._ip_rate_limit = default
         self._ip_rate_overrides = dict(overrides)
 

@@ -39,10 +39,10 @@ class Planes(NamedTuple):
 
 
 def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
-    """Read `NAME:PROTOCOL,…`.
+    """Reads `NAME:PROTOCOL,…`.
 
     Raises:
-        ConfigError: an entry has another form, or names no protocol.
+        ConfigError: An entry has another form, or names no protocol.
     """
     protocols: dict[str, SecurityProtocol] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -69,10 +69,10 @@ def parse_endpoints(
     *,
     key: str = _LISTENERS,
 ) -> tuple[Endpoint, ...]:
-    """Read the entries of `listeners` or `advertised.listeners`, given by `key`.
+    """Reads the entries of `listeners` or `advertised.listeners`, given by `key`.
 
     Raises:
-        ConfigError: an entry has another form, a name is unknown or comes twice, or a port does.
+        ConfigError: An entry has another form, a name is unknown or comes twice, or a port does.
     """
     endpoints: list[Endpoint] = []
     for entry in filter(None, (part.strip() for part in entries)):
@@ -119,10 +119,10 @@ def select_planes(
     inter_broker_name: str,
     control_plane_name: str | None = None,
 ) -> Planes:
-    """Tell the control plane's listener from the others, and check that the names fit together.
+    """Tells the control plane's listener from the others, and checks that the names fit together.
 
     Raises:
-        ConfigError: naming the key whose value does not fit.
+        ConfigError: Naming the key whose value does not fit.
     """
     bound = {endpoint.listener for endpoint in endpoints}
     published = {endpoint.listener for endpoint in advertised}

@@ -25,7 +25,7 @@ from odradek.purgatory.timer import TimerCall
 
 __all__ = ["Listener"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Accepted per wake-up, so that connections that are there already get their turn.
 _ACCEPTS_PER_TURN: Final = 20
@@ -88,7 +88,7 @@ class Listener:
         """The port, once bound.
 
         Raises:
-            InvariantViolation: it is not bound.
+            InvariantViolation: It is not bound.
         """
         if self._socket is None:
             raise InvariantViolation(f"listener {self.name} is not bound")
@@ -96,10 +96,10 @@ class Listener:
         return port
 
     def bind(self) -> None:
-        """Bind and listen; connections wait in the kernel until `start`.
+        """Binds and listens; connections wait in the kernel until `start`.
 
         Raises:
-            ConfigError: the address cannot be had.
+            ConfigError: The address cannot be had.
         """
         host, port = self.endpoint.host, self.endpoint.port
         try:
@@ -115,19 +115,19 @@ class Listener:
             ) from error
 
     def start(self) -> None:
-        """Begin to accept. There must be a processor."""
+        """Begins to accept. There must be a processor."""
         assert self.processors, "a listener without processors would accept for nobody"
         self._is_started = True
         self._resume()
 
     def remove_processors(self, count: int) -> list[Processor]:
-        """Take the last `count` processors off the list: they get no new connections."""
+        """Takes the last `count` processors off the list: they get no new connections."""
         removed = self.processors[-count:]
         del self.processors[-count:]
         return removed
 
     def close(self) -> None:
-        """Stop accepting, for good. Connections that exist are the processors' affair."""
+        """Stops accepting, for good. Connections that exist are the processors' affair."""
         self._is_started = False
         self._unwatch()
         if self._retry is not None:
@@ -161,12 +161,12 @@ class Listener:
                 return
 
     def _admit(self, sock: ByteStream, address: str) -> bool:
-        """Count, configure and deal a connection; whether another one may be accepted now."""
+        """Counts, configures and assigns a connection; whether another one may be accepted now."""
         try:
             self._quotas.increment(self.name, address)
             self._configure(sock, address)
         except TooManyConnectionsError as error:
-            _log.info(
+            logger.info(
                 "Listener %s refused a connection: %s",
                 self.name,
                 error,
@@ -175,7 +175,7 @@ class Listener:
             self._close_counted(sock, address)
             return True
         except OSError as error:
-            _log.info("A connection of %s broke at once: %s", address, error)
+            logger.info("A connection of %s broke at once: %s", address, error)
             self._close_counted(sock, address)
             return True
         delay_ms = self._quotas.ip_throttle_ms(address)
@@ -202,7 +202,7 @@ class Listener:
             send_unpaced(sock)
 
     def _deal(self, sock: ByteStream, address: str) -> bool:
-        """Offer it to each processor once; if none has room, wait for the last one asked."""
+        """Offers it to each processor once; if none has room, waits for the last one asked."""
         processors = self.processors
         for _ in range(len(processors)):
             # The list may have become shorter since the last time.
@@ -223,10 +223,10 @@ class Listener:
 
     def _accept_failed(self, error: OSError) -> None:
         if error.errno in _OUT_OF_RESOURCES:
-            _log.warning("Listener %s cannot accept for now: %s", self.name, error)
+            logger.warning("Listener %s cannot accept for now: %s", self.name, error)
             self._block_for(_RETRY_MS)
         else:
-            _log.info("Listener %s: a peer was gone before it was accepted: %s", self.name, error)
+            logger.info("Listener %s: a peer was gone before it was accepted: %s", self.name, error)
 
     def _close_counted(self, sock: ByteStream, address: str) -> None:
         sock.close()

@@ -37,7 +37,7 @@ __all__ = [
     "turns_of",
 ]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _NS_PER_MS: Final = 1_000_000
 # What spec 02 §12 allows a handler.
@@ -85,7 +85,7 @@ class LoopTurns:
         self._longest_ns = 0
 
     def register(self, metrics: MetricRegistry) -> None:
-        """Show the turns among these metrics."""
+        """Shows the turns among these metrics."""
         metrics.show_buckets(_NAME, self.buckets, _DOC)
 
     def end(self, elapsed_ns: int) -> None:
@@ -118,7 +118,7 @@ class LoopTurns:
                 f"; {self._long_count} more long turns since the last line, the longest"
                 f" {self._longest_ns // _NS_PER_MS} ms"
             )
-        _log.info(
+        logger.info(
             "The loop served no socket for %d ms%s%s",
             elapsed_ns // _NS_PER_MS,
             of_which,

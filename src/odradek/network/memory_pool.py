@@ -50,13 +50,13 @@ class MemoryPool:
         return self.size_bytes - self.used_bytes
 
     def try_allocate(self, size_bytes: int, holder: object | None = None) -> bool:
-        """Take from the budget unless nothing is left.
+        """Takes from the budget unless nothing is left.
 
         Args:
             holder: Who takes it, and may go on if this was the last; None may not.
 
         Raises:
-            ValueError: no request is that large or that small.
+            ValueError: No request is that large or that small.
         """
         if size_bytes < 1 or (self.size_bytes is not None and size_bytes > self.size_bytes):
             raise ValueError(f"an allocation of {size_bytes} from a pool of {self.size_bytes}")
@@ -71,7 +71,7 @@ class MemoryPool:
         return True
 
     def release(self, size_bytes: int) -> None:
-        """Give back; who waits is told once there is something to be had."""
+        """Gives back; who waits is told once there is something to be had."""
         self.used_bytes -= size_bytes
         assert self.used_bytes >= 0, "more was given back than taken"
         if self.available_bytes > 0:
@@ -85,9 +85,9 @@ class MemoryPool:
             callback()
 
     def when_available(self, callback: Callable[[], None]) -> None:
-        """Call back, once, when memory was given back."""
+        """Calls back, once, when memory was given back."""
         self._waiting[callback] = None
 
     def forget(self, callback: Callable[[], None]) -> None:
-        """Do not call back any more; harmless if nobody was to."""
+        """Does not call back any more; harmless if nobody was to."""
         self._waiting.pop(callback, None)

@@ -73,7 +73,7 @@ def after(state: MuteState, event: MuteEvent) -> MuteState:
     """The state that follows.
 
     Raises:
-        InvariantViolation: the event cannot happen in this state.
+        InvariantViolation: The event cannot happen in this state.
     """
     following = _TRANSITIONS.get((state, event))
     if following is None:
@@ -82,12 +82,12 @@ def after(state: MuteState, event: MuteEvent) -> MuteState:
 
 
 def mute(state: MuteState) -> MuteState:
-    """Stop reading; a connection that is muted already stays as it is."""
+    """Stops reading; a connection that is muted already stays as it is."""
     return MuteState.MUTED if state is MuteState.NOT_MUTED else state
 
 
 def unmute(state: MuteState) -> MuteState:
-    """Read again if no reason is left; otherwise nothing changes."""
+    """Reads again if no reason is left; otherwise nothing changes."""
     return MuteState.NOT_MUTED if state is MuteState.MUTED else state
 
 

@@ -145,11 +145,11 @@ class OutboundConnection:
     async def open(
         cls, host: str, port: int, options: OutboundOptions | None = None, *, negotiate: bool = True
     ) -> Self:
-        """Connect, shake hands, ask for versions (unless told not to) and authenticate.
+        """Connects, shakes hands, asks for versions (unless told not to) and authenticates.
 
         Raises:
-            DisconnectedError: nobody answers there, or not what we speak.
-            RequestTimedOutError: not in time.
+            DisconnectedError: Nobody answers there, or not what we speak.
+            RequestTimedOutError: Not in time.
         """
         options = options or OutboundOptions()
         loop = asyncio.get_running_loop()
@@ -195,13 +195,13 @@ class OutboundConnection:
         """Whether the broker has still to take bytes that were sent."""
         return self._is_write_watched
 
-    # Versions.
+    # Versions
 
     async def negotiate(self) -> None:
-        """Ask which versions the broker serves; older brokers are asked again, in their words.
+        """Asks which versions the broker serves; older brokers are asked again, in their words.
 
         Raises:
-            ApiError: the broker refused, or the connection ended.
+            ApiError: The broker refused, or the connection ended.
         """
         version = API_SUPPORT[ApiKey.API_VERSIONS].parsed.last
         response = await self._ask_versions(version)
@@ -234,7 +234,7 @@ class OutboundConnection:
         """The newest version that both sides know, and that lies `within` the caller's range.
 
         Raises:
-            UnsupportedVersionError: there is none.
+            UnsupportedVersionError: There is none.
         """
         ours, theirs = API_SUPPORT[api_key].parsed, self.versions(api_key)
         first = max(ours.first, theirs.first, within.first if within else 0)
@@ -245,7 +245,7 @@ class OutboundConnection:
             )
         return last
 
-    # Requests.
+    # Requests
 
     async def request(
         self,
@@ -255,11 +255,11 @@ class OutboundConnection:
         *,
         timeout_ms: int | None = None,
     ) -> Message:
-        """Send a request, in the newest version both sides know unless given, await its answer.
+        """Sends a request, in the newest version both sides know unless given; awaits its answer.
 
         Raises:
-            DisconnectedError: the connection ended; whether the request was done is unknown.
-            RequestTimedOutError: no answer in time; the connection has ended.
+            DisconnectedError: The connection ended; whether the request was done is unknown.
+            RequestTimedOutError: No answer in time; the connection has ended.
             ApiError: UNSUPPORTED_VERSION, the version cannot carry what is set.
         """
         if version is None:
@@ -275,10 +275,10 @@ class OutboundConnection:
         return response
 
     async def wait_for_place(self) -> None:
-        """Wait until another request may be sent.
+        """Waits until another request may be sent.
 
         Raises:
-            DisconnectedError: the connection ended.
+            DisconnectedError: The connection ended.
         """
         while not self.is_closed and not self.can_send:
             place = self._loop.create_future()
@@ -302,12 +302,12 @@ class OutboundConnection:
         *,
         timeout_ms: int | None = None,
     ) -> _Answer:
-        """Send an encoded request now; the answer is its whole payload, header included.
+        """Sends an encoded request now; the answer is its whole payload, header included.
 
         The limit of requests in flight is the caller's to keep, by `can_send` or `wait_for_place`.
 
         Raises:
-            DisconnectedError: the connection has ended.
+            DisconnectedError: The connection has ended.
         """
         self._check_open()
         correlation_id = self._enqueue(api_key, version, body)
@@ -321,10 +321,10 @@ class OutboundConnection:
         return answer
 
     def send_unanswered(self, api_key: ApiKey, version: int, body: Sequence[Chunk]) -> None:
-        """Send a request that has no answer, as Produce with acks=0.
+        """Sends a request that has no answer, as Produce with acks=0.
 
         Raises:
-            DisconnectedError: the connection has ended.
+            DisconnectedError: The connection has ended.
         """
         self._check_open()
         self._enqueue(api_key, version, body)
@@ -332,7 +332,7 @@ class OutboundConnection:
         self._check_open()
 
     def close(self, reason: str = "closed by us", error: Exception | None = None) -> None:
-        """End it, once; who waits for an answer gets `DisconnectedError`, or `error`."""
+        """Ends it, once; who waits for an answer gets `DisconnectedError`, or `error`."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -369,7 +369,7 @@ class OutboundConnection:
         self._send_queue.append_frame([encode_request_header(header), *body])
         return correlation_id
 
-    # The socket.
+    # The socket
 
     async def _shake_hands(self) -> None:
         self._handshake = self._loop.create_future()
@@ -476,7 +476,7 @@ class OutboundConnection:
             self._loop.remove_writer(self._fd)
 
     def _arm_timeout(self, deadline_s: float) -> None:
-        """Keep one alarm, at the earliest deadline or before: answered requests leave theirs."""
+        """Keeps one alarm, at the earliest deadline or before: answered requests leave theirs."""
         if self._timeout is not None:
             if self._timeout.when() <= deadline_s:
                 return

@@ -69,7 +69,7 @@ class PageCache:
         return warm
 
     def load(self, fd: int, position: int, length: int, go_on: Callable[[], bool]) -> None:
-        """Bring bytes into memory, on a thread.
+        """Brings bytes into memory, on a thread.
 
         Args:
             go_on: Whether anybody still wants them; asked between blocks.
@@ -114,7 +114,7 @@ class ReadAheadJob:
                 self._pages.load(self._fd, self._position, self._length, self._is_wanted)
 
     def release(self) -> None:
-        """Give the descriptor back, run or not."""
+        """Gives the descriptor back, run or not."""
         os.close(self._fd)
 
     def tell(self) -> None:
@@ -147,10 +147,10 @@ class ReadAhead:
         self._threads = threads(READ_AHEAD_THREADS, "data-plane-read-ahead")
 
     def start(self, fd: int, position: int, length: int, done: Callable[[], None]) -> ReadAheadJob:
-        """Bring a piece into memory and call `done` on the loop, unless cancelled before.
+        """Brings a piece into memory and calls `done` on the loop, unless cancelled before.
 
         Raises:
-            OSError: no descriptor was to be had.
+            OSError: No descriptor was to be had.
         """
         job = ReadAheadJob(self.pages, fd, position, length, done)
         future = self._threads.submit(job.run)
@@ -158,7 +158,7 @@ class ReadAhead:
         return job
 
     def close(self) -> None:
-        """Read nothing more; harmless when done before."""
+        """Reads nothing more; harmless when done before."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _finish(self, job: ReadAheadJob) -> None:

@@ -24,7 +24,7 @@ from odradek.network.streams import Epoll
 
 __all__ = ["MAX_EVENTS", "Poller"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Sockets served in one wake-up: a few milliseconds if each brings a small request.
 MAX_EVENTS: Final = 64
@@ -83,7 +83,7 @@ class Poller:
         return self._left > 0
 
     def at_end(self, callback: _Callback) -> None:
-        """Call back once when every socket had its turn; only while `is_running`."""
+        """Calls back once when every socket had its turn; only while `is_running`."""
         assert self.is_running, "there is no wake-up whose end would come"
         self._at_end.append(callback)
 
@@ -108,7 +108,7 @@ class Poller:
         return True
 
     def add_hang_up(self, fd: int, callback: _Callback, /) -> None:
-        """Call back when the peer has closed its side; for sockets that are not read from."""
+        """Calls back when the peer has closed its side; for sockets that are not read from."""
         self._add(self._hang_ups, fd, callback)
 
     def remove_hang_up(self, fd: int, /) -> bool:
@@ -122,7 +122,7 @@ class Poller:
         return self._loop.call_soon(callback)
 
     def close(self) -> None:
-        """Watch nothing any more; harmless when done before."""
+        """Watches nothing any more; harmless when done before."""
         self._readers.clear()
         self._writers.clear()
         self._hang_ups.clear()
@@ -148,7 +148,7 @@ class Poller:
         )
 
     def _watch(self, fd: int, before: int) -> None:
-        """Tell the kernel what is waited for, where that has changed."""
+        """Tells the kernel what is waited for, where that has changed."""
         events = self._events(fd)
         if events == before:
             return
@@ -178,8 +178,8 @@ class Poller:
                 if mask != EPOLLOUT and (reader := readers.get(fd)) is not None:
                     try:  # As `_call`, without its frame: this is on the way of every request.
                         reader()
-                    except Exception:  # noqa: BLE001 - the border between sockets
-                        _log.exception(_FAILED)
+                    except Exception:  # the border between sockets
+                        logger.exception(_FAILED)
                 if mask != EPOLLIN:
                     if (writer := writers.get(fd)) is not None:
                         _call(writer)
@@ -200,5 +200,5 @@ class Poller:
 def _call(callback: _Callback) -> None:
     try:
         callback()
-    except Exception:  # noqa: BLE001 - the border between sockets: one must not end others
-        _log.exception(_FAILED)
+    except Exception:  # the border between sockets: one must not end others
+        logger.exception(_FAILED)

@@ -37,7 +37,7 @@ from odradek.purgatory.timer import TimerCall
 
 __all__ = ["MAX_NEW_CONNECTIONS", "Processor", "remote_host"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_NEW_CONNECTIONS: Final = 20
 # A connection that was quiet for that long gives its receive buffer back.
@@ -145,7 +145,7 @@ class Processor:
         return len(self._new_connections) < MAX_NEW_CONNECTIONS
 
     def try_accept(self, sock: ByteStream, address: str) -> bool:
-        """Take a connection that is counted already; False if there is no room."""
+        """Takes a connection that is counted already; False if there is no room."""
         if not self.has_room:
             return False
         self._new_connections.append((sock, address))
@@ -153,7 +153,7 @@ class Processor:
         return True
 
     def when_room(self, callback: Callable[[], None]) -> None:
-        """Call back, once, when new connections can be taken again."""
+        """Calls back, once, when new connections can be taken again."""
         self._when_room = callback
 
     def enqueue_response(self, response: Response) -> None:
@@ -171,8 +171,8 @@ class Processor:
             response = responses.popleft()
             try:
                 response.request.connection.complete(response)
-            except Exception:  # noqa: BLE001 - the border between connections
-                _log.exception("The answer to %s could not be given", response.request)
+            except Exception:  # the border between connections
+                logger.exception("The answer to %s could not be given", response.request)
         if responses:  # Came meanwhile.
             self._request_turn()
         if self._connections and self._quotas.is_exceeded(self._endpoint.listener):
@@ -188,7 +188,7 @@ class Processor:
         self._unflushed.append(connection)
 
     def flush_deferred(self) -> None:
-        """Send now what was left for the end of the wake-up."""
+        """Sends now what was left for the end of the wake-up."""
         if self._unflushed:
             self._flush_all()
 
@@ -198,8 +198,8 @@ class Processor:
         for connection in unflushed:
             try:
                 connection.flush()
-            except Exception:  # noqa: BLE001 - the border between connections
-                _log.exception("Connection %s failed", connection.context.connection_id)
+            except Exception:  # the border between connections
+                logger.exception("Connection %s failed", connection.context.connection_id)
         self.busy.count += self.now_ns() - started_ns
 
     def forget(self, connection: Connection) -> None:
@@ -224,7 +224,7 @@ class Processor:
         return count <= _LOG_LINES_PER_S
 
     def sweep(self) -> None:
-        """Close connections that are idle, take buffers from those that are quiet."""
+        """Closes connections that are idle, takes buffers from those that are quiet."""
         now_ns = self.now_ns()
         quiet_before_ns = now_ns - self._sweep_ms * _NS_PER_MS
         closed = 0
@@ -253,7 +253,7 @@ class Processor:
                 connection.close(CloseCause.SHUTDOWN)
 
     def shut_down(self) -> None:
-        """Close every connection."""
+        """Closes every connection."""
         self.is_stopping = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -283,11 +283,11 @@ class Processor:
                     max_frame_bytes=self._max_frame_bytes,
                 )
             except OSError as error:
-                _log.info("A connection of %s broke before it began: %s", address, error)
+                logger.info("A connection of %s broke before it began: %s", address, error)
                 self._drop(sock, address)
                 continue
-            except Exception:  # noqa: BLE001 - the border between connections
-                _log.exception("A connection of %s could not be set up", address)
+            except Exception:  # the border between connections
+                logger.exception("A connection of %s could not be set up", address)
                 self._drop(sock, address)
                 continue
             self._connections[connection] = None

@@ -96,13 +96,13 @@ class ReceiveBuffer:
         return bytes(self._view[self._position : min(self._end, self._position + count)])
 
     def receive(self, recv_into: Callable[[memoryview], int]) -> int:
-        """Receive once; return how many bytes came, 0 at the end of the stream.
+        """Receives once; returns how many bytes came, 0 at the end of the stream.
 
         Views of earlier frames become invalid.
 
         Raises:
-            OutOfMemoryError: a large frame has to wait for the pool.
-            OSError: as `recv_into`; `BlockingIOError` if there was nothing.
+            OutOfMemoryError: A large frame has to wait for the pool.
+            OSError: As `recv_into`; `BlockingIOError` if there was nothing.
         """
         if not self._end and START_BYTES <= len(self._buffer) <= _READ_AHEAD_BYTES:
             # As nearly always: all frames were handed out, and the next one is small.
@@ -130,7 +130,7 @@ class ReceiveBuffer:
         """The next frame without its length, or None until more has come.
 
         Raises:
-            FramingError: the stream is no sequence of frames.
+            FramingError: The stream is no sequence of frames.
         """
         position = self._position
         available = self._end - position
@@ -152,7 +152,7 @@ class ReceiveBuffer:
         return self._view[position + 4 : end]
 
     def trim(self) -> None:
-        """Give memory back; an unfinished frame keeps what has arrived of it.
+        """Gives memory back; an unfinished frame keeps what has arrived of it.
 
         Who still has a view of an earlier frame keeps that memory alive, uncounted.
         """
@@ -162,7 +162,7 @@ class ReceiveBuffer:
         self._charge_at_most(max(0, self._end - START_BYTES))
 
     def close(self) -> None:
-        """Give everything back."""
+        """Gives everything back."""
         self._replace(bytearray())
         self._position = self._end = 0
         self._charge_at_most(0)
@@ -175,7 +175,7 @@ class ReceiveBuffer:
         self._end = rest
 
     def _grow(self, frame_bytes: int) -> None:
-        """Make room for more, as rule 2 of the module allows."""
+        """Makes room for more, as rule 2 of the module allows."""
         size = max(START_BYTES, min(frame_bytes, max(2 * self._end, self._trusted_bytes)))
         if size <= len(self._buffer):
             return

@@ -74,11 +74,11 @@ class RequestPlane(Protocol):
     """The request channel that a connection gives its requests to, as far as they know it."""
 
     def submit(self, request: "Request") -> "Response | None":
-        """Take a request up, or up again; return its answer, or None if that comes later."""
+        """Takes a request up, or up again; returns its answer, or None if that comes later."""
         ...
 
     def send_response(self, response: "Response") -> None:
-        """Answer a request that was parked."""
+        """Answers a request that was parked."""
         ...
 
 
@@ -95,15 +95,15 @@ class Owner(Protocol):
     def processor_id(self) -> int: ...
 
     def register_client(self, information: ClientInformation) -> None:
-        """Remember what the peer's ApiVersions request said of its software."""
+        """Remembers what the peer's ApiVersions request said of its software."""
         ...
 
     def throttle(self, throttle_ms: int) -> None:
-        """Stay muted for a time, from now on."""
+        """Stays muted for a time, from now on."""
         ...
 
     def complete(self, response: "Response") -> None:
-        """Take the answer to the request in process."""
+        """Takes the answer to the request in process."""
         ...
 
 
@@ -150,23 +150,23 @@ class Request:
         return self.payload[self.body_offset :]
 
     def let_go_of_payload(self) -> None:
-        """Keep no memory of what was asked, only its size: the answer may be long under way."""
+        """Keeps no memory of what was asked, only its size: the answer may be long under way."""
         self.body_offset -= len(self.payload)
         self.payload = _NOTHING
 
     def reply(self, response: "Response") -> None:
-        """Answer a request that its handler has parked."""
+        """Answers a request that its handler has parked."""
         self.connection.channel.send_response(response)
 
     def submit_again(self) -> None:
-        """Have a request handled that was parked before its handler saw it."""
+        """Has a request handled that was parked before its handler saw it."""
         self.api_local_complete_ns = UNSET  # Parking it was no work of a handler.
         response = self.connection.channel.submit(self)
         if response is not None:
             self.reply(response)
 
     def throttle(self, throttle_ms: int) -> None:
-        """Keep the connection muted for a time; to be called before the request is answered.
+        """Keeps the connection muted for a time; to be called before the request is answered.
 
         The answer itself is not delayed: it leaves at once, and tells the client to wait.
         """
@@ -175,7 +175,7 @@ class Request:
             connection.throttle(throttle_ms)
 
     def complete(self, now_ns: int) -> None:
-        """Stamp the response as made; that ends the handler's part, if it has not ended before."""
+        """Stamps the response as made; that ends the handler's part, if it has not ended before."""
         self.response_complete_ns = now_ns
         if self.api_local_complete_ns == UNSET:
             self.api_local_complete_ns = now_ns

@@ -53,7 +53,7 @@ __all__ = [
     "ResponseSink",
 ]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CONTROL_PLANE_PREFIX: Final = "ControlPlane"
 CONTROL_PLANE_QUEUE_SIZE: Final = 20
@@ -150,9 +150,9 @@ class RequestChannel:
         return not self._suspended and not self._queue
 
     def add_processor(self, processor: ResponseSink) -> None:
-        """Route responses to a processor, by its id."""
+        """Routes responses to a processor, by its id."""
         if processor.id in self._processors:
-            _log.warning("Processor %d is registered already", processor.id)
+            logger.warning("Processor %d is registered already", processor.id)
             return
         self._processors[processor.id] = processor
         self._group.gauge(
@@ -163,14 +163,14 @@ class RequestChannel:
         )
 
     def remove_processor(self, processor_id: int) -> None:
-        """Stop routing to a processor; what is still on its way to it will be dropped."""
+        """Stops routing to a processor; what is still on its way to it will be dropped."""
         if self._processors.pop(processor_id, None) is not None:
             self._registry.group(
                 "kafka.network", "RequestChannel", processor=str(processor_id)
             ).remove()
 
     def submit(self, request: Request) -> Response | None:
-        """Take a request from a connection; return its answer, or None if that comes later.
+        """Takes a request from a connection; returns its answer, or None if that comes later.
 
         The everyday way: a handler returns its answer, and nothing but that passes through here.
         """
@@ -181,8 +181,8 @@ class RequestChannel:
             result = self._handler(request)
         except DecodeError as error:
             result = CloseConnectionResponse(request, f"{request}: {error}")
-        except Exception:  # noqa: BLE001 - the border between requests: one must not end others
-            _log.exception("The handler of %s failed", request)
+        except Exception:  # the border between requests: one must not end others
+            logger.exception("The handler of %s failed", request)
             result = CloseConnectionResponse(request, "a handler failed")
         self._running = None
         end_ns = self._now_ns()
@@ -206,7 +206,7 @@ class RequestChannel:
         return result
 
     def run_queued(self) -> None:
-        """Begin the handlers that wait, as far as there are slots."""
+        """Begins the handlers that wait, as far as there are slots."""
         queue = self._queue
         while queue and self._suspended < self._slots:
             request = next(iter(queue))
@@ -216,7 +216,7 @@ class RequestChannel:
             self._begin(request, handling)
 
     def send_response(self, response: Response) -> None:
-        """Answer a request that was parked."""
+        """Answers a request that was parked."""
         request = response.request
         if request is self._running:
             self._answered = response
@@ -228,13 +228,13 @@ class RequestChannel:
         self._route(response)
 
     def resize(self, slots: int) -> None:
-        """Change how many handlers may be suspended; those that are finish in peace."""
+        """Changes how many handlers may be suspended; those that are finish in peace."""
         self._slots = slots
         if self._queue:
             self._request_turn()
 
     def clear(self) -> None:
-        """Drop what waits in the queue, as the broker stops."""
+        """Drops what waits in the queue, as the broker stops."""
         for request in tuple(self._queue):
             self._drop(request)
 
@@ -255,7 +255,7 @@ class RequestChannel:
         self._tasks.spawn(self._finish(request, handling))
 
     def _drop(self, request: Request) -> None:
-        """Take a request out of the queue that no peer waits for."""
+        """Takes a request out of the queue that no peer waits for."""
         handling = self._queue.pop(request, None)
         if handling is not None:
             handling.close()
@@ -267,8 +267,8 @@ class RequestChannel:
             response = await _Steps(handling, request.header.api_key.name, self._turns)
         except DecodeError as error:
             response = CloseConnectionResponse(request, f"{request}: {error}")
-        except Exception:  # noqa: BLE001 - the border between requests: one must not end others
-            _log.exception("The handler of %s failed", request)
+        except Exception:  # the border between requests: one must not end others
+            logger.exception("The handler of %s failed", request)
             response = CloseConnectionResponse(request, "a handler failed")
         finally:
             self._suspended -= 1
@@ -280,8 +280,8 @@ class RequestChannel:
             request.api_local_complete_ns = self._now_ns()
 
     def _route(self, response: Response) -> None:
-        if _log.isEnabledFor(logging.DEBUG):
-            _log.debug(_ROUTED[type(response)], response.request)
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(_ROUTED[type(response)], response.request)
         processor = self._processors.get(response.request.connection.processor_id)
         if processor is not None:
             processor.enqueue_response(response)

@@ -147,7 +147,7 @@ class _ApiMetrics:
             self._temporary_memory.update_all([stamps[9] for stamps in pending])
 
     def fold_brief(self, pending: list[Brief]) -> None:
-        """Take in requests that waited for nothing."""
+        """Takes in requests that waited for nothing."""
         local, sending, size = zip(*pending, strict=True)
         local_ms, send_ms = _in_ms(local), _in_ms(sending)
         nothing = [0.0] * len(pending)
@@ -161,7 +161,7 @@ class _ApiMetrics:
         self._had_no_conversions(len(size))
 
     def fold_parked(self) -> None:
-        """Take in requests that were parked once."""
+        """Takes in requests that were parked once."""
         parked, self.parked = self.parked, []
         local, remote, queued, sending, size = zip(*parked, strict=True)
         parts = [_in_ms(local), _in_ms(remote), _in_ms(queued), _in_ms(sending)]
@@ -219,7 +219,7 @@ class RequestMetrics:
         registry.before_reading(self._fold_all)
 
     def request_done(self, request: Request, end_ns: int) -> None:
-        """Count a request that was answered, or will never be, at `end_ns`."""
+        """Counts a request that was answered, or will never be, at `end_ns`."""
         header = request.header
         version = self._by_version.get((header.api_key, header.api_version))
         if version is None:
@@ -303,7 +303,7 @@ class RequestMetrics:
                 self.count_errors(request.header.api_key, code, count)
 
     def fold(self) -> None:
-        """Bring the histograms up to date, as was asked for."""
+        """Brings the histograms up to date, as was asked for."""
         self._is_fold_due = False
         self._fold_all()
 
@@ -326,7 +326,7 @@ class RequestMetrics:
             self.count_errors(version.api_key, ErrorCode.NONE, count)
 
     def count_errors(self, api_key: ApiKey, code: ErrorCode, count: int = 1) -> None:
-        """Count error codes of a response, NONE too."""
+        """Counts error codes of a response, NONE too."""
         meter = self._errors.get((api_key, code))
         if meter is None:
             group = self._registry.group(

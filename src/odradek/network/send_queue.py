@@ -127,11 +127,11 @@ class SendQueue:
         return bool(self._chunks)
 
     def append_frame(self, parts: Sequence[Chunk]) -> None:
-        """Queue a frame: its length, then its parts.
+        """Queues a frame: its length, then its parts.
 
         Raises:
-            OSError: no descriptor was to be had for a file.
-            TruncatedFileError: a small file region could not be read.
+            OSError: No descriptor was to be had for a file.
+            TruncatedFileError: A small file region could not be read.
         """
         if len(parts) == 1 and type(parts[0]) is bytes:
             only = parts[0]
@@ -164,11 +164,11 @@ class SendQueue:
         self.enqueued_bytes += size + 4
 
     def flush_to_socket(self, sock: ByteStream) -> bool:
-        """Hand to the kernel what it takes, without waiting; whether nothing is left.
+        """Hands to the kernel what it takes, without waiting; whether nothing is left.
 
         Raises:
-            OSError: the connection is broken.
-            TruncatedFileError: a file is shorter than announced.
+            OSError: The connection is broken.
+            TruncatedFileError: A file is shorter than announced.
         """
         chunks = self._chunks
         try:
@@ -212,7 +212,7 @@ class SendQueue:
         return not chunks
 
     def _send_buffers(self, sock: ByteStream) -> bool:
-        """Send the buffers before the next file in one call; whether the kernel took them all."""
+        """Sends the buffers before the next file in one call; whether the kernel took them all."""
         buffers: list[_Buffer] = []
         size = 0
         flags = _FLAGS
@@ -239,8 +239,8 @@ class SendQueue:
         """The next bytes to send, at most a few TLS records; None if nothing is left, or cold.
 
         Raises:
-            OSError: a file cannot be read.
-            TruncatedFileError: a file is shorter than announced.
+            OSError: A file cannot be read.
+            TruncatedFileError: A file is shorter than announced.
         """
         if not self._chunks:
             return None
@@ -256,7 +256,7 @@ class SendQueue:
         return piece
 
     def advance(self, count: int) -> None:
-        """Drop `count` bytes that were taken from `next_piece`."""
+        """Drops `count` bytes that were taken from `next_piece`."""
         self._advance(count)
 
     @property
@@ -271,7 +271,7 @@ class SendQueue:
             self.cold = None
 
     def clear(self) -> None:
-        """Drop everything; the descriptors are closed."""
+        """Drops everything; the descriptors are closed."""
         _close_files(self._chunks)
         self._chunks.clear()
         self.cold = None

@@ -55,7 +55,7 @@ from odradek.tasks import OwnedTasks, Sleep, Threads
 
 __all__ = ["SocketServer"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # How often a shutdown looks whether the last answers have left.
 _SHUTDOWN_POLL_S: Final = 0.01
@@ -201,10 +201,10 @@ class SocketServer:
         return self.listeners[listener.upper()].bound_port
 
     def bind(self) -> None:
-        """Bind every listener; if one fails, none stays bound.
+        """Binds every listener; if one fails, none stays bound.
 
         Raises:
-            ConfigError: an address cannot be had.
+            ConfigError: An address cannot be had.
         """
         for listener in self.listeners.values():
             try:
@@ -215,13 +215,13 @@ class SocketServer:
                 raise
 
     def start_processing(self) -> None:
-        """Begin to accept; a second call does nothing.
+        """Begins to accept; a second call does nothing.
 
         Raises:
-            InvariantViolation: the inter-broker listener is not among the data plane's.
+            InvariantViolation: The inter-broker listener is not among the data plane's.
         """
         if self._is_processing:
-            _log.info("Requests are being processed already")
+            logger.info("Requests are being processed already")
             return
         data = self._planes[-1].listeners
         if self._inter_broker_listener not in data:
@@ -240,10 +240,10 @@ class SocketServer:
                 listener.start()
 
     def resize_network_threads(self, count: int) -> None:
-        """Change the number of processors of every data listener.
+        """Changes the number of processors of every data listener.
 
         Raises:
-            ConfigError: the step is too large.
+            ConfigError: The step is too large.
         """
         check_resize("num.network.threads", self._network_threads, count)
         plane = self._planes[-1]
@@ -258,20 +258,20 @@ class SocketServer:
         self._network_threads = count
 
     def resize_io_threads(self, count: int) -> None:
-        """Change how many handlers of the data plane may be suspended.
+        """Changes how many handlers of the data plane may be suspended.
 
         Raises:
-            ConfigError: the step is too large.
+            ConfigError: The step is too large.
         """
         check_resize("num.io.threads", self._io_threads, count)
         self._io_threads = count
         self.data_channel.resize(count)
 
     def add_listener(self, endpoint: Endpoint, security: ListenerSecurity | None = None) -> None:
-        """Open another listener of the data plane while running; a plain one unless told otherwise.
+        """Opens another listener of the data plane while running; plaintext unless told otherwise.
 
         Raises:
-            ConfigError: the address cannot be had.
+            ConfigError: The address cannot be had.
         """
         if security is not None:
             self._security[endpoint.listener] = security
@@ -285,18 +285,18 @@ class SocketServer:
             listener.start()
 
     def remove_listener(self, name: str) -> None:
-        """Close a listener of the data plane, and its connections."""
+        """Closes a listener of the data plane, and its connections."""
         plane = self._planes[-1]
         self._remove_listener(plane, plane.listeners[name.upper()])
 
     def replace_security(self, listener: str, security: ListenerSecurity) -> None:
-        """Use other certificates for new connections; existing ones keep theirs."""
+        """Uses other certificates for new connections; existing ones keep theirs."""
         self._security[listener.upper()] = security
         for processor in self.listeners[listener.upper()].processors:
             processor.security = security
 
     async def shut_down(self, grace_ms: int = 0) -> None:
-        """Stop accepting, give answers under way `grace_ms` to leave, then close everything."""
+        """Stops accepting, gives answers under way `grace_ms` to leave, then closes everything."""
         for listener in self.listeners.values():
             listener.close()
         processors = [p for plane in self._planes for p in plane.processors()]
@@ -310,7 +310,7 @@ class SocketServer:
         self.close()
 
     def close(self) -> None:
-        """Close every listener and connection at once; harmless when done before."""
+        """Closes every listener and connection at once; harmless when done before."""
         self._is_processing = False
         for plane in self._planes:
             for listener in tuple(plane.listeners.values()):
@@ -320,7 +320,7 @@ class SocketServer:
         self._read_ahead.close()
         self._group.remove()
 
-    # Building.
+    # Building
 
     def _add_plane(self, plane: _Plane, endpoints: tuple[Endpoint, ...]) -> None:
         self._planes.append(plane)
@@ -408,7 +408,7 @@ class SocketServer:
         del plane.listeners[listener.name]
         self.quotas.remove_listener(listener.name)
 
-    # Running.
+    # Running
 
     def _count_clients(self) -> Iterator[tuple[tuple[tuple[str, str], ...], float]]:
         for name, listener in tuple(self.listeners.items()):
@@ -432,7 +432,7 @@ class SocketServer:
                 self._loop.call_soon(self._run_turn)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        """Call back once, when the answers of the requests under way were given to the kernel.
+        """Calls back once, when the answers of the requests under way were given to the kernel.
 
         For work that others wait for: who asked for it does not wait for theirs.
         """
@@ -459,8 +459,8 @@ class SocketServer:
         for callback in callbacks:
             try:
                 callback()
-            except Exception:  # noqa: BLE001 - the border between requests: one must not end others
-                _log.exception("What was left for after the answers failed")
+            except Exception:  # the border between requests: one must not end others
+                logger.exception("What was left for after the answers failed")
 
 
 def _mean_idle(processors: list[Processor]) -> float:

@@ -41,7 +41,7 @@ class ByteStreams(Protocol):
             receive_buffer_bytes: -1 leaves the choice to the system.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: The address cannot be had.
         """
         ...
 
@@ -51,7 +51,7 @@ class ByteStreams(Protocol):
         """Connects to the first address of a host that answers.
 
         Raises:
-            OSError: none does.
+            OSError: None does.
         """
         ...
 
@@ -67,7 +67,7 @@ class ByteStreams(Protocol):
         """Binds a socket to a path that processes of this machine can connect to.
 
         Raises:
-            OSError: the file system cannot have one.
+            OSError: The file system cannot have one.
         """
         ...
 
@@ -163,6 +163,6 @@ def is_local(own_address: str, peer_address: str) -> bool:
 
 
 def send_unpaced(sock: ByteStream) -> None:
-    """Send as fast as the peer receives. A system that refuses keeps its own way."""
+    """Sends as fast as the peer receives. A system that refuses keeps its own way."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _PLAINEST)

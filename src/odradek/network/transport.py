@@ -113,11 +113,11 @@ class TlsTransport:
         return bool(self._unsent or self._outgoing.pending)
 
     def handshake(self) -> bool:
-        """Go on with the handshake; whether it is finished.
+        """Goes on with the handshake; whether it is finished.
 
         Raises:
-            ssl.SSLError: the peer does not speak TLS, or not one we take.
-            ConnectionResetError: the peer hung up.
+            ssl.SSLError: The peer does not speak TLS, or not one we take.
+            ConnectionResetError: The peer hung up.
         """
         while True:
             try:
@@ -138,7 +138,7 @@ class TlsTransport:
                 return True
 
     def recv_into(self, view: memoryview, /) -> int:
-        """Decrypt until the view is full or the socket empty, so that fewer bytes mean: empty."""
+        """Decrypts until the view is full or the socket empty, so that fewer bytes mean: empty."""
         count = 0
         size = len(view)
         try:
@@ -164,7 +164,7 @@ class TlsTransport:
         return count
 
     def flush(self, queue: SendQueue) -> bool:
-        """Encrypt and send; files are read in pieces."""
+        """Encrypts and sends; files are read in pieces."""
         stop_at = queue.sent_bytes + FLUSH_BUDGET_BYTES
         while self._push():
             if queue.sent_bytes >= stop_at:
@@ -179,7 +179,7 @@ class TlsTransport:
         return False
 
     def shut_down(self) -> None:
-        """Say goodbye if the socket takes it; never waits for the peer's."""
+        """Says goodbye if the socket takes it; never waits for the peer's."""
         # A peer that hung up, or a handshake that never ended: there is nobody to say it to.
         with suppress(ssl.SSLError, OSError, ValueError):
             self._tls.unwrap()
@@ -191,10 +191,10 @@ class TlsTransport:
         return self._tls.getpeercert(binary_form=True)
 
     def _pull(self) -> None:
-        """Take in what the socket has.
+        """Takes in what the socket has.
 
         Raises:
-            BlockingIOError: nothing.
+            BlockingIOError: Nothing.
         """
         data = self._socket.recv(_RECEIVE_BYTES)
         if data:
@@ -204,7 +204,7 @@ class TlsTransport:
             self._incoming.write_eof()
 
     def _push(self) -> bool:
-        """Send what was encrypted; whether all of it went."""
+        """Sends what was encrypted; whether all of it went."""
         while True:
             if not self._unsent:
                 if not self._outgoing.pending:

@@ -26,7 +26,7 @@ M = TypeVar("M", bound=Message)
 
 
 def parse_message(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> tuple[M, int]:
-    """Read a message of `version` that starts at `offset`.
+    """Reads a message of `version` that starts at `offset`.
 
     The message may keep views into `buffer` (`records` fields only); strings and bytes are
     copied. Bytes behind the message are the caller's business: Kafka ignores them.
@@ -35,7 +35,7 @@ def parse_message(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -
         The message and the offset behind it.
 
     Raises:
-        DecodeError: the version is unknown or the bytes are no such message.
+        DecodeError: The version is unknown or the bytes are no such message.
     """
     try:
         decoder = cls.wire_decoders[version]
@@ -53,7 +53,7 @@ def parse_message(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -
 
 
 def encode_message(message: Message, version: int) -> bytes:
-    """Write a message as `version`.
+    """Writes a message as `version`.
 
     Raises:
         ApiError: UNSUPPORTED_VERSION, if the version is unknown or cannot carry a field that is
@@ -63,13 +63,13 @@ def encode_message(message: Message, version: int) -> bytes:
 
 
 def encode_message_parts(message: Message, version: int) -> list[Any]:
-    """Write a message as a list of buffers, in order, for a gathered write.
+    """Writes a message as a list of buffers, in order, for a gathered write.
 
     What stands in a `records` field is put into the list as it is; anything that has a length
     will do, such as a slice of a file.
 
     Raises:
-        ApiError: as `encode_message`.
+        ApiError: As `encode_message`.
     """
     cls = type(message)
     try:

@@ -48,7 +48,7 @@ __all__ = ["compile_decoder", "decoder_source"]
 
 
 def compile_decoder(cls: MessageType, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
-    """Compile the decoder of one version: `(view, position) -> (message, position behind it)`."""
+    """Compiles the decoder of one version: `(view, position) -> (message, position behind it)`."""
     source, scope = decoder_source(cls, version)
     exec(compile(source, f"<decoder of {cls.__name__} v{version}>", "exec"), scope)  # noqa: S102
     decode: Callable[[memoryview, int], tuple[Any, int]] = scope["decode"]
@@ -89,7 +89,7 @@ class _DecoderWriter:
         self.lines.append("    " * self._depth + text)
 
     def struct(self, cls: MessageType) -> str:
-        """Read all fields of a struct; return the expression that builds it."""
+        """Reads all fields of a struct; returns the expression that builds it."""
         values: dict[str, str] = {}
         tagged: list[Field] = []
         for field in cls.wire_fields:
@@ -109,7 +109,7 @@ class _DecoderWriter:
         return self._value(field.type, field.name, nullable=self._version in field.nullable)
 
     def _value(self, type_: WireType | ArrayOf | MessageType, label: str, *, nullable: bool) -> str:
-        """Read one value; return the variable that holds it."""
+        """Reads one value; returns the variable that holds it."""
         value = self._name("v")
         if isinstance(type_, ArrayOf):
             self._array(type_.element, value, label, nullable=nullable)
@@ -175,7 +175,7 @@ class _DecoderWriter:
         self._depth -= 1
 
     def _length(self, code: str, label: str, *, nullable: bool) -> str:
-        """Read a length or count; afterwards it is -1 for null, and nothing else is negative."""
+        """Reads a length or count; afterwards it is -1 for null, and nothing else is negative."""
         length = self._name("n")
         if self._flexible:
             self._run.append(("B", length))
@@ -204,7 +204,7 @@ class _DecoderWriter:
             self._depth -= 1
 
     def _tag_section(self, tagged: list[Field]) -> dict[str, str]:
-        """Read the end of a struct in a flexible version; the common case is one zero byte."""
+        """Reads the end of a struct in a flexible version; the common case is one zero byte."""
         count = self._name("n")
         self._run.append(("B", count))
         self._flush()
@@ -239,7 +239,7 @@ class _DecoderWriter:
         return values
 
     def _flush(self) -> None:
-        """Read the run gathered so far."""
+        """Reads the run gathered so far."""
         if not self._run:
             return
         codes = "".join(code for code, _ in self._run)

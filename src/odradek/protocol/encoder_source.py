@@ -32,7 +32,7 @@ __all__ = ["compile_encoder", "encoder_source"]
 
 
 def compile_encoder(cls: MessageType, version: int) -> Callable[[Any, list[Any]], None]:
-    """Compile the encoder of one version: `(message, list of buffers to append to)`."""
+    """Compiles the encoder of one version: `(message, list of buffers to append to)`."""
     source, scope = encoder_source(cls, version)
     exec(compile(source, f"<encoder of {cls.__name__} v{version}>", "exec"), scope)  # noqa: S102
     encode: Callable[[Any, list[Any]], None] = scope["encode"]
@@ -89,7 +89,7 @@ class _EncoderWriter:
         self.lines.append("    " * self._depth + text)
 
     def struct(self, cls: MessageType, source: str, write: str) -> None:
-        """Write the struct that the variable `source` holds."""
+        """Writes the struct that the variable `source` holds."""
         tagged: list[Field] = []
         for field in cls.wire_fields:
             if self._version not in field.versions:
@@ -139,7 +139,7 @@ class _EncoderWriter:
         label: str,
         nullable: bool,
     ) -> None:
-        """Write what the variable `value` holds."""
+        """Writes what the variable `value` holds."""
         if isinstance(type_, ArrayOf):
             self._array(type_.element, value, write, label=label, nullable=nullable)
         elif isinstance(type_, MessageType):
@@ -247,7 +247,7 @@ class _EncoderWriter:
         self.line(f"for {parts} in {tags}: {write}({parts})")
 
     def _flush(self, write: str) -> None:
-        """Write the run gathered so far."""
+        """Writes the run gathered so far."""
         if not self._run:
             return
         codes = "".join(code for code, _ in self._run)

@@ -18,13 +18,13 @@ __all__ = ["encode_request", "encode_response", "parse_request", "parse_response
 
 
 def parse_request(payload: Buffer) -> tuple[RequestHeader, Message]:
-    """Read a request; bytes behind it are ignored, as Kafka does.
+    """Reads a request; bytes behind it are ignored, as Kafka does.
 
     An ApiVersions request of a version nobody knows comes as an empty request.
 
     Raises:
-        UnsupportedRequestError: its key or version is not served.
-        DecodeError: the bytes are no such request.
+        UnsupportedRequestError: Its key or version is not served.
+        DecodeError: The bytes are no such request.
     """
     header, position = parse_request_header(payload)
     cls = request_type(header.api_key)
@@ -35,7 +35,7 @@ def parse_request(payload: Buffer) -> tuple[RequestHeader, Message]:
 
 
 def encode_request(header: RequestHeader, request: Message) -> bytes:
-    """Write a request.
+    """Writes a request.
 
     Raises:
         ApiError: UNSUPPORTED_VERSION, if the version cannot carry what is set.
@@ -44,13 +44,13 @@ def encode_request(header: RequestHeader, request: Message) -> bytes:
 
 
 def parse_response(payload: Buffer, api_key: ApiKey, version: int) -> tuple[int, Message]:
-    """Read the response to a request of `version`; return its correlation id and body.
+    """Reads the response to a request of `version`; returns its correlation id and body.
 
     A broker that does not know an ApiVersions version answers in the layout of 0, which the
     error code at the start of all its layouts gives away.
 
     Raises:
-        DecodeError: the bytes are no such response.
+        DecodeError: The bytes are no such response.
     """
     correlation_id, position = parse_response_header(payload, api_key, version)
     if api_key is ApiKey.API_VERSIONS and payload[position : position + 2] == _UNSUPPORTED_VERSION:
@@ -63,7 +63,7 @@ _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
 def encode_response(header: RequestHeader, response: Message) -> bytes:
-    """Write the response to the request that `header` came with.
+    """Writes the response to the request that `header` came with.
 
     The answer to an ApiVersions request of a version nobody knows is written as version 0.
 

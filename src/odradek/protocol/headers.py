@@ -115,15 +115,15 @@ _RESPONSE_HEADER_VERSIONS: Final = {
 
 
 def parse_request_header(payload: Buffer) -> tuple[RequestHeader, int]:
-    """Read the header of a request a broker received; return it and where the body begins.
+    """Reads the header of a request a broker received; returns it and where the body begins.
 
     An ApiVersions request of unknown version passes, since it must be answered; its body is not
     to be read, so the position returned is the end. Nothing but the correlation id matters
     there: client id and tags may be in a form not invented yet.
 
     Raises:
-        UnsupportedRequestError: the key or the version is not served; no answer is possible.
-        DecodeError: the bytes are no request header.
+        UnsupportedRequestError: The key or the version is not served; no answer is possible.
+        DecodeError: The bytes are no request header.
     """
     try:
         key_and_version, correlation_id, length = _UNPACK_START(payload)
@@ -177,7 +177,7 @@ def _short_header(payload: Buffer) -> tuple[RequestHeader, int]:
 
 
 def encode_request_header(header: RequestHeader) -> bytes:
-    """Write the header of a request."""
+    """Writes the header of a request."""
     header_version = request_header_version(header.api_key, header.api_version)
     if header_version == 0:
         return _FIXED.pack(header.api_key, header.api_version, header.correlation_id)
@@ -191,7 +191,7 @@ def encode_request_header(header: RequestHeader) -> bytes:
 
 
 def encode_response_header(api_key: ApiKey, version: int, correlation_id: int) -> bytes:
-    """Write the header of the response to such a request."""
+    """Writes the header of the response to such a request."""
     header_version = _RESPONSE_HEADER_VERSIONS.get((api_key, version))
     if header_version is None:
         header_version = response_header_version(api_key, version)
@@ -201,10 +201,10 @@ def encode_response_header(api_key: ApiKey, version: int, correlation_id: int) -
 
 
 def parse_response_header(payload: Buffer, api_key: ApiKey, version: int) -> tuple[int, int]:
-    """Read the correlation id of a response; return it and where the body begins.
+    """Reads the correlation id of a response; returns it and where the body begins.
 
     Raises:
-        DecodeError: the bytes are no response header.
+        DecodeError: The bytes are no response header.
     """
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(payload)

@@ -95,7 +95,7 @@ RECORDS: Final = WireType("records", "", 0, None)
 
 
 def encode_uvarint(value: int) -> bytes:
-    """Encode an unsigned varint."""
+    """Encodes an unsigned varint."""
     if value < 0x80:
         return _ONE_BYTE[value]
     if value < 0x4000:
@@ -112,11 +112,11 @@ _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
 
 
 def parse_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read an unsigned varint.
+    """Reads an unsigned varint.
 
     Raises:
-        DecodeError: it has more than 32 bits.
-        IndexError: the buffer ends inside it.
+        DecodeError: It has more than 32 bits.
+        IndexError: The buffer ends inside it.
     """
     value = buffer[position]
     if value < 0x80:
@@ -125,11 +125,11 @@ def parse_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def parse_uvarint_tail(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Read the rest of a varint whose first byte, 0x80 or above, was read already.
+    """Reads the rest of a varint whose first byte, 0x80 or above, was read already.
 
     Raises:
-        DecodeError: it has more than 32 bits.
-        IndexError: the buffer ends inside it.
+        DecodeError: It has more than 32 bits.
+        IndexError: The buffer ends inside it.
     """
     byte = buffer[position]
     value = first & 0x7F | (byte & 0x7F) << 7
@@ -150,12 +150,12 @@ def parse_uvarint_tail(buffer: Buffer, position: int, first: int) -> tuple[int, 
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
-    """Pass over `count` tagged fields nobody here knows; return the position behind them.
+    """Passes over `count` tagged fields nobody here knows; returns the position behind them.
 
     `count` is the first byte of the varint count, read already; it may have more.
 
     Raises:
-        DecodeError: tags do not ascend, or a field reaches behind the end.
+        DecodeError: Tags do not ascend, or a field reaches behind the end.
     """
     if count > 0x7F:
         count, position = parse_uvarint_tail(buffer, position, count)
@@ -171,7 +171,7 @@ def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
 
 
 def fail_length(label: str, length: int, position: int, end: int) -> NoReturn:
-    """Refuse a string, bytes or records length."""
+    """Refuses a string, bytes or records length."""
     if end - position >= length > MAX_STRING_BYTES:
         raise DecodeError(
             f"{label}: a string of {length} bytes at byte {position}, {MAX_STRING_BYTES} at most "
@@ -183,7 +183,7 @@ def fail_length(label: str, length: int, position: int, end: int) -> NoReturn:
 
 
 def fail_count(label: str, count: int, position: int, end: int) -> NoReturn:
-    """Refuse an array count."""
+    """Refuses an array count."""
     raise DecodeError(
         f"{label}: {count} elements at byte {position} cannot fit in the "
         f"{max(end - position, 0)} bytes left"
@@ -191,12 +191,12 @@ def fail_count(label: str, count: int, position: int, end: int) -> NoReturn:
 
 
 def fail_null(label: str, position: int) -> NoReturn:
-    """Refuse a null."""
+    """Refuses a null."""
     raise DecodeError(f"{label}: null before byte {position}, which this version does not allow")
 
 
 def fail_string(label: str, data: bytes) -> NoReturn:
-    """Refuse to write a string that no reader takes."""
+    """Refuses to write a string that no reader takes."""
     raise ApiError(
         ErrorCode.INVALID_REQUEST,
         f"{label}: a string of {len(data)} bytes, {MAX_STRING_BYTES} at most can be sent; "
@@ -205,7 +205,7 @@ def fail_string(label: str, data: bytes) -> NoReturn:
 
 
 def fail_tag(tag: int, previous: int, size_bytes: int, left_bytes: int) -> NoReturn:
-    """Refuse a tagged field."""
+    """Refuses a tagged field."""
     if tag <= previous:
         raise DecodeError(f"tag {tag} after tag {previous}: tags must ascend")
     raise DecodeError(f"tag {tag} announces {size_bytes} bytes, {left_bytes} are left or were used")

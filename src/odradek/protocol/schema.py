@@ -80,7 +80,7 @@ def wire(
     tagged: str | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """Declare a field of a message.
+    """Declares a field of a message.
 
     Args:
         type_: a wire type of `primitives`, `array(…)`, or another message class (a struct).
@@ -209,7 +209,7 @@ def replace(message: M, **changes: Any) -> M:
 
 
 def compile_constructor(cls: MessageType) -> Callable[..., Any]:
-    """Give a message class its real constructor; return its positional twin for decoders."""
+    """Gives a message class its real constructor; returns its positional twin for decoders."""
     names = [field.name for field in cls.wire_fields]
     twin = type.__new__(
         MessageType,

@@ -19,10 +19,10 @@ class VersionRange:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `3+` (3 and later), `0-14`, `7` (only 7) or `none`.
+        """Reads `3+` (3 and later), `0-14`, `7` (only 7) or `none`.
 
         Raises:
-            ValueError: the text has none of these forms.
+            ValueError: The text has none of these forms.
         """
         if text == "none":
             return cls(0, -1)

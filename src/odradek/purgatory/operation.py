@@ -38,11 +38,11 @@ class DelayedOperation(TimerTask):
 
     @abstractmethod
     def try_complete(self) -> bool:
-        """Test the condition: if it holds, return `force_complete()`, else False."""
+        """Tests the condition: if it holds, returns `force_complete()`, else False."""
 
     @abstractmethod
     def on_complete(self) -> None:
-        """Answer the request. Called by `force_complete` alone."""
+        """Answers the request. Called by `force_complete` alone."""
 
     @abstractmethod
     def on_expiration(self) -> None:
@@ -53,7 +53,7 @@ class DelayedOperation(TimerTask):
         return self._is_completed
 
     def force_complete(self) -> bool:
-        """End the operation now; False if it has ended before."""
+        """Ends the operation now; False if it has ended before."""
         if self._is_completed:
             return False
         self._is_completed = True
@@ -62,7 +62,7 @@ class DelayedOperation(TimerTask):
         return True
 
     def maybe_try_complete(self) -> bool:
-        """Check the condition from outside; whether this call completed the operation.
+        """Checks the condition from outside; whether this call completed the operation.
 
         However deep the caller stands inside a check of this very operation, at least one full
         `try_complete` begins after the call, until the operation is completed.

@@ -30,7 +30,7 @@ from odradek.purgatory.timer import Timer
 
 __all__ = ["DelayedOperationPurgatory"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Operation = TypeVar("Operation", bound=DelayedOperation)
 
@@ -129,7 +129,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
         return False
 
     def watch(self, operation: Operation, keys: Sequence[Hashable]) -> None:
-        """Park an operation whose condition the caller has just seen not to hold.
+        """Parks an operation whose condition the caller has just seen not to hold.
 
         For one whose check changes nothing: then it cannot have come true since, on one loop.
         """
@@ -149,7 +149,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
             self._timer.add(operation)
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Check every operation watched under the key; how many this call completed."""
+        """Checks every operation watched under the key; how many this call completed."""
         operations = self._watchers.get(key)
         if operations is None:
             return 0
@@ -159,27 +159,27 @@ class DelayedOperationPurgatory(Generic[Operation]):
                 continue
             try:
                 completed += operation.maybe_try_complete()
-            except Exception:  # noqa: BLE001 - the border between two requests, logged
-                _log.exception("%s: check of %r for key %s failed", self.name, operation, key)
+            except Exception:  # the border between two requests, logged
+                logger.exception("%s: check of %r for key %s failed", self.name, operation, key)
         self._drop_completed(key, operations)
-        _log.debug("Request key %s unblocked %d %s operations", key, completed, self.name)
+        logger.debug("Request key %s unblocked %d %s operations", key, completed, self.name)
         return completed
 
     def cancel_for_key(self, key: Hashable) -> list[Operation]:
-        """Forget the key and stop the clocks of its operations. They are **not** completed."""
+        """Forgets the key and stops the clocks of its operations. They are **not** completed."""
         operations = self._watchers.pop(key, [])
         for operation in operations:
             operation.cancel()
         return operations
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Expire what is due, then purge if it is worth it; whether anything fell due."""
+        """Expires what is due, then purges if it is worth it; whether anything fell due."""
         advanced = self._timer.advance_clock(timeout_ms)
         self._maybe_purge()
         return advanced
 
     def shutdown(self) -> None:
-        """Stop the timer and withdraw the gauges; parked operations stay uncompleted."""
+        """Stops the timer and withdraws the gauges; parked operations stay uncompleted."""
         self._timer.shutdown()
         if self._gauges is not None:
             self._gauges.remove()
@@ -198,10 +198,10 @@ class DelayedOperationPurgatory(Generic[Operation]):
             self._drop_completed(key, operations)
             for key, operations in tuple(self._watchers.items())
         )
-        _log.debug("Purged %d completed operations from %s", purged, self.name)
+        logger.debug("Purged %d completed operations from %s", purged, self.name)
 
     def _drop_completed(self, key: Hashable, operations: list[Operation]) -> int:
-        """Trim the list in place, and remove its key once it is empty; how many were dropped."""
+        """Trims the list in place, and removes its key once it is empty; how many were dropped."""
         before = len(operations)
         operations[:] = [operation for operation in operations if not operation.is_completed]
         # A callback may have removed the key and somebody else begun a new list for it.

@@ -26,7 +26,7 @@ from odradek.purgatory.timing_wheel import Schedule, TimerTask
 
 __all__ = ["ManualTimer", "SystemTimer", "Timer", "TimerCall"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # About a millisecond of completions that each encode a small answer.
 MAX_TASKS_PER_TURN = 64
@@ -41,19 +41,19 @@ class Timer(Protocol):
         ...
 
     def add(self, task: TimerTask) -> None:
-        """Run the task `task.delay_ms` from now. Never runs it in place, not even a late one."""
+        """Runs the task `task.delay_ms` from now. Never runs it in place, not even a late one."""
         ...
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Hand out what is due, waiting at most `timeout_ms` for it; whether there was anything."""
+        """Hands out due tasks, waiting at most `timeout_ms` for them; whether there were any."""
         ...
 
     def drive_with(self, step: Callable[[], object]) -> None:
-        """Call `step` whenever something may be due; it has to call `advance_clock(0)`."""
+        """Calls `step` whenever something may be due; it has to call `advance_clock(0)`."""
         ...
 
     def shutdown(self) -> None:
-        """Stop; pending tasks stay unexecuted."""
+        """Stops; pending tasks stay unexecuted."""
         ...
 
 
@@ -108,13 +108,13 @@ class ExpiredTasks:
         self._tasks.extend(tasks)
 
     def run(self, limit: int) -> None:
-        """Run the first `limit` tasks, or as many as there are."""
+        """Runs the first `limit` tasks, or as many as there are."""
         for _ in range(min(limit, len(self._tasks))):
             task = self._tasks.popleft()
             try:
                 task.run()
-            except Exception:  # noqa: BLE001 - top of the expiry queue, logged
-                _log.exception("%s: expired task %r failed", self.name, task)
+            except Exception:  # top of the expiry queue, logged
+                logger.exception("%s: expired task %r failed", self.name, task)
 
     def clear(self) -> None:
         self._tasks.clear()
@@ -198,7 +198,7 @@ class SystemTimer:
         self._handle = self._run_handle = None
 
     def _arm(self) -> None:
-        """Keep the one wake-up at the earliest bucket; it only ever moves to an earlier time.
+        """Keeps the one wake-up at the earliest bucket; it only ever moves to an earlier time.
 
         A later one is set when this one rings: cancelling tasks leaves their bucket queued.
         """
@@ -265,7 +265,7 @@ class ManualTimer:
             self._expired.submit(task)
 
     def advance_clock(self, timeout_ms: int = 0) -> bool:
-        """Let `timeout_ms` pass and run what falls due on the way, each task at its own time."""
+        """Lets `timeout_ms` pass and runs what falls due on the way, each task at its own time."""
         if self._is_shut_down:
             return False
         end_ms = self.now_ms + timeout_ms

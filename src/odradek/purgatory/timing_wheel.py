@@ -72,7 +72,7 @@ class TimerTask(ABC):
         """What to do when the time is up."""
 
     def cancel(self) -> None:
-        """Leave the wheel. Harmless when not in it; too late once the task was handed out."""
+        """Leaves the wheel. Harmless when not in it; too late once the task was handed out."""
         entry = self.timer_entry
         if entry is not None:
             self.timer_entry = None
@@ -128,14 +128,14 @@ class TimerTaskList:
         self._queue.task_count += 1
 
     def remove(self, entry: TimerTaskEntry) -> None:
-        """Take the entry out; nothing happens if it is in another bucket."""
+        """Takes the entry out; nothing happens if it is in another bucket."""
         if entry.bucket is self:
             entry.bucket = None
             del self._entries[entry]
             self._queue.task_count -= 1
 
     def flush(self) -> Iterable[TimerTaskEntry]:
-        """Empty the bucket and make it ready for another turn."""
+        """Empties the bucket and makes it ready for another turn."""
         entries, self._entries = self._entries, {}
         self._queue.task_count -= len(entries)
         self.expiration_ms = UNSET
@@ -199,7 +199,7 @@ class TimingWheel:
         self.overflow_wheel: TimingWheel | None = None
 
     def add(self, entry: TimerTaskEntry) -> bool:
-        """Put the entry where it belongs, here or above; False if it is cancelled or due."""
+        """Puts the entry where it belongs, here or above; False if it is cancelled or due."""
         expiration_ms = entry.expiration_ms
         if entry.is_cancelled or expiration_ms < self.current_time_ms + self.tick_ms:
             return False
@@ -224,7 +224,7 @@ class TimingWheel:
         return self.overflow_wheel
 
     def advance_clock(self, time_ms: int) -> None:
-        """Turn the hands, this level's and those above; tasks are not touched."""
+        """Turns the hands, this level's and those above; tasks are not touched."""
         if time_ms >= self.current_time_ms + self.tick_ms:
             self.current_time_ms = time_ms - time_ms % self.tick_ms
             if self.overflow_wheel is not None:
@@ -266,7 +266,7 @@ class Schedule:
         return self._queue.first_expiration_ms()
 
     def add(self, task: TimerTask, now_ms: int) -> bool:
-        """Schedule the task `task.delay_ms` from now; False if it is due already: run it."""
+        """Schedules the task `task.delay_ms` from now; False if it is due already: run it."""
         return self.add_entry(TimerTaskEntry(task, now_ms + task.delay_ms))
 
     def add_entry(self, entry: TimerTaskEntry) -> bool:
@@ -277,7 +277,7 @@ class Schedule:
         return self.wheel.add(entry) or entry.is_cancelled
 
     def advance_to(self, now_ms: int) -> list[TimerTask]:
-        """Move time forward and return the tasks that are due, in the order they fell due."""
+        """Moves time forward and returns the tasks that are due, in the order they fell due."""
         due: list[TimerTask] = []
         while (bucket := self._queue.poll(now_ms)) is not None:
             self.wheel.advance_clock(bucket.expiration_ms)

@@ -47,7 +47,7 @@ class GatheringPure:
     def add(
         self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> int:
-        """Put a record in and tell its place.
+        """Puts a record in and tells its place.
 
         Returns:
             -1 if it does not fit, or no more is taken, or a field is not what it should be: a
@@ -72,16 +72,16 @@ class GatheringPure:
         return index
 
     def extend(self, limit: int) -> None:
-        """Let more in."""
+        """Lets more in."""
         self.limit = limit
 
     def close(self) -> int:
-        """Let no more in; how many there are."""
+        """Lets no more in; how many there are."""
         self.is_closed = True
         return self.record_count
 
     def take(self) -> bytearray:
-        """Hand over what is encoded, once it is closed."""
+        """Hands over what is encoded, once it is closed."""
         assert self.is_closed, "somebody may still add to it"
         encoded, self._encoded = self._encoded, bytearray()
         return encoded

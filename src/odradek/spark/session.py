@@ -71,8 +71,8 @@ def build_session(
             executors of a cluster are asked whether they have them.
 
     Raises:
-        VersionsDifferError: executors of a cluster have other versions than the driver.
-        ConfigError: the master or a setting cannot be used, there is no Java, or this process has
+        VersionsDifferError: Executors of a cluster have other versions than the driver.
+        ConfigError: The master or a setting cannot be used, there is no Java, or this process has
             a session with another master.
     """
     master = effective_master(master)
@@ -120,12 +120,12 @@ def _check(session: SparkSession, *, is_shipped: bool, libraries: Sequence[str])
 
 
 def _register(session: SparkSession) -> None:
-    """Make ``format("odradek")`` known, whatever Spark's own search for it says."""
+    """Makes ``format("odradek")`` known, whatever Spark's own search for it says."""
     session.dataSource.register(importlib.import_module("pyspark_odradek").DefaultSource)
 
 
 def _await_java() -> None:
-    """Have this process's Java end, and wait for it, so that nothing runs on when we are gone.
+    """Has this process's Java end, and waits for it, so that nothing runs on when we are gone.
 
     It ends when its standard input does, which would otherwise be with this process.
     """

@@ -49,11 +49,10 @@ class AsyncEmbeddedBroker:
         *,
         data_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """
-        Args:
-            settings: Kafka's names, e.g. ``{"auto.create.topics.enable": "false"}``.
-            data_dir: Kept afterwards, so that a second broker finds what the first one left;
-                without it a temporary directory, which is removed.
+        """Args:
+        settings: Kafka's names, e.g. ``{"auto.create.topics.enable": "false"}``.
+        data_dir: Kept afterwards, so that a second broker finds what the first one left;
+            without it a temporary directory, which is removed.
         """
         self._settings = dict(settings or {})
         self._data_dir = data_dir
@@ -66,18 +65,18 @@ class AsyncEmbeddedBroker:
         """`host:port` for clients.
 
         Raises:
-            RuntimeError: it is not running.
+            RuntimeError: It is not running.
         """
         if self._bootstrap_servers is None:
             raise RuntimeError("the broker is not running: use it inside of `with`")
         return self._bootstrap_servers
 
     async def __aenter__(self) -> Self:
-        """Start.
+        """Starts.
 
         Raises:
-            RuntimeError: it is running already.
-            ConfigError: a setting cannot be used.
+            RuntimeError: It is running already.
+            ConfigError: A setting cannot be used.
         """
         import asyncio
 
@@ -141,10 +140,9 @@ class EmbeddedBroker:
         *,
         data_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """
-        Args:
-            settings: Kafka's names, e.g. ``{"auto.create.topics.enable": "false"}``.
-            data_dir: Kept afterwards; without it a temporary directory, which is removed.
+        """Args:
+        settings: Kafka's names, e.g. ``{"auto.create.topics.enable": "false"}``.
+        data_dir: Kept afterwards; without it a temporary directory, which is removed.
         """
         self._broker = AsyncEmbeddedBroker(settings, data_dir=data_dir)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -155,16 +153,16 @@ class EmbeddedBroker:
         """`host:port` for clients.
 
         Raises:
-            RuntimeError: it is not running.
+            RuntimeError: It is not running.
         """
         return self._broker.bootstrap_servers
 
     def start(self) -> None:
-        """Start; returns when clients are served.
+        """Starts; returns when clients are served.
 
         Raises:
-            RuntimeError: it is running already.
-            ConfigError: a setting cannot be used.
+            RuntimeError: It is running already.
+            ConfigError: A setting cannot be used.
         """
         from odradek.network.loop_turns import MeasuredLoop
 
@@ -182,7 +180,7 @@ class EmbeddedBroker:
             raise
 
     def stop(self) -> None:
-        """Stop in order; a second call does nothing."""
+        """Stops in order; a second call does nothing."""
         if self._thread is None:
             return
         try:
@@ -234,7 +232,7 @@ def _without_collection() -> Iterator[None]:
 
 
 async def _end_tasks(loop: "asyncio.AbstractEventLoop") -> None:
-    """Leave nothing behind that would complain when it is collected."""
+    """Leaves nothing behind that would complain when it is collected."""
     import asyncio
 
     current = asyncio.current_task()

@@ -84,7 +84,7 @@ class SimDisk(Disk):
         self._lock = threading.RLock()
         self._shadow = Shadow(self.root)
 
-    # -- What a test does to the machine.
+    # What a test does to the machine
 
     def crash(
         self, random: Random | None = None, *, mode: Literal["drop", "torn", "keep"] = "drop"
@@ -134,7 +134,7 @@ class SimDisk(Disk):
         """Whether a crash point was reached, and the machine not started again."""
         return self._faults.is_crashed
 
-    # -- Planting faults.
+    # Planting faults
 
     def fail(
         self,
@@ -203,7 +203,7 @@ class SimDisk(Disk):
         with self._lock:
             self._faults.clear()
 
-    # -- The disk.
+    # The disk
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
         with self._lock:
@@ -304,7 +304,7 @@ class SimDisk(Disk):
             super().rmdir(path)
             self._shadow.note_removed(path)
 
-    # -- Bookkeeping.
+    # Bookkeeping
 
     def _begin(self, operation: str, path: str, *, mutates: bool = True) -> None:
         self._faults.check_alive(operation, path, mutates=mutates)

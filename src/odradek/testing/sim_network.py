@@ -70,7 +70,7 @@ class SimSocket:
         # What arrives here arrives in the order in which it was sent.
         self.arrives_at_s = 0.0
 
-    # As sockets have it.
+    # As sockets have it
 
     def fileno(self) -> int:
         return -1 if self.is_closed else self.fd
@@ -135,7 +135,7 @@ class SimSocket:
         # The peer of bytes that nobody read is told so by a reset.
         self.network.transmit(self, _RESET if self.unread else _END)
 
-    # As the network has it.
+    # As the network has it
 
     @property
     def room_bytes(self) -> int:

@@ -95,7 +95,7 @@ class FaultyStore:
         # One wrapper per watch, so that arming it twice still counts once.
         self._gates: dict[Watch, Watch] = {}
 
-    # -- Faults.
+    # Faults
 
     def cut_next_write(self, *, applied: bool) -> None:
         """Takes the answer of the next write away, and its effect unless `applied`."""
@@ -137,7 +137,7 @@ class FaultyStore:
             elif on_children:
                 await self._store.children(path, self._gate(watch))
 
-    # -- The store.
+    # The store
 
     @property
     def session(self) -> FaultySession:
@@ -200,7 +200,7 @@ class FaultyStore:
         await self._store.sync()
         await self.release_reads()
 
-    # -- How the faults are done.
+    # How the faults are done
 
     async def _write(self, write: Callable[[], Awaitable[_T]]) -> _T:
         cut, self._cut = self._cut, None

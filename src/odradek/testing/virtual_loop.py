@@ -180,7 +180,7 @@ class VirtualLoop(_Loop):
         """Runs until the future is done.
 
         Raises:
-            RuntimeError: nothing is left to do, and it is not done: it waits for ever.
+            RuntimeError: Nothing is left to do, and it is not done: it waits for ever.
         """
         task = asyncio.ensure_future(future, loop=self)
         task.add_done_callback(self._stop_with)
@@ -244,7 +244,7 @@ class VirtualLoop(_Loop):
         """Ends a process at once; if it is the one that runs, its step ends as well.
 
         Raises:
-            ProcessKilled: it is the one that runs.
+            ProcessKilled: It is the one that runs.
         """
         process.is_alive = False
         for table in (self._readers, self._writers):

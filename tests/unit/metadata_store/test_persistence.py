@@ -363,7 +363,7 @@ def test_start_of_a_store(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-# -- Configuration nodes.
+# Configuration nodes
 
 CREDENTIAL = ScramCredential(b"salt", b"stored", b"server", 4096)
 

@@ -92,10 +92,10 @@ class BrokerSettings:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "BrokerSettings":
-        """Build the parts.
+        """Builds the parts.
 
         Raises:
-            ConfigError: a combination of values does not work.
+            ConfigError: A combination of values does not work.
         """
         built = cls(
             settings=settings,
@@ -171,7 +171,7 @@ class BrokerSettings:
                 what counted before, which may be the file of a broker that was down.
 
         Raises:
-            ConfigError: a key is unknown or fixed, or a value or combination does not work.
+            ConfigError: A key is unknown or fixed, or a value or combination does not work.
         """
         changed = self.settings.with_dynamic(source, raw)
         for name in () if is_stored else _RESIZABLE:
@@ -242,7 +242,7 @@ def load_broker_settings(
     overrides: Mapping[str, object],
     environment: Mapping[str, str],
 ) -> BrokerSettings:
-    """Read the settings a broker starts with.
+    """Reads the settings a broker starts with.
 
     Args:
         config_file: A properties file; None for none.
@@ -250,7 +250,7 @@ def load_broker_settings(
         environment: All variables; those of other programs are ignored.
 
     Raises:
-        ConfigError: the file cannot be read, or a value cannot be used.
+        ConfigError: The file cannot be read, or a value cannot be used.
     """
     settings = Settings.from_sources(
         BROKER_DEFINITION,

@@ -218,7 +218,7 @@ def check_protection(unknown: Iterable[UnknownKey]) -> None:
     """Refuses names that promise protection, of those that no component declares.
 
     Raises:
-        ConfigError: naming the first one, and what to do.
+        ConfigError: Naming the first one, and what to do.
     """
     for each in unknown:
         is_variable = each.source is Source.ENVIRONMENT
@@ -275,7 +275,7 @@ def check_given_tls(settings: Settings, endpoints: Iterable[Endpoint]) -> None:
     """Refuses keys of TLS that the operator set and no listener would use.
 
     Raises:
-        ConfigError: naming the first one, and what to do.
+        ConfigError: Naming the first one, and what to do.
     """
     given = [name for source in _FROM_THE_OPERATOR for name in settings.names_given_by(source)]
     check_tls_is_used(settings, endpoints, given)
@@ -289,7 +289,7 @@ def check_tls_is_used(
     A default promises nothing and is left alone.
 
     Raises:
-        ConfigError: naming the first one, and what to do.
+        ConfigError: Naming the first one, and what to do.
     """
     speaking = {each.listener.lower() for each in endpoints if each.security_protocol.uses_tls}
     for name in names:

@@ -150,10 +150,10 @@ class TlsSettings:
             )
 
     def check_usable(self, listener: str) -> None:
-        """Refuse settings with which a listener could not speak TLS.
+        """Refuses settings with which a listener could not speak TLS.
 
         Raises:
-            ConfigError: there is no key, or clients need certificates and nobody is trusted.
+            ConfigError: There is no key, or clients need certificates and nobody is trusted.
         """
         if self.keystore_location is None and self.keystore_key is None:
             raise ConfigError(

@@ -24,7 +24,7 @@ from odradek.values import dataclass
 
 __all__ = ["EffectiveTopicConfig", "TopicConfigs"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Distinct sets of overrides that are remembered; beyond it the memory is cleared.
 MAX_CACHED_RESULTS = 1_000
@@ -77,12 +77,12 @@ class TopicConfigs:
         self.use_broker(broker)
 
     def use_broker(self, broker: BrokerSettings) -> None:
-        """Take over new defaults; every topic gets what counts now."""
+        """Takes over new defaults; every topic gets what counts now."""
         for _ in self.renew(broker):
             pass
 
     def renew(self, broker: BrokerSettings) -> Iterator[None]:
-        """Take over new defaults; the topics get what counts now one at a time.
+        """Takes over new defaults; the topics get what counts now one at a time.
 
         A topic that changes on the way gets it with its change.
         """
@@ -97,7 +97,7 @@ class TopicConfigs:
             yield
 
     def apply(self, topic: str, overrides: Mapping[str, str]) -> EffectiveTopicConfig:
-        """Note what a topic sets; an empty map, or a deleted topic, forgets it."""
+        """Notes what a topic sets; an empty map, or a deleted topic, forgets it."""
         if not overrides:
             self._overrides.pop(topic, None)
             self._effective.pop(topic, None)
@@ -166,7 +166,8 @@ class TopicConfigs:
         try:
             return self._resolve(overrides)
         except ConfigError as error:
-            _log.error("Topic %s has a setting that is ignored here: %s", topic, error)
+            # An operator's mistake: no traceback.
+            logger.error("Topic %s has a setting that is ignored here: %s", topic, error)  # noqa: TRY400
             return self._resolve(self._usable(overrides))
 
     def _usable(self, overrides: Mapping[str, str]) -> Mapping[str, str]:
@@ -196,7 +197,7 @@ def _layers_for_topics(settings: Settings) -> dict[Source, dict[str, object]]:
 
 
 def _refuse_brokers_keys(overrides: Mapping[str, str]) -> None:
-    """Tell who uses the broker's name for a topic's setting what the topic's is."""
+    """Tells who uses the broker's name for a topic's setting what the topic's is."""
     topic_keys = TOPIC_DEFINITION.fields[TopicConfig].values()
     for name, value in overrides.items():
         key = TOPIC_DEFINITION.keys.get(name)

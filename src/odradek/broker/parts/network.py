@@ -115,7 +115,7 @@ async def serve_requests(
     At the end no more are accepted, and answers under way get a while to leave.
 
     Raises:
-        ConfigError: an address cannot be had, or a certificate cannot be used.
+        ConfigError: An address cannot be had, or a certificate cannot be used.
     """
     settings, around = base.settings, base.around
     loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ async def serve_observability(
     """Serves `/metrics` and `/healthz`; gives host and port, None if there is to be no page.
 
     Raises:
-        ConfigError: the address cannot be had.
+        ConfigError: The address cannot be had.
     """
     settings = base.settings.observability
     if settings.port < 0:

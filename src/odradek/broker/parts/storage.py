@@ -104,9 +104,9 @@ async def loaded(
         close: Closes them, when nothing works on them any more.
 
     Raises:
-        ConfigError: a data directory belongs to another broker or cluster.
-        LogDirLockedError: a data directory is in use.
-        StorageError: no data directory can be used.
+        ConfigError: A data directory belongs to another broker or cluster.
+        LogDirLockedError: A data directory is in use.
+        StorageError: No data directory can be used.
     """
     logs = storage.logs
     async with AsyncExitStack() as stack:

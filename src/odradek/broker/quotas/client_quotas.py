@@ -90,7 +90,7 @@ class RateQuota:
     def record_and_get_throttle_ms(
         self, user: str, client_id: str, amount: float, now_ms: int
     ) -> int:
-        """Count what a client used; returns how long it has to wait, in ms."""
+        """Counts what a client used; returns how long it has to wait, in ms."""
         found = self._bounds.resolve(user, client_id)
         if found is None:
             return 0
@@ -104,7 +104,7 @@ class RateQuota:
         return throttle_ms
 
     def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> None:
-        """Take back what was counted, since it was not used after all."""
+        """Takes back what was counted, since it was not used after all."""
         found = self._bounds.resolve(user, client_id)
         usage = self._usages.find(found[0]) if found is not None else None
         if usage is not None:
@@ -149,7 +149,7 @@ class MutationQuota:
         self._must_wait = False
 
     def take(self, partition_count: int) -> None:
-        """Count a topic's change, also if it is only tried out.
+        """Counts a topic's change, also if it is only tried out.
 
         Raises:
             ApiError: THROTTLING_QUOTA_EXCEEDED, leave this topic alone.
@@ -228,7 +228,7 @@ class ClientQuotas:
         self._request_bounds = self._bounds[QuotaKey.REQUEST]
 
     def update(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Take over the quotas of a new image of the cluster."""
+        """Takes over the quotas of a new image of the cluster."""
         for key, bounds in self._bounds.items():
             bounds.replace(
                 {
@@ -242,7 +242,7 @@ class ClientQuotas:
         self.limits_traffic = any(bounds.by_entity for bounds in limits)
 
     def produce_throttle_ms(self, request: Request, size: int) -> int:
-        """Count a produce request of that many bytes."""
+        """Counts a produce request of that many bytes."""
         if not self._produce_bounds.by_entity:
             return 0
         user, client_id = _client(request)
@@ -251,8 +251,9 @@ class ClientQuotas:
         )
 
     def fetch_throttle_ms(self, request: Request, size: int) -> int:
-        """Count an answer of that many bytes, unless the client has to wait: then nothing is
-        counted, and nothing must be sent."""
+        """Counts an answer of that many bytes, unless the client has to wait: then nothing is
+        counted, and nothing must be sent.
+        """
         if not self._fetch_bounds.by_entity:
             return 0
         user, client_id = _client(request)
@@ -263,7 +264,7 @@ class ClientQuotas:
         return throttle_ms
 
     def uncount_fetch(self, request: Request, size: int) -> None:
-        """Take back what was counted for an answer that is sent without its bytes."""
+        """Takes back what was counted for an answer that is sent without its bytes."""
         if self._fetch_bounds.by_entity:
             user, client_id = _client(request)
             self.fetch.unrecord(user, client_id, size, self._clock.monotonic_ms())
@@ -279,7 +280,7 @@ class ClientQuotas:
         return int(bound * max(settings.window_count - 1, 1) * settings.window_size_s)
 
     def request_throttle_ms(self, request: Request, busy_ns: int) -> int:
-        """Count the time a request kept the loop busy; not for requests between brokers."""
+        """Counts the time a request kept the loop busy; not for requests between brokers."""
         if not self._request_bounds.by_entity:
             return 0
         user, client_id = _client(request)
@@ -304,7 +305,7 @@ class ClientQuotas:
         )
 
     def expire(self) -> None:
-        """Forget the buckets nobody used for an hour; to be called now and then."""
+        """Forgets the buckets nobody used for an hour; to be called now and then."""
         now_ms = self._clock.monotonic_ms()
         for usages in self._usages.values():
             usages.expire(now_ms)

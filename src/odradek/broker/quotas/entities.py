@@ -99,7 +99,7 @@ def quota_entity(components: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 
 
 def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
-    """Refuse a quota that cannot be kept.
+    """Refuses a quota that cannot be kept.
 
     Raises:
         ApiError: INVALID_REQUEST, the key is not for such an entity, or the value does not fit it.
@@ -121,7 +121,7 @@ def is_usable_bound(value: float) -> bool:
 
 
 def check_quota_key(entity: QuotaEntity, key: str) -> None:
-    """Refuse to remove what such an entity cannot have.
+    """Refuses to remove what such an entity cannot have.
 
     Raises:
         ApiError: INVALID_REQUEST.

@@ -35,7 +35,7 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: float, bound: float, now_ms: int) -> None:
-        """Take tokens, whether they are there or not."""
+        """Takes tokens, whether they are there or not."""
         self.tokens(bound, now_ms)
         self._tokens -= count
 

@@ -101,7 +101,7 @@ class UsageTable:
         return self._usages.get(bucket)
 
     def note_throttle(self, usage: Usage, throttle_ms: int, now_ms: int) -> None:
-        """Remember, for the metrics, that a request has to wait."""
+        """Remembers, for the metrics, that a request has to wait."""
         usage.throttle_times.record(throttle_ms, now_ms)
         usage.throttle_counts.record(1, now_ms)
         if throttle_ms > 0:
@@ -109,7 +109,7 @@ class UsageTable:
             heapq.heappush(self._throttled_until, now_ms + throttle_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Forget the buckets nobody used for an hour."""
+        """Forgets the buckets nobody used for an hour."""
         expired: list[Bucket] = []
         for bucket, usage in self._usages.items():
             if now_ms - usage.last_used_ms < BUCKET_LIFETIME_MS:

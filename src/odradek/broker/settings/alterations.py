@@ -17,7 +17,7 @@ _C = TypeVar("_C")
 
 
 def refuse_excess(count: int) -> None:
-    """Refuse a request that would change the settings of too many resources or entities.
+    """Refuses a request that would change the settings of too many resources or entities.
 
     Raises:
         ApiError: POLICY_VIOLATION.

@@ -40,7 +40,7 @@ __all__ = [
     "plan_replacement",
 ]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class KeyChange(NamedTuple):
@@ -133,7 +133,7 @@ def _set_levels(levels: Mapping[str, str | None], context: BrokerContext) -> Non
             context.log_levels.clear_level(name)
         else:
             context.log_levels.set_level(name, level)
-        _log.info("Level of logger %s: %s", name, level or "that of the logger above")
+        logger.info("Level of logger %s: %s", name, level or "that of the logger above")
 
 
 def plan_incremental(

@@ -27,14 +27,14 @@ from odradek.network.socket_server import SocketServer
 
 __all__ = ["apply_network_settings", "check_certificates", "listener_security", "published_by"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def listener_security(settings: BrokerSettings, endpoint: Endpoint) -> ListenerSecurity:
     """How connections of a listener become trusted.
 
     Raises:
-        ConfigError: its certificates cannot be used.
+        ConfigError: Its certificates cannot be used.
     """
     if not endpoint.security_protocol.uses_tls:
         return ListenerSecurity()
@@ -60,7 +60,7 @@ def check_certificates(
             tell whether it can be used, and it would take effect with the listener of another day.
 
     Raises:
-        ConfigError: which key is wrong, and why.
+        ConfigError: Which key is wrong, and why.
     """
     changed = tuple(changed)
     check_tls_is_used(after.settings, after.network.endpoints, changed)
@@ -74,7 +74,7 @@ def check_certificates(
         if not error.key.endswith(".location"):
             raise
         # The client chose the path, and must not learn from the answer what files there are.
-        _logger.warning("Refused to store %s", error)
+        logger.warning("Refused to store %s", error)
         why = "cannot be used: expected a PEM file; the broker's log says more"
         raise ConfigError(error.key, error.value, why) from None
 
@@ -106,7 +106,7 @@ def apply_network_settings(
             try:
                 security = listener_security(after, endpoint)
             except ConfigError as error:  # The file was good a moment ago.
-                _logger.error("%s", error)  # noqa: TRY400
+                logger.error("%s", error)  # noqa: TRY400
             else:
                 server.replace_security(endpoint.listener, security)
 
@@ -124,16 +124,16 @@ def _step(resize: Callable[[int], None], old: int, new: int) -> None:
 def _apply_listeners(server: SocketServer, after: BrokerSettings) -> None:
     wanted = {endpoint.listener: endpoint for endpoint in after.network.endpoints}
     for name in [name for name in server.listeners if name not in wanted]:
-        _logger.info("Closing listener %s", name)
+        logger.info("Closing listener %s", name)
         server.remove_listener(name)
     for name, endpoint in wanted.items():
         if name in server.listeners:
             continue
-        _logger.info("Opening listener %s", endpoint.connection_string)
+        logger.info("Opening listener %s", endpoint.connection_string)
         try:
             server.add_listener(endpoint, listener_security(after, endpoint))
         except ConfigError as error:
-            _logger.error("%s", error)  # noqa: TRY400
+            logger.error("%s", error)  # noqa: TRY400
 
 
 def _changed_tls(before: BrokerSettings, after: BrokerSettings) -> Iterator[Endpoint]:

@@ -49,7 +49,7 @@ class LogLevels:
         """Whether `set_level`, or with None `clear_level`, can be done.
 
         Raises:
-            ApiError: the logger does not exist, or the level is none, or root would have none.
+            ApiError: The logger does not exist, or the level is none, or root would have none.
         """
         if name != ROOT_LOGGER and name not in self._manager.loggerDict:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"logger {name} does not exist")

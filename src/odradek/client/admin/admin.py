@@ -64,7 +64,7 @@ class Admin(Opened):
         keywords: Settings with underscores, as ``request_timeout_ms=5000``.
 
     Raises:
-        ConfigError: a setting is unknown or cannot be used.
+        ConfigError: A setting is unknown or cannot be used.
     """
 
     def __init__(
@@ -83,24 +83,24 @@ class Admin(Opened):
         self._client = Client(options, clock=around.clock, rng=around.random)
 
     async def start(self) -> None:
-        """Begin on the running loop. Nothing is connected before the first call."""
+        """Begins on the running loop. Nothing is connected before the first call."""
 
     async def connect(self, timeout: float | None = None) -> None:
-        """Reach a broker now. Nobody needs to; it tells a wrong address at once.
+        """Reaches a broker now. Nobody needs to; it tells a wrong address at once.
 
         Raises:
-            ApiError: no broker of `bootstrap.servers` answers; each was tried once.
+            ApiError: No broker of `bootstrap.servers` answers; each was tried once.
         """
         await self._client.connect(timeout)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ARG002 - never waits
-        """End every connection. A second call does nothing."""
+        """Ends every connection. A second call does nothing."""
         self._client.close()
 
     def _until(self, timeout: float | None) -> Deadline:
         return self._client.deadline_after(timeout)
 
-    # Topics.
+    # Topics
 
     async def create_topics(
         self,
@@ -109,7 +109,7 @@ class Admin(Opened):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> dict[str, CreatedTopic | ApiError]:
-        """Create topics; with `validate_only`, only say whether it could be done."""
+        """Creates topics; with `validate_only`, only say whether it could be done."""
         return await topic_calls.create_topics(
             self._client, topics, validate_only=validate_only, deadline=self._until(timeout)
         )
@@ -117,7 +117,7 @@ class Admin(Opened):
     async def delete_topics(
         self, names: Sequence[str], *, timeout: float | None = None
     ) -> dict[str, ApiError | None]:
-        """Delete topics; None for each that is gone."""
+        """Deletes topics; None for each that is gone."""
         return await topic_calls.delete_topics(self._client, names, deadline=self._until(timeout))
 
     async def delete_topics_by_id(
@@ -126,7 +126,7 @@ class Admin(Opened):
         """The same by topic id: another topic that has taken the name since is spared.
 
         Raises:
-            ValueError: an id is not of 16 bytes, or is all zeros.
+            ValueError: An id is not of 16 bytes, or is all zeros.
         """
         return await topic_calls.delete_topics_by_id(
             self._client, topic_ids, deadline=self._until(timeout)
@@ -139,7 +139,7 @@ class Admin(Opened):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> dict[str, int | ApiError]:
-        """Grow topics to new totals of partitions; the result is the total."""
+        """Grows topics to new totals of partitions; the result is the total."""
         return await topic_calls.create_partitions(
             self._client, totals, validate_only=validate_only, deadline=self._until(timeout)
         )
@@ -167,7 +167,7 @@ class Admin(Opened):
         """The same by topic id; one that is not there, or no more, is UNKNOWN_TOPIC_ID.
 
         Raises:
-            ValueError: an id is not of 16 bytes, or is all zeros.
+            ValueError: An id is not of 16 bytes, or is all zeros.
         """
         return await topic_descriptions.describe_topics_by_id(
             self._client, topic_ids, deadline=self._until(timeout)
@@ -188,19 +188,19 @@ class Admin(Opened):
             limit: Partitions of the page; a broker may send fewer.
 
         Raises:
-            ValueError: the limit is not positive.
-            ApiError: the broker does not tell.
+            ValueError: The limit is not positive.
+            ApiError: The broker does not tell.
         """
         return await topic_descriptions.describe_topic_partitions(
             self._client, names, start=start, limit=limit, deadline=self._until(timeout)
         )
 
-    # Records.
+    # Records
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int | ApiError]:
-        """Delete the records before an offset (`HIGH_WATERMARK`: all); the first that is left."""
+        """Deletes the records before an offset (`HIGH_WATERMARK`: all); the first that is left."""
         return await record_calls.delete_records(
             self._client, before, deadline=self._until(timeout)
         )
@@ -225,7 +225,7 @@ class Admin(Opened):
             self._client, partitions, deadline=self._until(timeout)
         )
 
-    # Settings.
+    # Settings
 
     async def describe_configs(
         self,
@@ -259,7 +259,7 @@ class Admin(Opened):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> dict[ConfigResource, ApiError | None]:
-        """Change single settings, all of a resource or none; None for each that was changed."""
+        """Changes single settings, all of a resource or none; None for each that was changed."""
         return await configs.alter_configs(
             self._client, changes, validate_only=validate_only, deadline=self._until(timeout)
         )
@@ -271,7 +271,7 @@ class Admin(Opened):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> dict[ConfigResource, ApiError | None]:
-        """Replace all dynamic settings of each resource: what is not named is its default again.
+        """Replaces all dynamic settings of each resource: what is not named is its default again.
 
         Older than `incremental_alter_configs`, and easily undoes what somebody else has set.
         """
@@ -306,12 +306,12 @@ class Admin(Opened):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> dict[QuotaEntity, ApiError | None]:
-        """Set quotas, or remove those that are None; None for each entity that was changed."""
+        """Sets quotas, or removes those that are None; None for each entity that was changed."""
         return await quotas.alter_client_quotas(
             self._client, changes, validate_only=validate_only, deadline=self._until(timeout)
         )
 
-    # The cluster.
+    # The cluster
 
     async def describe_cluster(
         self, *, include_authorized_operations: bool = False, timeout: float | None = None
@@ -352,7 +352,7 @@ class Admin(Opened):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, ApiError | None]:
-        """Elect leaders, of all partitions if none is named; None for each that leads now."""
+        """Elects leaders, of all partitions if none is named; None for each that leads now."""
         return await cluster.elect_leaders(
             self._client, election_type, partitions, deadline=self._until(timeout)
         )
@@ -365,7 +365,7 @@ class Admin(Opened):
             self._client, partitions, deadline=self._until(timeout)
         )
 
-    # Groups.
+    # Groups
 
     async def list_groups(
         self,
@@ -397,7 +397,7 @@ class Admin(Opened):
     async def delete_groups(
         self, group_ids: Iterable[str], *, timeout: float | None = None
     ) -> dict[str, ApiError | None]:
-        """Delete groups without members; None for each that is gone."""
+        """Deletes groups without members; None for each that is gone."""
         return await groups.delete_groups(self._client, group_ids, deadline=self._until(timeout))
 
     async def remove_group_members(
@@ -408,12 +408,12 @@ class Admin(Opened):
         reason: str = "removed by an administrator",
         timeout: float | None = None,
     ) -> dict[str, ApiError | None]:
-        """Remove static members by their instance id, or all members; None for each that is out.
+        """Removes static members by their instance id, or all members; None for each that is out.
 
         Members without an instance id are told by their member id. One that lives joins again.
 
         Raises:
-            ApiError: there is no such group.
+            ApiError: There is no such group.
         """
         return await groups.remove_group_members(
             self._client, group_id, instance_ids, reason=reason, deadline=self._until(timeout)
@@ -443,10 +443,10 @@ class Admin(Opened):
         *,
         timeout: float | None = None,
     ) -> None:
-        """Commit for a group that has no members.
+        """Commits for a group that has no members.
 
         Raises:
-            ApiError: it has, or the offsets are refused.
+            ApiError: It has, or the offsets are refused.
         """
         await groups.alter_group_offsets(
             self._client, group_id, offsets, deadline=self._until(timeout)
@@ -459,10 +459,10 @@ class Admin(Opened):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, ApiError | None]:
-        """Forget what a group has committed for partitions it does not read; None for each.
+        """Forgets what a group has committed for partitions it does not read; None for each.
 
         Raises:
-            ApiError: there is no such group.
+            ApiError: There is no such group.
         """
         return await groups.delete_group_offsets(
             self._client, group_id, partitions, deadline=self._until(timeout)

@@ -35,7 +35,7 @@ async def describe_api_versions(
     """The versions of every broker of the cluster, in order of their ids.
 
     Raises:
-        ApiError: a broker does not answer.
+        ApiError: A broker does not answer.
     """
     deadline = deadline or client.deadline()
     request = ApiVersionsRequest(client_software_name="odradek", client_software_version="0.1.0")

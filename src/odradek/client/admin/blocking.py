@@ -24,7 +24,7 @@ class Admin(Blocking[awaited.Admin]):
     Args: As `odradek.aio.Admin`.
 
     Raises:
-        ConfigError: a setting is unknown or cannot be used.
+        ConfigError: A setting is unknown or cannot be used.
     """
 
     _what = "admin"

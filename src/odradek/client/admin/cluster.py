@@ -86,7 +86,7 @@ async def describe_cluster(
     """The brokers of the cluster and its controller.
 
     Raises:
-        ApiError: nobody tells.
+        ApiError: Nobody tells.
     """
 
     async def attempt() -> DescribeClusterResponse:
@@ -180,10 +180,10 @@ async def elect_leaders(
     *,
     deadline: Deadline,
 ) -> dict[TopicPartition, ApiError | None]:
-    """Elect leaders; None for each that leads now. Of all partitions if none is named.
+    """Elects leaders; None for each that leads now. Of all partitions if none is named.
 
     Raises:
-        ApiError: the whole request was refused.
+        ApiError: The whole request was refused.
     """
     nested = None if partitions is None else by_topic(dict.fromkeys(partitions))
     request = ElectLeadersRequest(
@@ -217,7 +217,7 @@ async def list_partition_reassignments(
     """Partitions whose replicas move now, among those that are named, or all.
 
     Raises:
-        ApiError: the controller does not tell.
+        ApiError: The controller does not tell.
     """
     nested = None if partitions is None else by_topic(dict.fromkeys(partitions))
     request = ListPartitionReassignmentsRequest(

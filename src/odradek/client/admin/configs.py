@@ -101,12 +101,12 @@ class ConfigOperation(NamedTuple):
 
     @classmethod
     def append(cls, name: str, value: str) -> "ConfigOperation":
-        """Add to a list."""
+        """Adds to a list."""
         return cls(name, ConfigOperationType.APPEND, value)
 
     @classmethod
     def subtract(cls, name: str, value: str) -> "ConfigOperation":
-        """Take out of a list."""
+        """Takes out of a list."""
         return cls(name, ConfigOperationType.SUBTRACT, value)
 
 
@@ -154,7 +154,7 @@ async def alter_configs(
     validate_only: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[ConfigResource, ApiError | None]:
-    """Change single settings, all of a resource or none; None for each that was changed."""
+    """Changes single settings, all of a resource or none; None for each that was changed."""
     deadline = deadline or client.deadline()
 
     async def ask(
@@ -184,7 +184,7 @@ async def replace_configs(
     validate_only: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[ConfigResource, ApiError | None]:
-    """Set all dynamic settings of each resource; what is not named goes back to its default."""
+    """Sets all dynamic settings of each resource; what is not named goes back to its default."""
     deadline = deadline or client.deadline()
 
     async def ask(
@@ -223,8 +223,8 @@ async def list_config_resources(
     """What has settings of its own, of all types if none is named.
 
     Raises:
-        UnsupportedVersionError: brokers before 4.1 tell of client metrics only.
-        ApiError: the broker refuses.
+        UnsupportedVersionError: Brokers before 4.1 tell of client metrics only.
+        ApiError: The broker refuses.
     """
     deadline = deadline or client.deadline()
     is_of_metrics = set(types) == {ConfigResourceType.CLIENT_METRICS}
@@ -260,7 +260,7 @@ async def _per_broker(
     resources: Sequence[ConfigResource],
     ask: Callable[[int | None, Sequence[ConfigResource]], Awaitable[Iterator[tuple[_Outcome, R]]]],
 ) -> dict[ConfigResource, R | ApiError]:
-    """Ask each broker for what only it can answer, and any broker for the rest."""
+    """Asks each broker for what only it can answer, and any broker for the rest."""
     by_broker: dict[int | None, list[ConfigResource]] = {}
     for resource in resources:
         by_broker.setdefault(_broker_of(resource), []).append(resource)

@@ -94,7 +94,7 @@ async def list_groups(
     """The groups of all brokers, by name.
 
     Raises:
-        ApiError: a broker does not tell.
+        ApiError: A broker does not tell.
     """
     await client.refresh((), deadline)
     request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
@@ -177,7 +177,7 @@ def _address(node: Node) -> str:
 async def delete_groups(
     client: Client, group_ids: Iterable[str], *, deadline: Deadline
 ) -> dict[str, ApiError | None]:
-    """Delete groups without members; None for each that is gone."""
+    """Deletes groups without members; None for each that is gone."""
 
     async def delete(coordinator: Coordinator) -> None:
         response = await coordinator.ask(
@@ -200,12 +200,12 @@ async def remove_group_members(
     reason: str,
     deadline: Deadline,
 ) -> dict[str, ApiError | None]:
-    """Remove static members by instance id, or every member there is; None for each that is out.
+    """Removes static members by instance id, or every member there is; None for each that is out.
 
     Members that have no instance id are told by their member id.
 
     Raises:
-        ApiError: the group cannot be asked.
+        ApiError: The group cannot be asked.
     """
     if instance_ids is not None:
         wanted = {
@@ -275,10 +275,10 @@ async def alter_group_offsets(
     *,
     deadline: Deadline,
 ) -> None:
-    """Commit for a group that has no members.
+    """Commits for a group that has no members.
 
     Raises:
-        ApiError: it has, or the offsets are refused.
+        ApiError: It has, or the offsets are refused.
     """
 
     async def commit(coordinator: Coordinator) -> None:
@@ -298,10 +298,10 @@ async def delete_group_offsets(
     *,
     deadline: Deadline,
 ) -> dict[TopicPartition, ApiError | None]:
-    """Forget what a group has committed for partitions it does not read; None for each.
+    """Forgets what a group has committed for partitions it does not read; None for each.
 
     Raises:
-        ApiError: there is no such group.
+        ApiError: There is no such group.
     """
     wanted = list(dict.fromkeys(partitions))
     nested: dict[str, list[OffsetDeleteRequestPartition]] = {}
@@ -345,7 +345,7 @@ async def _per_group(
     work: Callable[[Coordinator], Awaitable[R]],
     deadline: Deadline,
 ) -> dict[str, R | ApiError]:
-    """Work at the coordinator of each group; one failure spares the others."""
+    """Works at the coordinator of each group; one failure spares the others."""
 
     async def one(group_id: str) -> R | ApiError:
         coordinator = Coordinator(client, group_id)

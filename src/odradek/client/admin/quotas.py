@@ -60,7 +60,7 @@ async def describe_client_quotas(
         strict: Whether an entity of further types does not match.
 
     Raises:
-        ApiError: the broker refuses.
+        ApiError: The broker refuses.
     """
     request = DescribeClientQuotasRequest(
         components=[_component(kind, name) for kind, name in components.items()], strict=strict
@@ -90,7 +90,7 @@ async def alter_client_quotas(
     validate_only: bool = False,
     deadline: Deadline,
 ) -> dict[QuotaEntity, ApiError | None]:
-    """Set quotas, or remove those that are None; None for each entity that was changed."""
+    """Sets quotas, or removes those that are None; None for each entity that was changed."""
     request = AlterClientQuotasRequest(
         entries=[_entry(entity, quotas) for entity, quotas in changes.items()],
         validate_only=validate_only,

@@ -27,7 +27,7 @@ HIGH_WATERMARK: Final = -1
 async def delete_records(
     client: Client, before: Mapping[TopicPartition, int], *, deadline: Deadline | None = None
 ) -> dict[TopicPartition, int | ApiError]:
-    """Delete the records before an offset; the result is the first offset that is left."""
+    """Deletes the records before an offset; the result is the first offset that is left."""
     deadline = deadline or client.deadline()
 
     def build(work: Mapping[TopicPartition, int], _cluster: Cluster) -> Message:

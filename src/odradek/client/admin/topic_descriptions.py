@@ -80,8 +80,8 @@ async def describe_topics_by_id(
     """Topics with their partitions; one that is not there is UNKNOWN_TOPIC_ID.
 
     Raises:
-        ValueError: an id is not of 16 bytes, or is all zeros.
-        UnsupportedVersionError: the broker does not know topics by id.
+        ValueError: An id is not of 16 bytes, or is all zeros.
+        UnsupportedVersionError: The broker does not know topics by id.
     """
     wanted = [check_topic_id(one) for one in dict.fromkeys(topic_ids)]
     if not wanted:
@@ -115,9 +115,8 @@ async def describe_topics_by_id(
 
 
 def check_topic_id(topic_id: bytes) -> bytes:
-    """
-    Raises:
-        ValueError: no topic can have this id.
+    """Raises:
+    ValueError: No topic can have this id.
     """
     if len(topic_id) != 16 or not any(topic_id):
         raise ValueError(
@@ -141,8 +140,8 @@ async def describe_topic_partitions(
         limit: Partitions of the page; a broker may send fewer.
 
     Raises:
-        ValueError: the limit is not positive.
-        ApiError: the broker does not tell.
+        ValueError: The limit is not positive.
+        ApiError: The broker does not tell.
     """
     if limit < 1:
         raise ValueError(f"limit={limit}: expected at least 1 partition")

@@ -53,7 +53,7 @@ class NewTopic:
     """A topic to create; -1 is the broker's default.
 
     Raises:
-        ValueError: counts are given besides assignments, which tell them.
+        ValueError: Counts are given besides assignments, which tell them.
     """
 
     name: str
@@ -95,7 +95,7 @@ async def create_topics(
     validate_only: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[str, CreatedTopic | ApiError]:
-    """Create topics; with `validate_only`, only say whether it could be done."""
+    """Creates topics; with `validate_only`, only say whether it could be done."""
     deadline = deadline or client.deadline()
     by_name = {topic.name: topic for topic in topics}
 
@@ -127,7 +127,7 @@ async def create_partitions(
     validate_only: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[str, int | ApiError]:
-    """Grow topics to new totals of partitions; the result is the total."""
+    """Grows topics to new totals of partitions; the result is the total."""
     deadline = deadline or client.deadline()
     wanted = {
         name: NewPartitions(one) if isinstance(one, int) else one for name, one in totals.items()
@@ -155,7 +155,7 @@ async def create_partitions(
 async def delete_topics(
     client: Client, names: Iterable[str], *, deadline: Deadline | None = None
 ) -> dict[str, ApiError | None]:
-    """Delete topics; None for each that is gone."""
+    """Deletes topics; None for each that is gone."""
     deadline = deadline or client.deadline()
 
     async def attempt(names: Iterable[str]) -> dict[str, ApiError | None]:
@@ -172,10 +172,10 @@ async def delete_topics(
 async def delete_topics_by_id(
     client: Client, topic_ids: Iterable[bytes], *, deadline: Deadline
 ) -> dict[bytes, ApiError | None]:
-    """Delete topics by their ids, so that none is hit that has taken the name since.
+    """Deletes topics by their ids, so that none is hit that has taken the name since.
 
     Raises:
-        ValueError: an id is not of 16 bytes, or is all zeros.
+        ValueError: An id is not of 16 bytes, or is all zeros.
     """
 
     async def attempt(topic_ids: Iterable[bytes]) -> dict[bytes, ApiError | None]:

@@ -34,7 +34,7 @@ def find_assignors(strategies: Iterable[str | Assignor]) -> tuple[Assignor, ...]
     """The strategies of a member, most wanted first: by name, by Java class name, or themselves.
 
     Raises:
-        ConfigError: a name is unknown, one comes twice, or there is none.
+        ConfigError: A name is unknown, one comes twice, or there is none.
     """
     found: list[Assignor] = []
     for strategy in strategies:

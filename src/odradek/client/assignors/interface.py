@@ -65,7 +65,7 @@ class Assignor(Protocol):
     def assign(
         self, topics: Mapping[str, TopicPartitions], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Distribute the partitions of the topics that are there; run by the leader only.
+        """Distributes the partitions of the topics that are there; run by the leader only.
 
         May take its time: it is run on a thread of its own, and heartbeats go on meanwhile.
         """

@@ -143,7 +143,7 @@ class _Share:
         self.size += 1
 
     def take(self, audience: _Audience) -> TopicPartition:
-        """Give one away, rather what came just now."""
+        """Gives one away, rather what came just now."""
         source = self._got if self._got.get(audience) else self._held
         self.size -= 1
         return source[audience].pop()

@@ -57,7 +57,7 @@ class _StickyData(Message, versions="0-1", flexible="none"):
 
 
 def encode_subscription(subscription: Subscription, version: int = _LAST_SUBSCRIPTION) -> bytes:
-    """Write what a member joins with; the instance id travels elsewhere."""
+    """Writes what a member joins with; the instance id travels elsewhere."""
     message = _Subscription(
         topics=sorted(subscription.topics),
         user_data=subscription.user_data,
@@ -69,10 +69,10 @@ def encode_subscription(subscription: Subscription, version: int = _LAST_SUBSCRI
 
 
 def parse_subscription(buffer: Buffer, instance_id: str | None = None) -> Subscription:
-    """Read what a member joined with.
+    """Reads what a member joined with.
 
     Raises:
-        DecodeError: the bytes are no subscription.
+        DecodeError: The bytes are no subscription.
     """
     version = _parse_version(buffer, _LAST_SUBSCRIPTION)
     message, _ = parse_message(_Subscription, buffer, version, _VERSION.size)
@@ -87,16 +87,16 @@ def parse_subscription(buffer: Buffer, instance_id: str | None = None) -> Subscr
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Write what the leader hands to a member."""
+    """Writes what the leader hands to a member."""
     message = _Assignment(assigned_partitions=_grouped(partitions))
     return _VERSION.pack(_LAST_ASSIGNMENT) + encode_message(message, _LAST_ASSIGNMENT)
 
 
 def parse_assignment(buffer: Buffer) -> tuple[TopicPartition, ...]:
-    """Read what the leader handed out; no bytes at all are nothing.
+    """Reads what the leader handed out; no bytes at all are nothing.
 
     Raises:
-        DecodeError: the bytes are no assignment.
+        DecodeError: The bytes are no assignment.
     """
     if not len(buffer):
         return ()
@@ -106,16 +106,16 @@ def parse_assignment(buffer: Buffer) -> tuple[TopicPartition, ...]:
 
 
 def encode_sticky_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """Write the user data of `sticky`."""
+    """Writes the user data of `sticky`."""
     message = _StickyData(previous_assignment=_grouped(owned), generation=generation)
     return encode_message(message, 1)
 
 
 def parse_sticky_data(buffer: Buffer) -> tuple[tuple[TopicPartition, ...], int]:
-    """Read the user data of `sticky`, the older form too: what was owned, and since when.
+    """Reads the user data of `sticky`, the older form too: what was owned, and since when.
 
     Raises:
-        DecodeError: it is neither.
+        DecodeError: It is neither.
     """
     try:
         message, _ = parse_message(_StickyData, buffer, 1)

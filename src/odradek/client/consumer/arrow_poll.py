@@ -14,7 +14,7 @@ def take_arrow(fetcher: Fetcher, *, max_bytes: int, headers: bool) -> list[Any]:
     """Batches of one partition each, until so many encoded bytes are there.
 
     Raises:
-        ApiError: bad bytes, if nothing comes before them; the partition is asked for again.
+        ApiError: Bad bytes, if nothing comes before them; the partition is asked for again.
     """
     batches: list[Any] = []
     left = max_bytes

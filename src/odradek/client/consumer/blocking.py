@@ -49,7 +49,7 @@ class Consumer(Blocking[awaited.Consumer]):
     Args: As `odradek.aio.Consumer`.
 
     Raises:
-        ConfigError: a setting is unknown or cannot be used.
+        ConfigError: A setting is unknown or cannot be used.
     """
 
     _what = "consumer"
@@ -164,7 +164,7 @@ class Consumer(Blocking[awaited.Consumer]):
         """See `odradek.aio.Consumer.close`.
 
         Raises:
-            ConcurrentModificationError: another thread is using it; it stays open.
+            ConcurrentModificationError: Another thread is using it; it stays open.
         """
         if self._fork_guard.is_child:
             return
@@ -192,7 +192,7 @@ class Consumer(Blocking[awaited.Consumer]):
             raise
 
     def _wait_for(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine of the core and, while it runs, what it wants run here."""
+        """Runs a coroutine of the core and, while it runs, what it wants run here."""
         jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._waiting.append(jobs)
         future = asyncio.run_coroutine_threadsafe(work, self._thread.loop)

@@ -86,7 +86,7 @@ def check_offsets(
     """The offsets an application wants to commit, in one form.
 
     Raises:
-        ValueError: one is negative; nothing is sent then.
+        ValueError: One is negative; nothing is sent then.
     """
     checked = {}
     for tp, given in offsets.items():
@@ -161,7 +161,7 @@ class CommitQueue:
     def add(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None
     ) -> PendingCommit:
-        """Take note of a commit that is about to be sent."""
+        """Takes note of a commit that is about to be sent."""
         pending = PendingCommit(offsets, callback)
         self._pending.append(pending)
         return pending

@@ -30,7 +30,7 @@ from odradek.model import TopicPartition
 
 __all__ = ["CommitListener", "Committer", "Invoke"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Invoke = Callable[..., Awaitable[None]]
@@ -59,12 +59,11 @@ class Committer:
         on_outcome: Callable[[CommitOutcome, MemberIdentity], None],
         on_change: Callable[[], None],
     ) -> None:
-        """
-        Args:
-            identify: Who commits; raises if this is no moment to commit.
-            invoke: Calls a callback where the application wants it called.
-            on_outcome: Told of every answer, for what it means to the member.
-            on_change: Called when a callback is due.
+        """Args:
+        identify: Who commits; raises if this is no moment to commit.
+        invoke: Calls a callback where the application wants it called.
+        on_outcome: Told of every answer, for what it means to the member.
+        on_change: Called when a callback is due.
         """
         self._client = client
         self._coordinator = coordinator
@@ -88,7 +87,7 @@ class Committer:
     def commit_nowait(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None
     ) -> None:
-        """Commit in the background, tried once.
+        """Commits in the background, tried once.
 
         Who commits is settled now. Its turn may come after a rebalance that gave the partitions to
         somebody who is further: then it must be refused as of an earlier generation.
@@ -102,14 +101,14 @@ class Committer:
     async def commit(
         self, offsets: Offsets, deadline: Deadline, *, runs_callbacks: bool = True
     ) -> None:
-        """Commit and wait, trying again as long as it makes sense.
+        """Commits and waits, trying again as long as it makes sense.
 
         Args:
             runs_callbacks: Whether this is a call of the application, which may hear of others.
 
         Raises:
-            CallTimeoutError: the time is over.
-            ApiError: trying again does not help.
+            CallTimeoutError: The time is over.
+            ApiError: Trying again does not help.
         """
         if not offsets:
             return
@@ -129,10 +128,10 @@ class Committer:
             await asyncio.sleep(pause_ms / 1000)
 
     async def run_callbacks(self) -> None:
-        """Tell the application of commits that are done, in the order they were made.
+        """Tells the application of commits that are done, in the order they were made.
 
         Raises:
-            FencedInstanceIdError: one was refused because another consumer has our instance id.
+            FencedInstanceIdError: One was refused because another consumer has our instance id.
         """
         while (done := self._queue.pop_completed()) is not None:
             if done.error is None:
@@ -142,13 +141,13 @@ class Committer:
             if done.callback is not None:
                 await self._invoke(done.callback, done.offsets, done.error)
             elif done.error is not None:
-                _log.warning("Offsets were not committed: %s", done.error)
+                logger.warning("Offsets were not committed: %s", done.error)
         if self._fenced is not None:
             fenced, self._fenced = self._fenced, None
             raise fenced
 
     async def finish(self, deadline: Deadline) -> None:
-        """Wait for what is under way, run the callbacks; afterwards nothing is under way."""
+        """Waits for what is under way, runs the callbacks; afterwards nothing is under way."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=deadline.left_ms() / 1000)
         for task in self._tasks:
@@ -179,7 +178,7 @@ class Committer:
     async def _commit_before(
         self, offsets: Offsets, deadline: Deadline, identity: MemberIdentity | ApiError | None
     ) -> CommitOutcome:
-        """Commit in turn, as who is given, or as who this is by then."""
+        """Commits in turn, as who is given, or as who this is by then."""
         try:
             async with asyncio.timeout(deadline.left_ms() / 1000):
                 await self._turn.acquire()
@@ -206,5 +205,5 @@ class Committer:
         for interceptor in self._interceptors:
             try:
                 interceptor.on_commit(offsets)
-            except Exception:  # noqa: BLE001 - whatever it raises is its own
-                _log.exception("%s.on_commit failed", type(interceptor).__name__)
+            except Exception:  # whatever it raises is its own
+                logger.exception("%s.on_commit failed", type(interceptor).__name__)

@@ -27,10 +27,10 @@ class ResetPolicy:
 
     @classmethod
     def parse(cls, text: str) -> "ResetPolicy":
-        """Read `earliest`, `latest`, `none` or `by_duration:PT1H`.
+        """Reads `earliest`, `latest`, `none` or `by_duration:PT1H`.
 
         Raises:
-            ValueError: it is none of them.
+            ValueError: It is none of them.
         """
         if text in ("earliest", "latest", "none"):
             return cls(text)
@@ -40,10 +40,10 @@ class ResetPolicy:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Read a duration as ISO 8601 has it, `P1DT2H3M4.5S`.
+    """Reads a duration as ISO 8601 has it, `P1DT2H3M4.5S`.
 
     Raises:
-        ValueError: it has another form.
+        ValueError: It has another form.
     """
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):

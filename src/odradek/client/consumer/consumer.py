@@ -49,7 +49,7 @@ from odradek.records.codec import ConsumerRecord
 
 __all__ = ["Consumer", "ConsumerInterceptor", "DeserializedRecord"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Partition = TopicPartition | tuple[str, int]
@@ -74,7 +74,7 @@ class Consumer(Opened):
         surroundings: Time, randomness and connections; without it, those of this process.
 
     Raises:
-        ConfigError: a setting is unknown or cannot be used.
+        ConfigError: A setting is unknown or cannot be used.
     """
 
     def __init__(
@@ -169,22 +169,22 @@ class Consumer(Opened):
         self._is_closed = False
 
     async def start(self) -> None:
-        """Begin, on the running loop. Contacts nobody before something is to be read."""
+        """Begins, on the running loop. Contacts nobody before something is to be read."""
         if self._commits is not None:
             self._commits.start()
         self._upkeep.start()
 
     async def connect(self, timeout: float | None = None) -> None:
-        """Reach a broker now. Nobody needs to; it tells a wrong address at once.
+        """Reaches a broker now. Nobody needs to; it tells a wrong address at once.
 
         Raises:
-            ApiError: no broker of `bootstrap.servers` answers; each was tried once.
+            ApiError: No broker of `bootstrap.servers` answers; each was tried once.
         """
         self._check_open()
         await self._client.connect(timeout)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Commit if that is automatic, leave the group, end; within the time, whatever happens.
+        """Commits if that is automatic, leaves the group, ends; within the time, whatever happens.
 
         A second call does nothing.
 
@@ -204,7 +204,7 @@ class Consumer(Opened):
                 async with asyncio.timeout(deadline.left_ms() / 1000):
                     await self._group.leave(deadline, reason="the consumer was closed")
         except TimeoutError:
-            _log.info("The group was not left in time")
+            logger.info("The group was not left in time")
         except Exception as error:  # noqa: BLE001 - raised below, when everything has ended
             failure = error
         finally:
@@ -220,7 +220,7 @@ class Consumer(Opened):
         await self._fetcher.close()
         self._client.close()
 
-    # What to read.
+    # What to read
 
     async def subscribe(
         self,
@@ -228,13 +228,13 @@ class Consumer(Opened):
         *,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read topics, given by name, or all that a compiled pattern matches as a whole.
+        """Reads topics, given by name, or all that a compiled pattern matches as a whole.
 
         Replaces an earlier subscription. Partitions come with the next polls.
 
         Raises:
-            ValueError: partitions are assigned by hand.
-            InvalidGroupError: there is no group.id.
+            ValueError: Partitions are assigned by hand.
+            InvalidGroupError: There is no group.id.
         """
         self._check_open()
         if self._group is None:
@@ -252,7 +252,7 @@ class Consumer(Opened):
         self._upkeep.request_metadata()
 
     async def unsubscribe(self) -> None:
-        """Read nothing; leave the group."""
+        """Reads nothing; leaves the group."""
         self._check_open()
         if self._group is not None and self._subscription.is_automatic:
             if self._commits is not None:
@@ -263,10 +263,10 @@ class Consumer(Opened):
         self._fetcher.send_fetches()
 
     async def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read these partitions, without a group's help. None of them: as `unsubscribe`.
+        """Reads these partitions, without a group's help. None of them: as `unsubscribe`.
 
         Raises:
-            ValueError: topics are subscribed to.
+            ValueError: Topics are subscribed to.
         """
         self._check_open()
         wanted = [TopicPartition(*tp) for tp in partitions]
@@ -285,7 +285,7 @@ class Consumer(Opened):
         """The partitions that are read."""
         return self._partitions.names()
 
-    # Reading.
+    # Reading
 
     async def poll(self, timeout: float | None = 1.0) -> list[ConsumerRecord]:
         """Records, at most `max.poll.records`; none if none came in time.
@@ -297,9 +297,9 @@ class Consumer(Opened):
 
         Raises:
             WakeupError: `wakeup` was called.
-            OffsetsError: a partition has no position, and `auto.offset.reset` is none.
-            FencedInstanceIdError: another consumer has the same `group.instance.id`.
-            ApiError: a partition cannot be read, or the group cannot be joined.
+            OffsetsError: A partition has no position, and `auto.offset.reset` is none.
+            FencedInstanceIdError: Another consumer has the same `group.instance.id`.
+            ApiError: A partition cannot be read, or the group cannot be joined.
         """
         return await self._poll(timeout, self.take_nowait, [])
 
@@ -316,7 +316,7 @@ class Consumer(Opened):
             headers: Whether to add a column of headers.
 
         Raises:
-            ImportError: pyarrow is not installed.
+            ImportError: Pyarrow is not installed.
         """
         return await self._poll(
             timeout, lambda: self.take_arrow_nowait(max_bytes=max_bytes, headers=headers), []
@@ -406,7 +406,7 @@ class Consumer(Opened):
         return self._fetcher.has_records
 
     def send_fetches(self) -> None:
-        """Ask the brokers for what the buffer has room for. Only on the loop."""
+        """Asks the brokers for what the buffer has room for. Only on the loop."""
         self._fetcher.send_fetches()
 
     def _take_records(self) -> tuple[list[ConsumerRecord], bool]:
@@ -426,19 +426,19 @@ class Consumer(Opened):
         self._upkeep.raise_failure()
 
     def wakeup(self) -> None:
-        """Make a poll that waits, or the next one, raise `WakeupError`. Only on the loop."""
+        """Makes a poll that waits, or the next one, raise `WakeupError`. Only on the loop."""
         self._is_woken = True
         self._stir.set()
 
-    # Positions.
+    # Positions
 
     async def seek(
         self, partition: Partition, offset: int, *, leader_epoch: int | None = None
     ) -> None:
-        """Read on at an offset.
+        """Reads on at an offset.
 
         Raises:
-            ValueError: the partition is not assigned, or the offset negative.
+            ValueError: The partition is not assigned, or the offset negative.
         """
         self._check_open()
         if offset < 0:
@@ -447,11 +447,11 @@ class Consumer(Opened):
         self._on_positions_changed()
 
     async def seek_to_beginning(self, partitions: Iterable[Partition] = ()) -> None:
-        """Read on at the first record that is there; of all partitions if none is named."""
+        """Reads on at the first record that is there; of all partitions if none is named."""
         self._reset(partitions, EARLIEST)
 
     async def seek_to_end(self, partitions: Iterable[Partition] = ()) -> None:
-        """Read on at the end; of all partitions if none is named."""
+        """Reads on at the end; of all partitions if none is named."""
         self._reset(partitions, LATEST)
 
     def _reset(self, partitions: Iterable[Partition], timestamp: int) -> None:
@@ -465,9 +465,9 @@ class Consumer(Opened):
         """Offset of the next record that `poll` gives; looked up if it is not known yet.
 
         Raises:
-            ValueError: the partition is not assigned.
-            CallTimeoutError: it could not be found in time.
-            OffsetsError: there is none, and `auto.offset.reset` is none.
+            ValueError: The partition is not assigned.
+            CallTimeoutError: It could not be found in time.
+            OffsetsError: There is none, and `auto.offset.reset` is none.
         """
         self._check_open()
         state = self._state(partition)
@@ -484,7 +484,7 @@ class Consumer(Opened):
         return state.position
 
     async def pause(self, partitions: Iterable[Partition]) -> None:
-        """Give no records of these partitions until `resume`; they stay assigned."""
+        """Gives no records of these partitions until `resume`; they stay assigned."""
         self._check_open()
         for state in [self._state(tp) for tp in partitions]:
             if not state.is_paused:
@@ -493,7 +493,7 @@ class Consumer(Opened):
         self._fetcher.send_fetches()
 
     async def resume(self, partitions: Iterable[Partition]) -> None:
-        """Give records of them again."""
+        """Gives records of them again."""
         self._check_open()
         for state in [self._state(tp) for tp in partitions]:
             state.is_paused = False
@@ -564,14 +564,14 @@ class Consumer(Opened):
         self._check_open()
         return sorted(await self._client.topics(None, self._client.deadline_after(timeout)))
 
-    # Commits.
+    # Commits
 
     async def commit_sync(
         self,
         offsets: Mapping[Partition, OffsetAndMetadata | int] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Commit offsets and wait until they are; tried again while that makes sense.
+        """Commits offsets and waits until they are; tried again while that makes sense.
 
         Args:
             offsets: Of the next record to read, by partition; without it the positions of all
@@ -579,10 +579,10 @@ class Consumer(Opened):
             timeout: Seconds; `default.api.timeout.ms` if not given.
 
         Raises:
-            CommitFailedError: the group went on without this member.
-            RebalanceInProgressError: poll first.
-            CallTimeoutError: the time is over.
-            ApiError: the offsets were refused.
+            CommitFailedError: The group went on without this member.
+            RebalanceInProgressError: Poll first.
+            CallTimeoutError: The time is over.
+            ApiError: The offsets were refused.
         """
         commits = self._need_commits("commit_sync")
         await commits.committer.run_callbacks()
@@ -595,7 +595,7 @@ class Consumer(Opened):
         offsets: Mapping[Partition, OffsetAndMetadata | int] | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
-        """Send a commit and do not wait; it is tried once.
+        """Sends a commit and does not wait; it is tried once.
 
         Args:
             callback: Called with the offsets and None or the error, from a later call of poll,
@@ -625,7 +625,7 @@ class Consumer(Opened):
             raise InvalidGroupError(what)
         return self._commits
 
-    # The inside.
+    # The inside
 
     def metrics(self) -> dict[str, float]:
         """Figures under the names of Kafka's consumer metrics."""
@@ -638,7 +638,7 @@ class Consumer(Opened):
         return self._metrics.snapshot(lags=lags, replicas=replicas)
 
     async def enforce_rebalance(self) -> None:
-        """Have the group rebalance at the next poll."""
+        """Has the group rebalance at the next poll."""
         self._check_open()
         if self._group is None:
             raise InvalidGroupError("enforce_rebalance")

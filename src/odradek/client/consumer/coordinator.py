@@ -52,7 +52,7 @@ from odradek.protocol.versions import VersionRange
 
 __all__ = ["GROUP_LANE", "Coordinator"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Message)
 
@@ -87,16 +87,16 @@ class Coordinator:
         return self._node_id is not None
 
     def forget(self, why: object) -> None:
-        """Look it up again before the next request."""
+        """Looks it up again before the next request."""
         if self._node_id is not None:
-            _log.info("Group %s: coordinator %d: %s", self.group_id, self._node_id, why)
+            logger.info("Group %s: coordinator %d: %s", self.group_id, self._node_id, why)
             self._node_id = None
 
     async def find(self, deadline: Deadline) -> int:
         """Its broker, looked up once if it is not known.
 
         Raises:
-            ApiError: it cannot be told now, or never.
+            ApiError: It cannot be told now, or never.
         """
         if self._node_id is not None:
             return self._node_id
@@ -145,7 +145,7 @@ class Coordinator:
         """The connection to it.
 
         Raises:
-            ApiError: it cannot be found or reached.
+            ApiError: It cannot be found or reached.
         """
         node_id = await self.find(deadline)
         try:
@@ -155,7 +155,7 @@ class Coordinator:
             raise
 
     def drop_connection(self) -> None:
-        """End the connection, and with it whatever waits there for an answer."""
+        """Ends the connection, and with it whatever waits there for an answer."""
         if self._node_id is not None:
             connection = self._client.opened_connection(self._node_id, lane=GROUP_LANE)
             if connection is not None:
@@ -179,7 +179,7 @@ class Coordinator:
             within: The versions that can carry the request, if not all can.
 
         Raises:
-            ApiError: it cannot be found, the connection ended, or the time is over.
+            ApiError: It cannot be found, the connection ended, or the time is over.
         """
         answer = await self.send(
             api_key, request, answer_type, deadline, timeout_ms=timeout_ms, lane=lane, within=within
@@ -197,12 +197,12 @@ class Coordinator:
         lane: str = GROUP_LANE,
         within: VersionRange | None = None,
     ) -> Coroutine[Any, Any, M]:
-        """Send a request; when this returns it is on its way, and what is returned waits for it.
+        """Sends a request; when this returns it is on its way, and what is returned waits for it.
 
         Requests of one lane are served in the order in which they are sent.
 
         Raises:
-            ApiError: as `ask`.
+            ApiError: As `ask`.
         """
         connection = await self.connection(deadline, lane=lane)
         version = connection.version_for(api_key, within)
@@ -239,9 +239,8 @@ class Coordinator:
         return response
 
     def check(self, code: int, what: str) -> None:
-        """
-        Raises:
-            ApiError: the answer is an error; if it has moved it is forgotten.
+        """Raises:
+        ApiError: The answer is an error; if it has moved it is forgotten.
         """
         if code == ErrorCode.NONE:
             return
@@ -250,7 +249,7 @@ class Coordinator:
             self.forget(error)
         raise error
 
-    # Offsets.
+    # Offsets
 
     async def commit(
         self,
@@ -258,7 +257,7 @@ class Coordinator:
         member: MemberIdentity,
         deadline: Deadline,
     ) -> CommitOutcome:
-        """Commit, tried once; what went wrong is in the outcome."""
+        """Commits, tried once; what went wrong is in the outcome."""
         return await (await self.send_commit(offsets, member, deadline))
 
     async def send_commit(
@@ -324,7 +323,7 @@ class Coordinator:
                 UNSTABLE_OFFSET_COMMIT, instead of what it was before.
 
         Raises:
-            ApiError: it cannot be told now, or never.
+            ApiError: It cannot be told now, or never.
         """
         # Not behind a join, which may take minutes.
         connection = await self.connection(deadline, lane="")

@@ -28,10 +28,10 @@ class Deal(NamedTuple):
 
 
 async def deal_partitions(client: Client, joined: JoinGroupResponse, assignor: Assignor) -> Deal:
-    """Look the group's topics up and deal their partitions out.
+    """Looks the group's topics up and deals their partitions out.
 
     Raises:
-        ApiError: a member's subscription is unreadable, or the cluster tells no topics.
+        ApiError: A member's subscription is unreadable, or the cluster tells no topics.
     """
     members = {}
     for member in joined.members:

@@ -10,7 +10,7 @@ from odradek.records.codec import ConsumerRecord
 
 __all__ = ["ConsumerInterceptor", "DeserializedRecord", "Dressing"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class DeserializedRecord(NamedTuple):
@@ -62,8 +62,8 @@ class Dressing:
         for interceptor in self._interceptors:
             try:
                 records = interceptor.on_consume(records)
-            except Exception:  # noqa: BLE001 - whatever it raises is its own
-                _log.exception("%s.on_consume failed", type(interceptor).__name__)
+            except Exception:  # whatever it raises is its own
+                logger.exception("%s.on_consume failed", type(interceptor).__name__)
         return records
 
 

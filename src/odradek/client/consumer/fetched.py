@@ -63,10 +63,9 @@ class FetchedData:
         aborted: Sequence[tuple[int, int]] | None = None,
         check_crcs: bool = True,
     ) -> None:
-        """
-        Args:
-            offset: What was asked for.
-            aborted: (producer id, first offset) of aborted transactions under read_committed.
+        """Args:
+        offset: What was asked for.
+        aborted: (producer id, first offset) of aborted transactions under read_committed.
         """
         self.state = state
         self.version = state.version
@@ -85,9 +84,8 @@ class FetchedData:
         self._rest_next = offset
 
     def check_first(self) -> None:
-        """
-        Raises:
-            RecordTooLargeError: the answer has bytes, but not one whole batch.
+        """Raises:
+        RecordTooLargeError: The answer has bytes, but not one whole batch.
         """
         if self.size_bytes and parse_header(self._buffer, self._at) is None:
             raise RecordTooLargeError(
@@ -99,8 +97,8 @@ class FetchedData:
         """The next records, at most so many, and the position moved behind them; none: the end.
 
         Raises:
-            CorruptRecordError: the next batch is damaged.
-            InvalidRecordError: its records are malformed.
+            CorruptRecordError: The next batch is damaged.
+            InvalidRecordError: Its records are malformed.
         """
         taken: list[ConsumerRecord] = []
         left = max_count
@@ -122,12 +120,12 @@ class FetchedData:
         return taken
 
     def take_columns(self, builder: ColumnBuilder, max_bytes: int) -> int:
-        """Add whole batches to a builder until so many bytes are there; return how many were.
+        """Adds whole batches to a builder until so many bytes are there; returns how many were.
 
         What `take` has begun to hand out must be finished with `take` first, see `rest_count`.
 
         Raises:
-            CorruptRecordError, InvalidRecordError: as `take`.
+            CorruptRecordError, InvalidRecordError: As `take`.
         """
         assert not self.rest_count, "a batch is handed out in part"
         added = 0
@@ -158,7 +156,7 @@ class FetchedData:
         """Where fetching goes on after this answer: behind its last whole batch.
 
         Raises:
-            CorruptRecordError: a batch in it is of no known form.
+            CorruptRecordError: A batch in it is of no known form.
         """
         end, at = self.next_offset, self._at
         while (header := parse_header(self._buffer, at)) is not None:
@@ -167,7 +165,7 @@ class FetchedData:
         return end
 
     def _next_batch(self) -> bool:
-        """Decode the next batch that has something to hand out."""
+        """Decodes the next batch that has something to hand out."""
         while (found := self._next_header()) is not None:
             at, header = found
             tp = self.state.tp

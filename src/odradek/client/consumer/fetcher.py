@@ -48,7 +48,7 @@ from odradek.records.codec import ConsumerRecord
 
 __all__ = ["Fetcher"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class _Link:
@@ -80,10 +80,9 @@ class Fetcher:
         on_arrival: Callable[[], None],
         on_trouble: Callable[[], None],
     ) -> None:
-        """
-        Args:
-            on_arrival: Called when records or a failure came.
-            on_trouble: Called when metadata should be looked up again.
+        """Args:
+        on_arrival: Called when records or a failure came.
+        on_trouble: Called when metadata should be looked up again.
         """
         self._client = client
         self._config = config
@@ -103,10 +102,10 @@ class Fetcher:
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    # Asking.
+    # Asking
 
     def send_fetches(self) -> None:
-        """Ask every broker that may be asked now. Only on the loop."""
+        """Asks every broker that may be asked now. Only on the loop."""
         if self._is_closed:
             return
         self._reconcile()
@@ -133,7 +132,7 @@ class Fetcher:
         self._arm_retry(now_ms)
 
     def _reconcile(self) -> None:
-        """Fetch what the application wants to read now, from its positions on, and nothing else."""
+        """Fetches the partitions that the application reads now, from their positions on."""
         for tp, (state, version) in list(self._fetched_as.items()):
             if not state.is_fetchable or not self._partitions.is_current(state, version):
                 self._states.remove((tp,))
@@ -240,7 +239,7 @@ class Fetcher:
             rack_id=config.client_rack,
         )
 
-    # Answers.
+    # Answers
 
     def _on_answer(
         self,
@@ -291,7 +290,7 @@ class Fetcher:
     def _note_lost(self, link: _Link, partitions: list[TopicPartition], error: ApiError) -> None:
         if self._is_closed:
             return
-        _log.info("Fetch from broker %d: %s", link.node_id, error)
+        logger.info("Fetch from broker %d: %s", link.node_id, error)
         if not error.code.retriable:
             self._failures.append(error)
             self._on_arrival()
@@ -311,7 +310,7 @@ class Fetcher:
             ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
         ):
             return
-        _log.warning("Fetch from broker %d: %s", link.node_id, error)
+        logger.warning("Fetch from broker %d: %s", link.node_id, error)
         self._delay_partitions(list(link.asked))
 
     def _delay_partitions(self, partitions: list[TopicPartition]) -> None:
@@ -347,7 +346,7 @@ class Fetcher:
             self._on_arrival()
 
     def _take_in_partition(self, state: PartitionState, offset: int, answer: PartitionData) -> bool:
-        """Buffer what came; return whether the application has something to hear of."""
+        """Buffers what came; returns whether the application has something to hear of."""
         tp = state.tp
         state.high_watermark = answer.high_watermark
         state.last_stable_offset = answer.last_stable_offset
@@ -396,7 +395,7 @@ class Fetcher:
                 self._on_out_of_range(state, offset)
                 return True
             return False
-        _log.info("Fetch of %s from broker %d: %s", tp, link.node_id, error)
+        logger.info("Fetch of %s from broker %d: %s", tp, link.node_id, error)
         self._delay_partitions([tp])
         if error.code.retriable or error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
             if error.code.refresh_metadata and not is_follower:
@@ -415,11 +414,11 @@ class Fetcher:
             self._failures.append(OffsetsOutOfRangeError({state.tp: offset}))
             self._delay_partitions([state.tp])
             return
-        _log.info("Offset %d of %s is out of range, resetting", offset, state.tp)
+        logger.info("Offset %d of %s is out of range, resetting", offset, state.tp)
         state.reset()
         self._on_trouble()
 
-    # Handing out.
+    # Handing out
 
     @property
     def has_records(self) -> bool:
@@ -431,9 +430,8 @@ class Fetcher:
         return bool(self._failures)
 
     def raise_failure(self) -> None:
-        """
-        Raises:
-            Exception: what a partition cannot be read for; each is told once.
+        """Raises:
+        Exception: What a partition cannot be read for; each is told once.
         """
         if self._failures:
             raise self._failures.popleft()
@@ -442,7 +440,7 @@ class Fetcher:
         """Buffered records, and whether brokers should be asked for more.
 
         Raises:
-            ApiError: bad bytes, if nothing comes before them; the partition is asked for again.
+            ApiError: Bad bytes, if nothing comes before them; the partition is asked for again.
         """
         taken: list[ConsumerRecord] = []
         wants_more = False
@@ -494,14 +492,14 @@ class Fetcher:
         return data
 
     def drop(self, data: FetchedData) -> None:
-        """Forget an answer with bad bytes, and what was fetched behind it: ask again."""
+        """Forgets an answer with bad bytes, and what was fetched behind it: ask again."""
         self._current = None
         data.state.version += 1
 
-    # The end.
+    # The end
 
     async def close(self) -> None:
-        """Ask no more; end the sessions, as far as that takes no time."""
+        """Asks no more; ends the sessions, as far as that takes no time."""
         self._is_closed = True
         if self._retry is not None:
             self._retry.cancel()

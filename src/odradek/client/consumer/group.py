@@ -67,7 +67,7 @@ from odradek.protocol.messages.sync_group import (
 
 __all__ = ["GroupMember"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _PROTOCOL_TYPE: Final = "consumer"
 # A join is answered when all members have joined, within the time they are given for it; the
@@ -106,11 +106,10 @@ class GroupMember:
         commit_positions: Callable[[Deadline], Awaitable[None]],
         on_change: Callable[[], None],
     ) -> None:
-        """
-        Args:
-            listen: Calls a method of the listener where the application wants it called.
-            commit_positions: Commits before partitions go, if commits are automatic.
-            on_change: Called when `advance` has something to do.
+        """Args:
+        listen: Calls a method of the listener where the application wants it called.
+        commit_positions: Commits before partitions go, if commits are automatic.
+        on_change: Called when `advance` has something to do.
         """
         self._client = client
         self._config = config
@@ -141,7 +140,7 @@ class GroupMember:
         self._polled_at_ms = client.clock.monotonic_ms()
         self._is_polling = False
 
-    # What poll needs.
+    # What poll needs
 
     @property
     def needs_advance(self) -> bool:
@@ -164,18 +163,18 @@ class GroupMember:
         self._polled_at_ms = self._client.clock.monotonic_ms()
 
     def request_join(self, why: str) -> None:
-        """Join again, at the next poll: the subscription or the topics changed."""
+        """Joins again, at the next poll: the subscription or the topics changed."""
         if not self.membership.wants_join:
-            _log.info("Group %s: joining again: %s", self._coordinator.group_id, why)
+            logger.info("Group %s: joining again: %s", self._coordinator.group_id, why)
         self.membership.wants_join = True
         self._on_change()
 
     async def advance(self, deadline: Deadline) -> None:
-        """Do what needs no waiting beyond the deadline: let go, begin to join, take over.
+        """Does what needs no waiting beyond the deadline: lets go, begins to join, takes over.
 
         Raises:
-            FencedInstanceIdError: another consumer has this one's instance id.
-            Exception: joining failed for good, or a listener failed.
+            FencedInstanceIdError: Another consumer has this one's instance id.
+            Exception: Joining failed for good, or a listener failed.
         """
         self._is_polling = True
         try:
@@ -229,7 +228,7 @@ class GroupMember:
             self._metrics.on_failed_rebalance()
         self._on_change()
 
-    # Letting go and taking over.
+    # Letting go and taking over
 
     async def _lose(self) -> None:
         lost = tuple(sorted(self._partitions.names()))
@@ -241,7 +240,7 @@ class GroupMember:
             self._commit.cancel()
             self._commit = None
         if lost:
-            _log.warning("Group %s: partitions are lost", self._coordinator.group_id)
+            logger.warning("Group %s: partitions are lost", self._coordinator.group_id)
             await self._listen(self._subscription.listener.on_partitions_lost, lost)
 
     async def _let_go(self, deadline: Deadline) -> bool:
@@ -260,7 +259,7 @@ class GroupMember:
     async def _commit_before_loss(
         self, gone: tuple[TopicPartition, ...], deadline: Deadline
     ) -> bool:
-        """Commit before partitions go, if that is automatic; return whether it is done."""
+        """Commits before partitions go, if that is automatic; returns whether it is done."""
         if not gone or not self._config.enable_auto_commit:
             return True
         self._partitions.give_up(gone)
@@ -316,10 +315,10 @@ class GroupMember:
         # Else it was lost while it let go: what is left is lost, what is new was never its own.
         return True
 
-    # Joining.
+    # Joining
 
     async def _join_group(self) -> _Joined | None:
-        """Join and sync; None: something has to happen in `advance` first."""
+        """Joins and syncs; None: something has to happen in `advance` first."""
         if self._farewell is not None:
             # The member that this one was must be gone, or the group would wait for it.
             await asyncio.wait((self._farewell,))
@@ -342,7 +341,7 @@ class GroupMember:
                         self.membership.on_fenced()
                         return None
                     case Next.JOIN_AGAIN | Next.SAME_AGAIN:
-                        _log.info("Group %s: %s", self._coordinator.group_id, error)
+                        logger.info("Group %s: %s", self._coordinator.group_id, error)
                     case Next.JOIN_WITH_ID:
                         continue
                     case Next.RAISE | Next.GO_ON:
@@ -353,7 +352,7 @@ class GroupMember:
             await asyncio.sleep(next(pauses_ms) / 1000)
 
     def _be_lost(self, why: ApiError) -> None:
-        _log.warning("Group %s: %s", self._coordinator.group_id, why)
+        logger.warning("Group %s: %s", self._coordinator.group_id, why)
         self.membership.on_lost(why.code)
         self._on_change()
 
@@ -408,7 +407,7 @@ class GroupMember:
         return await self._sync(assignor, assignments)
 
     async def _match_pattern(self) -> None:
-        """Let a pattern find its topics; wait until plain topics are known, if they can be."""
+        """Lets a pattern find its topics; waits until plain topics are known, if they can be."""
         if self._subscription.pattern is not None:
             await self._client.topics(None)
             self._subscription.match(self._client.cluster)
@@ -460,7 +459,7 @@ class GroupMember:
         self._start_beats()
         return _Joined(assignor, assigned)
 
-    # Heartbeats.
+    # Heartbeats
 
     def _start_beats(self) -> None:
         self._stop_beats()
@@ -472,7 +471,7 @@ class GroupMember:
             self._beats = None
 
     async def _beat_on(self) -> None:
-        """Show that this member lives, until it leaves or is told that it is gone."""
+        """Shows that this member lives, until it leaves or is told that it is gone."""
         interval_ms = self._config.heartbeat_interval_ms
         pause_ms = interval_ms
         while True:
@@ -519,7 +518,7 @@ class GroupMember:
             case Next.JOIN_AGAIN:
                 self.request_join("the group is rebalancing")
             case Next.SAME_AGAIN:
-                _log.info("Group %s: %s", self._coordinator.group_id, error)
+                logger.info("Group %s: %s", self._coordinator.group_id, error)
             case Next.LOST:
                 self._be_lost(error)
                 return False
@@ -540,7 +539,7 @@ class GroupMember:
         return silent_ms > self._config.max_poll_interval_ms
 
     def _leave_in_silence(self) -> None:
-        _log.warning(
+        logger.warning(
             "Group %s: no poll for more than max.poll.interval.ms=%d: leaving; poll more often, "
             "or take fewer records at once (max.poll.records)",
             self._coordinator.group_id,
@@ -556,7 +555,7 @@ class GroupMember:
                 self._send_leave(identity.member_id, "no poll in time", deadline)
             )
 
-    # Metadata and the end.
+    # Metadata and the end
 
     def check_metadata(self) -> None:
         """After new metadata: whether topics changed in a way that asks for another round."""
@@ -576,7 +575,7 @@ class GroupMember:
         return {*self._subscription.topics, *(self._dealt or ())}
 
     async def leave(self, deadline: Deadline, *, reason: str) -> None:
-        """Give everything up and leave; a static member keeps its place until its session ends.
+        """Gives everything up and leaves; a static member keeps its place until its session ends.
 
         The application is told, unless what it had is lost already.
         """
@@ -604,7 +603,7 @@ class GroupMember:
             raise failure
 
     async def stop(self) -> None:
-        """End the tasks and tell nobody."""
+        """Ends the tasks and tells nobody."""
         await self._end_tasks()
 
     async def _end_tasks(self) -> None:
@@ -640,4 +639,4 @@ class GroupMember:
                 if code != ErrorCode.NONE:
                     raise api_error(code, None, "LEAVE_GROUP")
         except ApiError as error:
-            _log.info("Group %s: leaving: %s", self._coordinator.group_id, error)
+            logger.info("Group %s: leaving: %s", self._coordinator.group_id, error)

@@ -26,7 +26,7 @@ from odradek.model import TopicPartition
 
 __all__ = ["GroupCommits"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class GroupCommits:
@@ -45,10 +45,9 @@ class GroupCommits:
         invoke: Invoke,
         on_change: Callable[[], None],
     ) -> None:
-        """
-        Args:
-            invoke: Calls a callback where the application wants it called.
-            on_change: Called when a callback is due.
+        """Args:
+        invoke: Calls a callback where the application wants it called.
+        on_change: Called when a callback is due.
         """
         self._client = client
         self._config = config
@@ -70,7 +69,7 @@ class GroupCommits:
         self._due_at_ms = 0
 
     def start(self) -> None:
-        """Count the interval from now on."""
+        """Counts the interval from now on."""
         self._due_at_ms = self._now_ms() + self._config.auto_commit_interval_ms
 
     def to_commit(
@@ -79,7 +78,7 @@ class GroupCommits:
         """What the application wants committed; without a word from it, all positions.
 
         Raises:
-            ValueError: an offset is negative.
+            ValueError: An offset is negative.
         """
         if offsets is not None:
             return check_offsets(offsets)
@@ -92,8 +91,8 @@ class GroupCommits:
         """Who commits now.
 
         Raises:
-            CommitFailedError: this member is not in its group.
-            RebalanceInProgressError: it is joining.
+            CommitFailedError: This member is not in its group.
+            RebalanceInProgressError: It is joining.
         """
         if not self._subscription.is_automatic or self.group is None:
             return NO_MEMBER
@@ -128,7 +127,7 @@ class GroupCommits:
         return self._config.enable_auto_commit and self._now_ms() >= self._due_at_ms
 
     def maybe_commit(self) -> None:
-        """Commit what earlier polls handed out, if it is time: the application is done with it."""
+        """Commits what earlier polls handed out, if it is time: the application is done with it."""
         if not self._is_due():
             return
         self._due_at_ms = self._now_ms() + self._config.auto_commit_interval_ms
@@ -142,7 +141,7 @@ class GroupCommits:
         await self.commit_quietly(deadline, runs_callbacks=False)
 
     async def commit_quietly(self, deadline: Deadline, *, runs_callbacks: bool = True) -> None:
-        """Commit and wait, if that is automatic; a failure is logged, and records are read again.
+        """Commits and waits, if that is automatic; a failure is logged, and records are read again.
 
         Args:
             runs_callbacks: Whether a call of the application waits for this.
@@ -156,7 +155,7 @@ class GroupCommits:
             async with asyncio.timeout(patience.left_ms() / 1000):
                 await self.committer.commit(offsets, patience, runs_callbacks=runs_callbacks)
         except (ApiError, TimeoutError) as error:
-            _log.warning("Automatic commit failed: %s", error)
+            logger.warning("Automatic commit failed: %s", error)
 
     def _now_ms(self) -> int:
         return self._client.clock.monotonic_ms()

@@ -68,7 +68,7 @@ class PartitionState:
         return self.stage is Stage.READY and not self.is_paused and not self.is_leaving
 
     def seek(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
-        """Read on at an offset."""
+        """Reads on at an offset."""
         self.position = offset
         self.position_epoch = leader_epoch
         self.leader_epoch = NO_EPOCH
@@ -78,7 +78,7 @@ class PartitionState:
         self.version += 1
 
     def reset(self, timestamp: int | None = None) -> None:
-        """Forget the position; None: where the policy says."""
+        """Forgets the position; None: where the policy says."""
         self.position = None
         self.stage = Stage.AWAIT_RESET
         self.reset_timestamp = timestamp
@@ -87,7 +87,7 @@ class PartitionState:
         self.version += 1
 
     def await_validation(self) -> None:
-        """Read on when the leader has confirmed the position, from there and nowhere else."""
+        """Reads on when the leader has confirmed the position, from there and nowhere else."""
         self.stage = Stage.AWAIT_VALIDATION
         self.retry_at_ms = 0
         self.preferred_replica = -1  # The word of the leader before.
@@ -120,12 +120,12 @@ class Partitions:
         return frozenset(self._states)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replace the assignment; partitions that stay keep position and pause."""
+        """Replaces the assignment; partitions that stay keep position and pauses."""
         before = self._states
         self._states = {tp: before.get(tp) or PartitionState(tp) for tp in partitions}
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out no more of these; they stay until the next `assign`."""
+        """Hands out no more of these; they stay until the next `assign`."""
         for tp in partitions:
             state = self._states.get(tp)
             if state is not None and not state.is_leaving:

@@ -36,7 +36,7 @@ from odradek.protocol.versions import VersionRange
 
 __all__ = ["PositionFinder"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _EpochEnd = tuple[int, int]  # Epoch and end offset; -1 each if unknown.
 
@@ -65,7 +65,7 @@ class PositionFinder:
         self.met_trouble = False
 
     def mark_changed_leaders(self) -> None:
-        """Have positions validated whose partition is led in another epoch than before."""
+        """Has positions validated whose partition is led in another epoch than before."""
         for state in self._partitions:
             known = self._client.cluster.partition(state.tp)
             if state.stage is not Stage.READY or known is None:
@@ -102,7 +102,7 @@ class PositionFinder:
         states: list[PartitionState],
         ask: Callable[[list[PartitionState]], Awaitable[list[Exception]]],
     ) -> list[Exception]:
-        """Ask every leader for its own partitions, none waiting for another."""
+        """Asks every leader for its own partitions, none waiting for another."""
         by_leader: dict[int | None, list[PartitionState]] = {}
         for state in states:
             leader = self._client.cluster.leader(state.tp)
@@ -140,7 +140,7 @@ class PositionFinder:
         except ApiError as error:
             self._retry_later(states)
             if error.code.retriable:
-                _log.info("Committed offsets: %s; trying again", error)
+                logger.info("Committed offsets: %s; trying again", error)
                 return []
             return [error]
         for state in states:
@@ -191,7 +191,7 @@ class PositionFinder:
                 continue
             answer = found[state.tp]
             if not isinstance(answer, ApiError):
-                _log.info("Position of %s is reset to %d", state.tp, answer.offset)
+                logger.info("Position of %s is reset to %d", state.tp, answer.offset)
                 state.seek(answer.offset, answer.leader_epoch)
                 self._accept(state, self._client.cluster)  # Its leader has just told it.
                 continue
@@ -258,7 +258,7 @@ class PositionFinder:
                 truncated[state.tp] = end
                 self._retry_later([state])
             else:
-                _log.warning(
+                logger.warning(
                     "%s was cut at %d, below the position %d", state.tp, end, state.position
                 )
                 state.seek(end, answer[0])

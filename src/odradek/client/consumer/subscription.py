@@ -68,7 +68,7 @@ class Subscription:
         """By name, in place of what was subscribed to before.
 
         Raises:
-            ValueError: partitions were assigned by hand.
+            ValueError: Partitions were assigned by hand.
         """
         self._check_not("assign", is_refused=self.is_manual)
         names = frozenset(topics)
@@ -84,8 +84,8 @@ class Subscription:
         """All topics whose whole name matches, those that come later too.
 
         Raises:
-            ValueError: partitions were assigned by hand.
-            re.error: the text is no regular expression.
+            ValueError: Partitions were assigned by hand.
+            re.error: The text is no regular expression.
         """
         self._check_not("assign", is_refused=self.is_manual)
         self.pattern = re.compile(pattern)
@@ -96,7 +96,7 @@ class Subscription:
         """By hand.
 
         Raises:
-            ValueError: topics were subscribed to.
+            ValueError: Topics were subscribed to.
         """
         self._check_not("subscribe", is_refused=self.is_automatic)
         self.is_manual = bool(partitions)
@@ -109,7 +109,7 @@ class Subscription:
         self.listener = NO_LISTENER
 
     def match(self, cluster: Cluster) -> bool:
-        """Let the pattern find its topics again; return whether they changed."""
+        """Lets the pattern find its topics again; returns whether they changed."""
         if self.pattern is None:
             return False
         found = frozenset(

@@ -23,7 +23,7 @@ from odradek.errors import ApiError, ErrorCode
 
 __all__ = ["Upkeep"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Between two looks for what is due; keeps a mistake from becoming a busy loop.
 _MIN_PAUSE_MS: Final = 10
@@ -63,17 +63,17 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, on the running loop."""
+        """Begins, on the running loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End the task."""
+        """Ends the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def request(self) -> None:
-        """Begin a round as soon as possible."""
+        """Begins a round as soon as possible."""
         self._event.set()
 
     def request_metadata(self) -> None:
@@ -82,9 +82,8 @@ class Upkeep:
         self._event.set()
 
     def raise_failure(self) -> None:
-        """
-        Raises:
-            Exception: what a partition has no position for.
+        """Raises:
+        Exception: What a partition has no position for.
         """
         if self._failures:
             raise self._failures.popleft()
@@ -103,9 +102,9 @@ class Upkeep:
                 self._finder.mark_changed_leaders()
                 failures = await self._finder.update()
                 self._wants_metadata |= self._finder.met_trouble
-            except Exception as error:  # noqa: BLE001 - nobody else would ever hear of it
+            except Exception as error:  # nobody else would ever hear of it
                 if not isinstance(error, ApiError) or not error.code.retriable:
-                    _log.exception("Looking up topics and positions failed")
+                    logger.exception("Looking up topics and positions failed")
                     failures.append(error)
                 else:
                     self._wants_metadata = True
@@ -130,7 +129,7 @@ class Upkeep:
                 await self._event.wait()
 
     async def _maybe_refresh(self) -> bool:
-        """Look topics up if they are old or wrong; return whether all partitions have leaders."""
+        """Looks topics up if they are old or wrong; returns whether all partitions have leaders."""
         client, options = self._client, self._client.options
         if not self._wants_metadata and client.clock.monotonic_ms() < self._metadata_at_ms:
             return True
@@ -167,4 +166,4 @@ class Upkeep:
                 await self._client.topic(topic, create=True, deadline=deadline.within(_CREATE_MS))
             except ApiError as error:
                 if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    _log.info("Topic %s: %s", topic, error)
+                    logger.info("Topic %s: %s", topic, error)

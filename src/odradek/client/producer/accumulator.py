@@ -137,7 +137,7 @@ class Accumulator:
         """Whether somebody else chooses partitions."""
         return self._partitioner is not None
 
-    # On the thread of the caller.
+    # On the thread of the caller
 
     def append(
         self,
@@ -149,16 +149,16 @@ class Accumulator:
         timestamp: int | None,
         ticket: Ticket | None = None,
     ) -> Delivery | None:
-        """Put a record into its batch; None if the topic is not known yet, or there is no room.
+        """Puts a record into its batch; None if the topic is not known yet, or there is no room.
 
         Args:
             ticket: From `take_ticket`, if the caller has waited for room.
 
         Raises:
-            RecordTooLargeError: it can never be sent.
+            RecordTooLargeError: It can never be sent.
             ApiError: INVALID_PARTITIONS, the topic has no such partition.
-            TypeError: key, value or a header has a wrong type.
-            ValueError: the timestamp is none.
+            TypeError: Key, value or a header has a wrong type.
+            ValueError: The timestamp is none.
         """
         known = self.topics.get(topic)
         if known is None:
@@ -278,7 +278,7 @@ class Accumulator:
     def append_rows(
         self, topic: str, partition: int, rows: EncodedRecords, ticket: Ticket | None = None
     ) -> Batch | None:
-        """Put a batch that is encoded into the queue of its partition, behind what is there.
+        """Puts a batch that is encoded into the queue of its partition, behind what is there.
 
         Returns:
             None if the topic is not known, or there is no room.
@@ -305,26 +305,26 @@ class Accumulator:
             return batch
 
     def take_ticket(self) -> Ticket:
-        """Begin to wait for room."""
+        """Begins to wait for room."""
         ticket = Ticket()
         with self._lock:
             self._tickets.append(ticket)
         return ticket
 
     def drop_ticket(self, ticket: Ticket) -> None:
-        """End to wait for room, successfully or not."""
+        """Stops waiting for room, successfully or not."""
         with self._lock:
             self._tickets.remove(ticket)
             self._tell_waiting()
 
     def wait_for_room(self, ticket: Ticket, timeout_s: float) -> bool:
-        """Block until the ticket's turn has come and there may be room."""
+        """Blocks until the ticket's turn has come and there may be room."""
         with self._lock:
             self._ask_to_send()
             return self._room.wait_for(lambda: self._is_turn(ticket), timeout_s)
 
     def call_when_room(self, callback: Callable[[], None]) -> None:
-        """Have the loop told once that there may be room."""
+        """Has the loop told once that there may be room."""
         with self._lock:
             self._ask_to_send()
             self._async_waiters.append(callback)
@@ -376,7 +376,7 @@ class Accumulator:
             raise _no_such_partition(who, partition, known)
         return queues[partition]
 
-    # With the lock held.
+    # With the lock held
 
     def _batch_for(
         self, known: TopicQueues, queue: PartitionQueue | None, size: int, ticket: Ticket | None
@@ -483,7 +483,7 @@ class Accumulator:
         )
 
     def close_batch(self, queue: PartitionQueue) -> None:
-        """Let no more records into the open batch of a queue."""
+        """Lets no more records into the open batch of a queue."""
         batch = queue.open
         assert batch is not None, "the caller has looked"
         queue.open = None
@@ -492,7 +492,7 @@ class Accumulator:
         queue.closed.append(batch)
 
     def free(self, batch: Batch) -> None:
-        """Take the memory of a batch back."""
+        """Takes the memory of a batch back."""
         self.free_bytes += batch.memory_bytes
         batch.memory_bytes = 0
         self.incomplete.pop(batch, None)
@@ -504,13 +504,13 @@ class Accumulator:
                 self._async_waiters.popleft()()
 
     def tell_waiting(self) -> None:
-        """Let those who wait for room look again; once for all that was freed, for it is dear."""
+        """Lets those who wait for room look again; once for all that was freed, for it is dear."""
         if self._tickets:
             with self._lock:
                 self._tell_waiting()
 
     def close(self) -> None:
-        """Take no more records; who waits for room is told."""
+        """Takes no more records; who waits for room is told."""
         self.is_closed = True
         self.topics = {}
         self._room.notify_all()
@@ -530,7 +530,7 @@ def _check_refusal(topic: str, gathered: Gathering, most_bytes: int) -> None:
     """See that it was for want of room: else the next batch would refuse the record, too.
 
     Raises:
-        InvariantViolation: there was room, and nobody closes a batch while we hold the lock.
+        InvariantViolation: There was room, and nobody closes a batch while we hold the lock.
     """
     if gathered.record_count == 0 or gathered.size + most_bytes <= gathered.limit:
         raise InvariantViolation(

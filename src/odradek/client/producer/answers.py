@@ -32,7 +32,7 @@ from odradek.protocol.messages.produce import PartitionProduceResponse
 
 __all__ = ["Answers"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _JITTER: Final = 0.2
 
@@ -180,8 +180,8 @@ class Answers:
                 self._metrics.records_failed.value += batch.record_count
             try:
                 self._on_finish(batch)
-            except Exception:  # noqa: BLE001 - whatever is wrong, its memory is given back
-                _log.exception("the outcome of a batch for %s-%d", batch.topic, batch.partition)
+            except Exception:  # whatever is wrong, its memory is given back
+                logger.exception("the outcome of a batch for %s-%d", batch.topic, batch.partition)
             batch.forget_records()
             with self._lock:
                 self._accumulator.free(batch)

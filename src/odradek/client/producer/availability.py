@@ -52,7 +52,7 @@ class Availability:
         self._blocked_since_s.pop(leader, None)
 
     def update(self, now_s: float) -> bool:
-        """Decide whom to avoid from now on; whether that differs from before."""
+        """Decides whom to avoid from now on; whether that differs from before."""
         avoided = frozenset(
             leader
             for leader, since_s in self._blocked_since_s.items()

@@ -160,7 +160,7 @@ class Batch(Outcome):
         return first, second
 
     def number(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """Give it an identity, in its bytes too if there are any."""
+        """Gives it an identity, in its bytes too if there are any."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.sequence = sequence
@@ -258,7 +258,7 @@ class PartitionQueue:
         )
 
     def begin_anew(self, producer_id: int, producer_epoch: int) -> None:
-        """Count from 0 as another producer; what was refused gets new numbers."""
+        """Counts from 0 as another producer; what was refused gets new numbers."""
         self.is_broken = False
         self.is_known = False
         self.producer_id = producer_id
@@ -270,13 +270,13 @@ class PartitionQueue:
             self.next_sequence = increment_sequence(self.next_sequence, batch.record_count)
 
     def number(self, batch: Batch) -> None:
-        """Give a batch that leaves for the first time its numbers."""
+        """Gives a batch that leaves for the first time its numbers."""
         batch.number(self.producer_id, self.producer_epoch, self.next_sequence)
         self.next_sequence = increment_sequence(self.next_sequence, batch.record_count)
         self.unanswered.append(batch)
 
     def come_back(self, batch: Batch) -> None:
-        """Put a batch to the front again; the caller holds the lock."""
+        """Puts a batch to the front again; the caller holds the lock."""
         if batch.sequence == NO_SEQUENCE:
             self.closed.appendleft(batch)
             return
@@ -289,7 +289,7 @@ class PartitionQueue:
         self.closed.insert(position, batch)
 
     def replace(self, batch: Batch, halves: tuple[Batch, Batch]) -> None:
-        """Put the halves of a batch to the front in its place; the caller holds the lock."""
+        """Puts the halves of a batch to the front in its place; the caller holds the lock."""
         if batch.sequence != NO_SEQUENCE:
             place = self.unanswered.index(batch)
             self.unanswered[place : place + 1] = halves
@@ -298,6 +298,6 @@ class PartitionQueue:
         self.come_back(first)
 
     def forget(self, batch: Batch) -> None:
-        """Take out a batch that has its outcome."""
+        """Takes out a batch that has its outcome."""
         if batch.sequence != NO_SEQUENCE and batch in self.unanswered:
             self.unanswered.remove(batch)

@@ -36,7 +36,7 @@ class Producer(Blocking[awaited.Producer]):
         on the producer's own thread: what they do must not wait.
 
     Raises:
-        ConfigError: a setting is unknown or cannot be used.
+        ConfigError: A setting is unknown or cannot be used.
     """
 
     _what = "producer"
@@ -77,7 +77,7 @@ class Producer(Blocking[awaited.Producer]):
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Delivery:
-        """Put a record into the buffer.
+        """Puts a record into the buffer.
 
         Waits, up to `max.block.ms`, for what the cluster tells of the topic, and for room.
 
@@ -92,10 +92,10 @@ class Producer(Blocking[awaited.Producer]):
             What can be asked for the `RecordMetadata` (`result`), and need not be.
 
         Raises:
-            RecordTooLargeError: it can never be sent.
-            BufferExhaustedError: the cluster takes too little, the buffer stayed full.
-            ApiError: the topic or the partition is not there.
-            ClosedError: the producer is closed.
+            RecordTooLargeError: It can never be sent.
+            BufferExhaustedError: The cluster takes too little, the buffer stayed full.
+            ApiError: The topic or the partition is not there.
+            ClosedError: The producer is closed.
         """
         if self._fork_guard.is_child:
             self._fork_guard.check()
@@ -135,7 +135,7 @@ class Producer(Blocking[awaited.Producer]):
         return core.delivery_of(shares)
 
     def _put(self, topic: str, attempt: Callable[[Ticket | None], T | None]) -> T:
-        """Put something into the buffer as soon as the topic is known and there is room."""
+        """Puts something into the buffer as soon as the topic is known and there is room."""
         placed = attempt(None)
         if placed is not None:
             return placed

@@ -12,7 +12,7 @@ from odradek.records.compression import Codec
 
 __all__ = ["ACKS_ALL", "ACKS_NONE", "ProducerConfig", "ProducerOptions", "read_producer_settings"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
@@ -172,7 +172,7 @@ def read_producer_settings(
     """What a producer was given.
 
     Raises:
-        ConfigError: a setting is unknown or cannot be used, or two contradict each other.
+        ConfigError: A setting is unknown or cannot be used, or two contradict each other.
     """
     settings = read_settings(_DEFINITION, _with_text_acks(config or {}), _with_text_acks(keywords))
     common, own = settings.build(ClientConfig), settings.build(ProducerConfig)
@@ -231,7 +231,7 @@ def _is_idempotent(settings: Settings, own: ProducerConfig) -> bool:
         if is_in_the_way:
             if _is_asked_for(settings, "enable.idempotence"):
                 raise ConfigError(name, value, f"enable.idempotence=true needs {needed}")
-            _log.info("enable.idempotence is off, because %s=%s", name, value)
+            logger.info("enable.idempotence is off, because %s=%s", name, value)
             return False
     return True
 
@@ -246,7 +246,7 @@ def _delivery_timeout_ms(settings: Settings, common: ClientConfig, own: Producer
             own.delivery_timeout_ms,
             f"must be at least linger.ms + request.timeout.ms = {least}",
         )
-    _log.info("delivery.timeout.ms is %d, as linger.ms + request.timeout.ms are", least)
+    logger.info("delivery.timeout.ms is %d, as linger.ms + request.timeout.ms are", least)
     return least
 
 

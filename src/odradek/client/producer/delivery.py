@@ -18,7 +18,7 @@ from odradek.errors import OdradekError
 
 __all__ = ["Delivery", "Outcome", "OutcomeOwner", "RecordMetadata"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class RecordMetadata(NamedTuple):
@@ -85,7 +85,7 @@ class Outcome:
         append_time_ms: int = -1,
         error: OdradekError | None = None,
     ) -> bool:
-        """Decide it and tell who waits; False if it was decided before."""
+        """Decides it and tells who waits; False if it was decided before."""
         with self.owner.lock:
             if self.is_done:
                 return False
@@ -101,7 +101,7 @@ class Outcome:
         return True
 
     def split(self, first: "Outcome", second: "Outcome", first_count: int) -> None:
-        """Let two halves decide it: it is done when both are."""
+        """Lets two halves decide it: it is done when both are."""
         self._halves = (first, second)
         self._first_count = first_count
 
@@ -134,7 +134,7 @@ class Outcome:
             yield from right.halves_of(first + in_left - self._first_count, count - in_left)
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call back on the loop's thread; at once if it is done. What it raises is logged."""
+        """Calls back on the loop's thread; at once if it is done. What it raises is logged."""
         with self.owner.lock:
             if not self.is_done:
                 if self._callbacks is None:
@@ -144,11 +144,11 @@ class Outcome:
         _call(callback)
 
     def wait(self, timeout: float | None) -> None:
-        """Block until it is done.
+        """Blocks until it is done.
 
         Raises:
-            CallTimeoutError: not in time.
-            RuntimeError: this is the loop's thread, which would have to decide it.
+            CallTimeoutError: Not in time.
+            RuntimeError: This is the loop's thread, which would have to decide it.
         """
         if self.owner.is_here():
             raise RuntimeError(
@@ -165,7 +165,7 @@ class Outcome:
             raise CallTimeoutError(f"no outcome of {self.what} within {timeout} s")
 
     def awaited(self) -> Generator[Any, None, None]:
-        """Wait on any loop until it is done."""
+        """Waits on any loop until it is done."""
         if self.is_done:
             return
         loop = asyncio.get_running_loop()
@@ -197,24 +197,24 @@ class Delivery(tuple[Outcome, int, int, int, int]):
         return self[0].is_done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the record and tell where it is.
+        """Waits for the record and tells where it is.
 
         Args:
             timeout: Seconds; None waits as long as the producer tries (`delivery.timeout.ms`).
 
         Raises:
-            OdradekError: why it failed.
-            TimeoutError: it is still on its way.
+            OdradekError: Why it failed.
+            TimeoutError: It is still on its way.
         """
         if not self[0].is_done:
             self[0].wait(timeout)
         return self._metadata()
 
     def exception(self, timeout: float | None = None) -> OdradekError | None:
-        """Wait for the record and tell why it failed; None if it did not.
+        """Waits for the record and tells why it failed; None if it did not.
 
         Raises:
-            TimeoutError: it is still on its way.
+            TimeoutError: It is still on its way.
         """
         if not self[0].is_done:
             self[0].wait(timeout)
@@ -222,7 +222,7 @@ class Delivery(tuple[Outcome, int, int, int, int]):
         return outcome.error
 
     def add_done_callback(self, callback: "Callable[[Delivery], object]") -> None:
-        """Call back with this delivery when it is done, on the producer's own thread.
+        """Calls back with this delivery when it is done, on the producer's own thread.
 
         At once, and here, if it is done already. What the callback raises is logged.
         """
@@ -265,8 +265,8 @@ class Delivery(tuple[Outcome, int, int, int, int]):
 def _call(callback: Callable[[], object]) -> None:
     try:
         callback()
-    except Exception:  # noqa: BLE001 - whatever it raises is its own, and others wait as well
-        _log.exception("a callback of a delivery failed")
+    except Exception:  # whatever it raises is its own, and others wait as well
+        logger.exception("a callback of a delivery failed")
 
 
 def _set_done(future: "asyncio.Future[None]") -> None:

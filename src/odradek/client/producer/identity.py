@@ -28,7 +28,7 @@ from odradek.protocol.messages.init_producer_id import (
 
 __all__ = ["Identity"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _MAX_EPOCH: Final = 32767
 _NO_ID: Final = -1
@@ -69,7 +69,7 @@ class Identity:
         return self._producer_id >= 0
 
     def ask(self) -> None:
-        """Ask the cluster for an id, unless that is under way."""
+        """Asks the cluster for an id, unless that is under way."""
         if not self._is_asking:
             self._is_asking = True
             self._start(self._get_id())
@@ -113,7 +113,7 @@ class Identity:
         return True
 
     def _try_renew(self, queue: PartitionQueue) -> bool:
-        """Give a queue whose numbers are broken another epoch, or ask for another id."""
+        """Gives a queue whose numbers are broken another epoch, or asks for another id."""
         if (queue.producer_id, queue.producer_epoch) == (self._producer_id, self._producer_epoch):
             self.raise_epoch()
             if not self.has_id:
@@ -121,7 +121,7 @@ class Identity:
                 return False
         # Later, because the lock is held, and a log may be what the producer is for.
         self._loop.call_soon(
-            _log.info,
+            logger.info,
             "%s-%d: begins anew with producer epoch %d",
             queue.topic,
             queue.partition,
@@ -131,7 +131,7 @@ class Identity:
         return True
 
     def raise_epoch(self) -> None:
-        """Have who begins to count from now on do so under numbers that nobody had."""
+        """Has who begins to count from now on do so under numbers that nobody had."""
         if self._producer_epoch < _MAX_EPOCH:
             self._producer_epoch += 1
         else:

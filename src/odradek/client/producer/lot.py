@@ -61,7 +61,7 @@ class Lot:
         intercept: Sees every record, and may give another for it.
 
     Raises:
-        TypeError, ValueError: it cannot be sent, see `client.arrow.pieces_of`.
+        TypeError, ValueError: It cannot be sent, see `client.arrow.pieces_of`.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class Lot:
         """What is to be put into the buffer, in this order, and for which topic.
 
         Raises:
-            RecordTooLargeError: a row can never be sent.
-            ValueError: a row is malformed, or has a header without a key.
+            RecordTooLargeError: A row can never be sent.
+            ValueError: A row is malformed, or has a header without a key.
             ApiError: INVALID_PARTITIONS, a row is for one that is not there.
         """
         self._check_sizes()

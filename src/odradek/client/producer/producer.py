@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FailedRecords", "Interceptor", "Producer", "ProducerRecord", "Serializer"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # One more than a producer uses for records, so that metadata need not wait for them.
 _OTHER_REQUESTS: Final = 1
@@ -100,7 +100,7 @@ class Producer:
         keywords: Settings with underscores, as ``linger_ms=5``.
 
     Raises:
-        ConfigError: a setting is unknown or cannot be used.
+        ConfigError: A setting is unknown or cannot be used.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Producer:
         self._closed = asyncio.Event()
         self._is_closing = False
 
-    # Life.
+    # Life
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -165,7 +165,7 @@ class Producer:
         await self.close()
 
     async def start(self) -> None:
-        """Begin on the running loop. Nothing is connected before the first record."""
+        """Begins on the running loop. Nothing is connected before the first record."""
         if self._sender is not None or self._is_closing:
             raise ClosedError("producer") if self._is_closing else RuntimeError("started already")
         loop = asyncio.get_running_loop()
@@ -190,16 +190,16 @@ class Producer:
         self.accumulator.wake = wake
 
     async def connect(self, timeout: float | None = None) -> None:
-        """Reach a broker now. Nobody needs to; it tells a wrong address at once.
+        """Reaches a broker now. Nobody needs to; it tells a wrong address at once.
 
         Raises:
-            ApiError: no broker of `bootstrap.servers` answers; each was tried once.
+            ApiError: No broker of `bootstrap.servers` answers; each was tried once.
         """
         self._running()
         await self._client.connect(timeout)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Deliver what is in the buffer, as far as the time goes, and end.
+        """Delivers what is in the buffer, as far as the time goes, and ends.
 
         Args:
             timeout: Seconds; None: until everything has its outcome, which takes no longer than
@@ -228,9 +228,9 @@ class Producer:
             if self._options.acks == ACKS_NONE:
                 await self._make_sure_it_was_read(sender, deadline)
         except OdradekError as error:
-            _log.warning("closed with records that were not delivered: %s", error)
+            logger.warning("closed with records that were not delivered: %s", error)
 
-    # Sending.
+    # Sending
 
     async def send(
         self,
@@ -241,7 +241,7 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Delivery:
-        """Put a record into the buffer.
+        """Puts a record into the buffer.
 
         Waits, up to `max.block.ms`, for what the cluster tells of the topic, and for room.
 
@@ -256,10 +256,10 @@ class Producer:
             What can be awaited for the `RecordMetadata`, and need not be.
 
         Raises:
-            RecordTooLargeError: it can never be sent.
-            BufferExhaustedError: the cluster takes too little, the buffer stayed full.
-            ApiError: the topic or the partition is not there.
-            ClosedError: the producer is closed.
+            RecordTooLargeError: It can never be sent.
+            BufferExhaustedError: The cluster takes too little, the buffer stayed full.
+            ApiError: The topic or the partition is not there.
+            ClosedError: The producer is closed.
         """
         prepared = self.prepare(topic, value, key, headers or (), partition, timestamp)
         delivery = self.accumulator.append(*prepared)
@@ -292,8 +292,8 @@ class Producer:
         for interceptor in self._interceptors:
             try:
                 record = interceptor.on_send(record)
-            except Exception:  # noqa: BLE001 - whatever it raises is its own
-                _log.exception("an interceptor failed on a record for %r", record.topic)
+            except Exception:  # whatever it raises is its own
+                logger.exception("an interceptor failed on a record for %r", record.topic)
         return record
 
     @property
@@ -313,7 +313,7 @@ class Producer:
         timestamp: str | None = "timestamp",
         topic_column: str | None = None,
     ) -> RowsDelivery:
-        """Put the rows of an Arrow table into the buffer, in batches of their own.
+        """Puts the rows of an Arrow table into the buffer, in batches of their own.
 
         Rows are grouped by partition and keep their order there; no Python object is made per row.
         Serializers are not asked. Nothing is sent unless every row can be. Waits for topics and,
@@ -335,13 +335,13 @@ class Producer:
             One handle for all rows, which can be awaited for the `RowsMetadata`.
 
         Raises:
-            ImportError: pyarrow is not installed.
-            TypeError: it is no table, or a column has another type.
-            ValueError: a column that was named is missing, or a row says something impossible.
-            RecordTooLargeError: a row can never be sent.
-            BufferExhaustedError: the cluster takes too little, the buffer stayed full.
-            ApiError: a topic or a partition is not there.
-            ClosedError: the producer is closed.
+            ImportError: Pyarrow is not installed.
+            TypeError: It is no table, or a column has another type.
+            ValueError: A column that was named is missing, or a row says something impossible.
+            RecordTooLargeError: A row can never be sent.
+            BufferExhaustedError: The cluster takes too little, the buffer stayed full.
+            ApiError: A topic or a partition is not there.
+            ClosedError: The producer is closed.
         """
         self._running()
         lot = self.lot_of(batch, topic, value, key, headers, partition, timestamp, topic_column)
@@ -374,7 +374,7 @@ class Producer:
         )
 
     async def _put(self, topic: str, attempt: Callable[[Ticket | None], T | None]) -> T:
-        """Put something into the buffer as soon as the topic is known and there is room."""
+        """Puts something into the buffer as soon as the topic is known and there is room."""
         placed = attempt(None)
         if placed is not None:
             return placed
@@ -415,7 +415,7 @@ class Producer:
             raise self.no_room() from None
 
     async def know_topic(self, topic: str, deadline: Deadline | None = None) -> None:
-        """Wait until a topic can be sent to."""
+        """Waits until a topic can be sent to."""
         sender = self._running()
         await sender.know_topic(
             topic, deadline or self._client.deadline(self._options.max_block_ms)
@@ -432,13 +432,13 @@ class Producer:
         return self.accumulator.no_room(self._options.max_block_ms / 1000)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send what is in the buffer now, and wait until each record has arrived or failed.
+        """Sends what is in the buffer now, and waits until each record has arrived or failed.
 
         Args:
             timeout: Seconds; None: as long as it takes, at most `delivery.timeout.ms`.
 
         Raises:
-            TimeoutError: some have no outcome yet.
+            TimeoutError: Some have no outcome yet.
         """
         sender = self._running()
         longest_s = self._options.delivery_timeout_ms / 1000 + 1
@@ -451,7 +451,7 @@ class Producer:
         """The partitions of a topic, with their leaders and replicas.
 
         Raises:
-            ApiError: there is no such topic, or nobody tells in time.
+            ApiError: There is no such topic, or nobody tells in time.
         """
         self._running()
         if timeout is None:
@@ -495,12 +495,14 @@ class Producer:
             return
         failed = FailedRecords(batch.topic, batch.partition, batch.record_count, error)
         if self._on_error is None:
-            _log.warning("%d records for %s-%d failed: %s", failed[2], failed[0], failed[1], error)
+            logger.warning(
+                "%d records for %s-%d failed: %s", failed[2], failed[0], failed[1], error
+            )
             return
         try:
             self._on_error(failed)
-        except Exception:  # noqa: BLE001 - whatever it raises is its own
-            _log.exception("on_error failed")
+        except Exception:  # whatever it raises is its own
+            logger.exception("on_error failed")
 
     def _tell_interceptors(self, batch: Batch) -> None:
         for index, (timestamp, key, value, _) in enumerate(batch.records()):
@@ -515,8 +517,8 @@ class Producer:
             for interceptor in self._interceptors:
                 try:
                     interceptor.on_acknowledgement(metadata, batch.error)
-                except Exception:  # noqa: BLE001 - whatever it raises is its own
-                    _log.exception("an interceptor failed on an acknowledgement")
+                except Exception:  # whatever it raises is its own
+                    logger.exception("an interceptor failed on an acknowledgement")
 
     def _now_s(self) -> float:
         # The loop's clock; asked for on other threads, too.

@@ -57,14 +57,14 @@ class RowsDelivery:
         return self._outcome.is_done
 
     def result(self, timeout: float | None = None) -> RowsMetadata:
-        """Wait for the rows and tell where they are.
+        """Waits for the rows and tells where they are.
 
         Args:
             timeout: Seconds; None waits as long as the producer tries (`delivery.timeout.ms`).
 
         Raises:
-            OdradekError: why some of them failed; others may have arrived.
-            TimeoutError: some are still on their way.
+            OdradekError: Why some of them failed; others may have arrived.
+            TimeoutError: Some are still on their way.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -72,17 +72,17 @@ class RowsDelivery:
         return RowsMetadata(self.record_count, self._ranges())
 
     def exception(self, timeout: float | None = None) -> OdradekError | None:
-        """Wait for the rows and tell why the first of those that failed did; None if none did.
+        """Waits for the rows and tells why the first of those that failed did; None if none did.
 
         Raises:
-            TimeoutError: some are still on their way.
+            TimeoutError: Some are still on their way.
         """
         if not self._outcome.is_done:
             self._outcome.wait(timeout)
         return self._outcome.error
 
     def add_done_callback(self, callback: "Callable[[RowsDelivery], object]") -> None:
-        """Call back with this delivery when it is done, on the producer's own thread.
+        """Calls back with this delivery when it is done, on the producer's own thread.
 
         At once, and here, if it is done already. What the callback raises is logged.
         """

@@ -47,7 +47,7 @@ from odradek.records.compression import Codec
 
 __all__ = ["Sender"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # The first version with batches of magic 2, the first with zstd, the last with topic names.
 _FIRST_VERSION: Final = 3
@@ -116,17 +116,17 @@ class Sender:
         self._is_closing = False
 
     async def know_topic(self, name: str, deadline: Deadline) -> None:
-        """Open a topic to `send`.
+        """Opens a topic to `send`.
 
         Raises:
-            ApiError: the cluster does not tell, or has no such topic.
+            ApiError: The cluster does not tell, or has no such topic.
         """
         await self._topics.know(name, deadline)
 
-    # Looking.
+    # Looking
 
     def look(self) -> None:
-        """Send what may leave, give up what is late, and see to it that it is called again."""
+        """Sends what may leave, gives up what is late, and sees to it that it is called again."""
         with self._lock:
             self._accumulator.is_woken = False
             # A batch that is opened while we look may be overlooked: it has to wake us again.
@@ -140,8 +140,8 @@ class Sender:
                 self._topics.look_at_age(now_s),
                 self._look_at_availability(now_s),
             )
-        except Exception as error:  # noqa: BLE001 - nobody else would ever end the deliveries
-            _log.exception("the producer cannot go on")
+        except Exception as error:  # nobody else would ever end the deliveries
+            logger.exception("the producer cannot go on")
             self.fail_all(OdradekError(f"a bug in the producer: {error!r}"))
             return
         self._accumulator.tell_waiting()
@@ -157,13 +157,13 @@ class Sender:
             self._timer = self._loop.call_at(next_s, self.look)
 
     def look_soon(self) -> None:
-        """Look at the next turn of the loop."""
+        """Looks at the next turn of the loop."""
         if not self._accumulator.is_woken:
             self._accumulator.is_woken = True
             self._loop.call_soon(self.look)
 
     def _mark_due(self, now_s: float) -> float:
-        """Let batches leave that have waited enough; when the next one has."""
+        """Lets batches leave that have waited enough; when the next one has."""
         accumulator = self._accumulator
         is_urgent = accumulator.flushing_count > 0 or accumulator.is_exhausted
         is_urgent = is_urgent or self._is_closing
@@ -184,7 +184,7 @@ class Sender:
         return next_s
 
     def _expire(self, now_s: float) -> None:
-        """Give up batches whose time is over."""
+        """Gives up batches whose time is over."""
         incomplete = self._accumulator.incomplete
         while incomplete:
             with self._lock:
@@ -204,7 +204,7 @@ class Sender:
             self._answers.give_up(batch, error)
 
     def _send_all(self, now_s: float) -> float:
-        """Send what may leave to every broker; when something that waits may."""
+        """Sends what may leave to every broker; when something that waits may."""
         by_leader: dict[int, list[PartitionQueue]] = {}
         next_s = _FOREVER_S
         is_leader_missing = False
@@ -255,7 +255,7 @@ class Sender:
         return _FOREVER_S
 
     def _look_at_availability(self, now_s: float) -> float:
-        """Have records without a key go elsewhere while a leader takes nothing; when next."""
+        """Has records without a key go elsewhere while a leader takes nothing; when next."""
         if not self._options.availability_timeout_ms:
             return _FOREVER_S
         availability = self._availability
@@ -270,7 +270,7 @@ class Sender:
             self._topics.spread_anew()
         return availability.next_s
 
-    # Requests.
+    # Requests
 
     def _take(self, queues: Iterable[PartitionQueue]) -> list[Batch]:
         """Batches of one request: the first of each queue, as far as they fit and may leave."""
@@ -355,8 +355,8 @@ class Sender:
             is_first = batch.encoded is None
             try:
                 encoded = batch.encode(options.codec, options.level)
-            except Exception as error:  # noqa: BLE001 - its neighbours are not to suffer
-                _log.exception("a batch for %s-%d", batch.topic, batch.partition)
+            except Exception as error:  # its neighbours are not to suffer
+                logger.exception("a batch for %s-%d", batch.topic, batch.partition)
                 self._answers.fail(batch, OdradekError(f"it cannot be encoded: {error}"))
                 continue
             by_topic.setdefault(batch.topic, []).append(
@@ -388,7 +388,7 @@ class Sender:
         has_ids = all(self._topics.topic_id(batch.topic) != NO_TOPIC_ID for batch in batches)
         return VersionRange(first, 32767 if has_ids else _LAST_VERSION_BY_NAME)
 
-    # Answers.
+    # Answers
 
     def _on_answer(
         self,
@@ -434,7 +434,7 @@ class Sender:
         for batch in batches:
             self._answers.judge(batch, told.get((batch.topic, batch.partition)), leader)
 
-    # What takes longer than a turn of the loop.
+    # What takes longer than a turn of the loop
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -451,7 +451,7 @@ class Sender:
         try:
             await self._client.connection_to(leader, deadline)
         except ApiError as error:
-            _log.info("broker %d cannot be reached: %s", leader, error)
+            logger.info("broker %d cannot be reached: %s", leader, error)
             # It may have moved, or another leads now.
             await self._topics.refresh()
             if self._client.opened_connection(leader) is None:
@@ -460,13 +460,13 @@ class Sender:
             self._connecting.discard(leader)
             self.look_soon()
 
-    # The end.
+    # The end
 
     async def flush(self, deadline: Deadline) -> None:
-        """Wait until everything that was sent before has its outcome.
+        """Waits until everything that was sent before has its outcome.
 
         Raises:
-            CallTimeoutError: not in time.
+            CallTimeoutError: Not in time.
         """
         accumulator = self._accumulator
         with self._lock:
@@ -498,14 +498,14 @@ class Sender:
                 accumulator.flushing_count -= 1
 
     def refuse_more(self) -> None:
-        """Take no more records; what is there goes at once."""
+        """Takes no more records; what is there goes at once."""
         self._is_closing = True
         with self._lock:
             self._accumulator.close()
         self.look_soon()
 
     def fail_all(self, error: OdradekError) -> None:
-        """Give up everything that has no outcome."""
+        """Gives up everything that has no outcome."""
         accumulator = self._accumulator
         with self._lock:
             batches = list(accumulator.incomplete)
@@ -518,7 +518,7 @@ class Sender:
         accumulator.tell_waiting()
 
     async def stop(self) -> None:
-        """Give up what is left, and every task."""
+        """Gives up what is left, and every task."""
         self._is_closing = True
         self.fail_all(ClosedError("producer"))
         if self._timer is not None:

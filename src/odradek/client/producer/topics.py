@@ -26,7 +26,7 @@ from odradek.model import NO_LEADER, TopicPartition
 
 __all__ = ["KnownTopics"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _FOREVER_S: Final = float("inf")
 
@@ -67,7 +67,7 @@ class KnownTopics:
         self._is_refreshing = False
         self._due_s = self._loop.time() + options.metadata_max_age_ms / 1000
 
-    # What is known.
+    # What is known
 
     def topic_id(self, name: str) -> bytes:
         """The id of a known topic; `NO_TOPIC_ID` if the brokers have none."""
@@ -85,7 +85,7 @@ class KnownTopics:
         )
 
     def spread_anew(self) -> None:
-        """Have records without a key go where `availability` lets them now."""
+        """Has records without a key go where `availability` lets them now."""
         availability = self._availability
         with self._lock:
             for topic in self._topics.values():
@@ -93,13 +93,13 @@ class KnownTopics:
                 if topic.sticky is not None and topic.sticky.leader in availability.avoided:
                     topic.sticky = None  # It does not get the rest of its share.
 
-    # Asking.
+    # Asking
 
     async def know(self, name: str, deadline: Deadline) -> None:
-        """Open a topic to `send`.
+        """Opens a topic to `send`.
 
         Raises:
-            ApiError: the cluster does not tell, or has no such topic.
+            ApiError: The cluster does not tell, or has no such topic.
         """
         await self._client.topic(name, create=True, deadline=deadline)
         if name not in self._topics:
@@ -108,7 +108,7 @@ class KnownTopics:
         self._learn()
 
     def look_at_age(self, now_s: float) -> float:
-        """Forget topics that nobody uses, and ask about the others in time; when next."""
+        """Forgets topics that nobody uses, and asks about the others in time; when next."""
         if now_s < self._due_s:
             return self._due_s if self._topics else _FOREVER_S
         self._due_s = now_s + self._options.metadata_max_age_ms / 1000
@@ -137,7 +137,7 @@ class KnownTopics:
         self.refresh_soon()
 
     def refresh_soon(self) -> None:
-        """Ask until every partition that has something to send has a leader."""
+        """Asks until every partition that has something to send has a leader."""
         if not self._is_refreshing:
             self._is_refreshing = True
             self._start(self._refresh_until_led())
@@ -155,16 +155,16 @@ class KnownTopics:
             self._is_refreshing = False
 
     async def refresh(self) -> None:
-        """Ask about every known topic once; that nobody answers is logged."""
+        """Asks about every known topic once; that nobody answers is logged."""
         deadline = self._client.deadline(self._options.request_timeout_ms)
         try:
             await self._client.refresh(sorted(self._topics), deadline)
         except ApiError as error:
-            _log.warning("no metadata: %s", error)
+            logger.warning("no metadata: %s", error)
         self._due_s = self._loop.time() + self._options.metadata_max_age_ms / 1000
         self._learn()
 
-    # Taking over what was told.
+    # Taking over what was told
 
     def _learn(self) -> None:
         cluster = self._client.cluster

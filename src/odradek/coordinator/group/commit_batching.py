@@ -29,7 +29,7 @@ from odradek.errors import ErrorCode
 
 __all__ = ["CommitAnswer", "CommitBatcher", "Rejected", "WakeUps"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # A batch of more is begun anew; far below what a batch may have by default.
 _MAX_MERGED_BYTES: Final = 64 << 10
@@ -142,8 +142,8 @@ class CommitBatcher:
             if outcome is None:
                 self._topic.append(partition, leader_epoch, batch, on_appended)
                 return
-        except Exception:  # noqa: BLE001 - the border between requests: one must not end others
-            _log.exception("%d commits to offsets partition %d failed", len(commits), partition)
+        except Exception:  # the border between requests: one must not end others
+            logger.exception("%d commits to offsets partition %d failed", len(commits), partition)
             if is_answered:
                 return
             outcome = ErrorCode.UNKNOWN_SERVER_ERROR, -1
@@ -154,8 +154,8 @@ class CommitBatcher:
         for group, write, answer in commits:
             try:
                 answer(complete(group, write, error, base_offset), write.rejected)
-            except Exception:  # noqa: BLE001 - the border between requests: one must not end others
-                _log.exception("An answer to a commit failed")
+            except Exception:  # the border between requests: one must not end others
+                logger.exception("An answer to a commit failed")
 
 
 def _split(commits: Sequence[_Waiting]) -> list[Sequence[_Waiting]]:

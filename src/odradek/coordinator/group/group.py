@@ -186,15 +186,15 @@ class Group:
         self.state_timestamp_ms = wall_ms
 
     def bury(self) -> None:
-        """End its life here: removed, or coordinated elsewhere."""
+        """Ends its life here: removed, or coordinated elsewhere."""
         self.state = GroupState.DEAD
         self.is_being_deleted = False
 
     def add_member(self, member: Member, join_ticket: Ticket = None) -> None:
-        """Let a member in.
+        """Lets a member in.
 
         Raises:
-            InvariantViolation: it does not fit in; its request should have been refused.
+            InvariantViolation: It does not fit in; its request should have been refused.
         """
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -216,7 +216,7 @@ class Group:
             self.awaiting_join_count += 1
 
     def remove_member(self, member_id: str, error: ErrorCode, decision: Decision) -> None:
-        """Take a member out; requests of it that are parked get `error`."""
+        """Takes a member out; requests of it that are parked get `error`."""
         member = self.members.pop(member_id)
         if member.join_ticket is not None:
             self.awaiting_join_count -= 1
@@ -236,7 +236,7 @@ class Group:
             self.leader_id = next(iter(self.members), None)
 
     def replace_static_member(self, old_id: str, new_id: str) -> Member:
-        """Give a static member another id, in the same place."""
+        """Gives a static member another id, in the same place."""
         member = self.members[old_id]
         assert member.instance_id is not None
         member.member_id = new_id
@@ -258,7 +258,7 @@ class Group:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """Take over what a member says in another JoinGroup."""
+        """Takes over what a member says in another JoinGroup."""
         self._count_votes(member, -1)
         member.protocols = tuple(protocols)
         self._count_votes(member, 1)
@@ -266,7 +266,7 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
 
     def park_join(self, member: Member, ticket: Ticket, decision: Decision) -> None:
-        """Answer a member's JoinGroup later; an earlier one of it is over."""
+        """Answers a member's JoinGroup later; an earlier one of it is over."""
         if member.join_ticket is None:
             self.awaiting_join_count += 1
         else:
@@ -277,7 +277,7 @@ class Group:
     def answer_join(
         self, member: Member, reply: JoinReply, timer_ms: int, decision: Decision
     ) -> None:
-        """Answer a parked JoinGroup; from now on the member has to show that it is alive."""
+        """Answers a parked JoinGroup; from now on the member has to show that it is alive."""
         if member.join_ticket is not None:
             self.awaiting_join_count -= 1
             decision.replies.append((member.join_ticket, reply))
@@ -287,14 +287,14 @@ class Group:
     def answer_sync(
         self, member: Member, reply: SyncReply, timer_ms: int, decision: Decision
     ) -> None:
-        """Answer a parked SyncGroup; from now on the member has to show that it is alive."""
+        """Answers a parked SyncGroup; from now on the member has to show that it is alive."""
         if member.sync_ticket is not None:
             decision.replies.append((member.sync_ticket, reply))
             member.sync_ticket = None
         self.arm_session(member, timer_ms + member.session_timeout_ms, decision)
 
     def arm_session(self, member: Member, deadline_ms: int, decision: Decision) -> None:
-        """Move a member's deadline, with a timer that rings no later."""
+        """Moves a member's deadline, with a timer that rings no later."""
         member.deadline_ms = deadline_ms
         if member.timer_due_ms is None or deadline_ms < member.timer_due_ms:
             member.timer_due_ms = deadline_ms
@@ -326,7 +326,7 @@ class Group:
         """The candidate most members like best; of several, the one voted for first.
 
         Raises:
-            InvariantViolation: there are no members.
+            InvariantViolation: There are no members.
         """
         if not self.members:
             raise InvariantViolation(f"group {self.group_id!r} has no members to select a protocol")
@@ -338,7 +338,7 @@ class Group:
         return max(ballots, key=ballots.__getitem__)
 
     def init_next_generation(self, wall_ms: int) -> None:
-        """Begin a generation with the members there are, or become Empty."""
+        """Begins a generation with the members there are, or become Empty."""
         self.generation_id += 1
         self.is_storing = False
         if self.members:
@@ -363,7 +363,7 @@ class Group:
         """What the leader assigns to.
 
         Raises:
-            InvariantViolation: no protocol has been selected.
+            InvariantViolation: No protocol has been selected.
         """
         if self.protocol_name is None or self.state in (
             GroupState.DEAD,
@@ -382,7 +382,7 @@ class Group:
         """The group as its record has it, with these assignments.
 
         Raises:
-            InvariantViolation: there are members and no protocol.
+            InvariantViolation: There are members and no protocol.
         """
         name = self.protocol_name
         if self.members and name is None:

@@ -113,7 +113,7 @@ class Member:
         """What the member sent along with `protocol_name`.
 
         Raises:
-            InvariantViolation: it does not support that protocol.
+            InvariantViolation: It does not support that protocol.
         """
         for name, metadata in self.protocols:
             if name == protocol_name:
@@ -127,7 +127,7 @@ class Member:
         """The candidate it likes best.
 
         Raises:
-            InvariantViolation: it supports none of them.
+            InvariantViolation: It supports none of them.
         """
         for name, _ in self.protocols:
             if name in candidates:

@@ -47,7 +47,7 @@ __all__ = [
     "refuse",
 ]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # A client that vanished while its first JoinGroup is parked sends no heartbeats that could stop.
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
@@ -98,7 +98,7 @@ def make_member_id(request: JoinRequest, uuid: str) -> str:
 def join(
     group: Group, request: JoinRequest, ticket: Ticket, now: Now, new_id: Callable[[], str]
 ) -> Decision:
-    """Let a member in, or let it in again; its answer is among the replies, now or later."""
+    """Lets a member in, or lets it in again; its answer is among the replies, now or later."""
     decision = Decision()
     member_id = request.member_id
     if not _accepts(group, member_id):
@@ -164,11 +164,11 @@ def _join_without_id(
 def _join(
     group: Group, request: JoinRequest, ticket: Ticket, now: Now, decision: Decision
 ) -> ErrorCode:
-    """Join with an id; an error means that nothing was answered yet."""
+    """Joins with an id; an error means that nothing was answered yet."""
     member_id = request.member_id
     if member_id in group.pending_members:
         if request.instance_id is not None:
-            _log.warning(
+            logger.warning(
                 "group %s: pending member %s joined as instance %s, though pending ids are given "
                 "to dynamic members only",
                 group.group_id, member_id, request.instance_id,
@@ -280,7 +280,7 @@ def _rejoin_static(
     assert request.instance_id is not None
     old_id = group.static_members[request.instance_id]
     member = group.members[old_id]
-    _log.info(
+    logger.info(
         "group %s: static member %s is back: %s replaces %s",
         group.group_id, request.instance_id, new_id, old_id,
     )  # fmt: skip
@@ -327,7 +327,7 @@ def _rejoin_static(
 def leave(
     group: Group, identities: Sequence[tuple[str, str | None]], now: Now
 ) -> tuple[list[ErrorCode], Decision]:
-    """Take members out, each named by member id, instance id or both.
+    """Takes members out, each named by member id, instance id or both.
 
     An administrator removes a static member with its instance id and an empty member id.
 

@@ -221,7 +221,7 @@ def build_commit(
     *,
     expire_ms: int = NO_TIMESTAMP,
 ) -> CommitWrite | None:
-    """Make one batch of all offsets that may be stored, and count them as pending.
+    """Makes one batch of all offsets that may be stored, and counts them as pending.
 
     Returns:
         The write, or None if there is nothing to store: all metadata is too long.
@@ -372,7 +372,7 @@ def complete_transaction(offsets: GroupOffsets, producer_id: int, *, is_commit: 
 def store_offsets(
     offsets: GroupOffsets, entries: Iterable[tuple[str, int, int, OffsetAndMetadata]]
 ) -> None:
-    """Take over durable offsets: (topic, partition, offset of their batch, value)."""
+    """Takes over durable offsets: (topic, partition, offset of their batch, value)."""
     for topic, partition, record_offset, value in entries:
         slot = offsets.slots.get((topic, partition))
         if slot is None:

@@ -14,7 +14,7 @@ from odradek.records.batch import BatchHeader
 
 __all__ = ["OFFSETS_TOPIC", "OffsetsTopic", "PartitionLoad"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -80,7 +80,7 @@ class PartitionLoad:
 
     def prepare(self) -> Iterable[object]:
         for version, count in sorted(self._replay.skipped_key_versions.items()):
-            _log.warning(
+            logger.warning(
                 "%s-%d: %d records with keys of version %d are skipped: they are of a later format",
                 OFFSETS_TOPIC, self._partition, count, version,
             )  # fmt: skip
@@ -91,7 +91,7 @@ class PartitionLoad:
             self._offsets.append(offsets)
             yield group
         for why in self._replay.refused_registrations:
-            _log.error(
+            logger.error(
                 "%s-%d: a registration is skipped, the offsets of its group are kept: %s",
                 OFFSETS_TOPIC, self._partition, why,
             )  # fmt: skip

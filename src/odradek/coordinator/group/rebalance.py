@@ -42,11 +42,11 @@ __all__ = [
     "on_sync_timer",
 ]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def maybe_prepare_rebalance(group: Group, why: str, now: Now, decision: Decision) -> bool:
-    """Begin a rebalance, unless one is running; whether it did."""
+    """Begins a rebalance, unless one is running; whether it did."""
     if not group.can_rebalance:
         return False
     previous = group.state
@@ -63,7 +63,7 @@ def maybe_prepare_rebalance(group: Group, why: str, now: Now, decision: Decision
         group.join_remaining_ms = max(timeout_ms - delay_ms, 0)
         timeout_ms = delay_ms
     group.transition_to(GroupState.PREPARING_REBALANCE, now.wall_ms)
-    _log.info(
+    logger.info(
         "group %s: %s -> PreparingRebalance after generation %d: %s",
         group.group_id, previous.value, group.generation_id, why,
     )  # fmt: skip
@@ -73,7 +73,7 @@ def maybe_prepare_rebalance(group: Group, why: str, now: Now, decision: Decision
 
 
 def maybe_complete_join(group: Group, now: Now, decision: Decision) -> bool:
-    """End the joining if everybody is there; whether it did."""
+    """Ends the joining if everybody is there; whether it did."""
     if (
         group.state is not GroupState.PREPARING_REBALANCE
         or group.is_initial_join
@@ -160,7 +160,7 @@ def _complete_join(group: Group, now: Now, decision: Decision) -> None:
     if joined and not group.members[group.leader_id or ""].is_awaiting_join:
         group.leader_id = joined[0].member_id
     group.init_next_generation(now.wall_ms)
-    _log.info(
+    logger.info(
         "group %s: generation %d with %d members, protocol %s",
         group.group_id, group.generation_id, len(group.members), group.protocol_name,
     )  # fmt: skip

@@ -184,7 +184,7 @@ def encode_group_value(value: GroupValue) -> bytes:
 
 
 def parse_key(key: bytes) -> OffsetKey | GroupKey | int:
-    """Read a key.
+    """Reads a key.
 
     Returns:
         What it names; its version, if that is one we do not know.
@@ -205,7 +205,7 @@ def parse_key(key: bytes) -> OffsetKey | GroupKey | int:
 
 
 def parse_offset_value(value: bytes) -> OffsetAndMetadata:
-    """Read the value of a committed offset.
+    """Reads the value of a committed offset.
 
     Raises:
         DecodeError: It is malformed, or of a version we do not know.
@@ -225,7 +225,7 @@ def parse_offset_value(value: bytes) -> OffsetAndMetadata:
 
 
 def parse_group_value(value: bytes) -> GroupValue:
-    """Read the value of a group's registration.
+    """Reads the value of a group's registration.
 
     Raises:
         DecodeError: It is malformed, or of a version we do not know.

@@ -75,10 +75,10 @@ class Replay:
         producer_id: int = -1,
         is_transactional: bool = False,
     ) -> None:
-        """Take in the next record, of the batch that begins at `batch_offset`.
+        """Takes in the next record, of the batch that begins at `batch_offset`.
 
         Raises:
-            ReplayError: it has no key, or cannot be read.
+            ReplayError: It has no key, or cannot be read.
         """
         if key is None:
             raise ReplayError(f"a record in the batch at offset {batch_offset} has no key")
@@ -104,7 +104,7 @@ class Replay:
             ) from error
 
     def marker(self, producer_id: int, is_commit: bool) -> None:
-        """Take in the end of a transaction."""
+        """Takes in the end of a transaction."""
         for group_id, staged in self._transactional.pop(producer_id, {}).items():
             if is_commit:
                 offsets = self._target(group_id, None)

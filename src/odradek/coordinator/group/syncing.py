@@ -22,7 +22,7 @@ from odradek.errors import ErrorCode, InvariantViolation
 
 __all__ = ["own_assignment", "sync"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Decision:
@@ -82,7 +82,7 @@ def _write_assignment(group: Group, request: SyncRequest) -> GroupWrite:
     }
     missing = [member_id for member_id in group.members if member_id not in request.assignments]
     if missing:
-        _log.warning(
+        logger.warning(
             "group %s: leader %s assigned nothing to %s in generation %d",
             group.group_id, group.leader_id, ", ".join(missing), group.generation_id,
         )  # fmt: skip

@@ -34,7 +34,7 @@ from odradek.tasks import Tasks
 
 __all__ = ["GroupUpkeep"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _NONE: Final = ErrorCode.NONE
 _SLICE_NS: Final = 2_000_000  # How long a round keeps the loop to itself.
@@ -249,7 +249,7 @@ class GroupUpkeep:
             self._is_running = False
         self._missing = frozenset(missing)
         elapsed_ms = self._clock.monotonic_ms() - started_ms
-        _log.info("Removed %d expired offsets in %d milliseconds.", removed, elapsed_ms)
+        logger.info("Removed %d expired offsets in %d milliseconds.", removed, elapsed_ms)
 
     async def _each_group(self, action: Callable[[Group], None]) -> None:
         """Calls for every group there is, and lets the loop run in between."""
@@ -274,7 +274,7 @@ class GroupUpkeep:
 
         def on_end(error: ErrorCode) -> None:
             if error is not _NONE:
-                _log.warning(
+                logger.warning(
                     "group %s: the end of offsets was not written, it is found again: %s",
                     group.group_id, error.name,
                 )  # fmt: skip

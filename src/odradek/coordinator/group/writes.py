@@ -16,7 +16,7 @@ from odradek.errors import ErrorCode
 
 __all__ = ["complete_write"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def complete_write(group: Group, write: GroupWrite, error: ErrorCode, now: Now) -> Decision:
@@ -25,7 +25,7 @@ def complete_write(group: Group, write: GroupWrite, error: ErrorCode, now: Now) 
     if error is ErrorCode.NONE:
         group.has_registration = True
     else:
-        _log.warning(
+        logger.warning(
             "group %s: its registration in generation %d (%s) was not written: %s",
             group.group_id, write.generation_id, write.kind.value, error.name,
         )  # fmt: skip

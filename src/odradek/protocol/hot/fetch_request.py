@@ -70,10 +70,10 @@ class FetchView(NamedTuple):
 
 @decoding("FetchRequest")
 def parse_fetch_request(view: memoryview, position: int, version: int) -> FetchView:
-    """Read the body of a Fetch request.
+    """Reads the body of a Fetch request.
 
     Raises:
-        DecodeError: the bytes are no such request.
+        DecodeError: The bytes are no such request.
     """
     replica_id = replica_epoch = -1
     if version < 15:

@@ -74,7 +74,7 @@ def encode_fetch_response_chunks(
     session_id: int = 0,
     node_endpoints: Sequence[tuple[int, str, int, str | None]] = (),
 ) -> tuple[list[Chunk], int]:
-    """Write the body of a Fetch response.
+    """Writes the body of a Fetch response.
 
     Args:
         version: of the request.
@@ -160,7 +160,7 @@ def _plain_partition(version: int, result: FetchPartitionResult, length: int) ->
 
 
 def _encode_flexible(topics: FetchTopics, head: bytes) -> tuple[list[Chunk], int] | None:
-    """Write versions from 12 on, or give up on a result that needs tags."""
+    """Writes versions from 12 on, or gives up on a result that needs tags."""
     chunks: list[Chunk] = []
     size_bytes = 0
     pending = [head, encode_uvarint(len(topics) + 1)]

@@ -24,10 +24,10 @@ HeartbeatView: TypeAlias = tuple[str, int, str, str | None]
 
 
 def parse_heartbeat_request(view: memoryview, position: int, version: int) -> HeartbeatView:
-    """Read the body of a Heartbeat request.
+    """Reads the body of a Heartbeat request.
 
     Raises:
-        DecodeError: the bytes are no such request.
+        DecodeError: The bytes are no such request.
     """
     if version >= 4:
         # Short strings, no instance id and no tags, as nearly always. Lengths below 128 are one
@@ -70,7 +70,7 @@ def _parse_any(view: memoryview, position: int, version: int) -> HeartbeatView:
 def encode_heartbeat_answer(
     version: int, correlation_id: int, error_code: int, throttle_time_ms: int
 ) -> bytes:
-    """Write header and body of a Heartbeat response."""
+    """Writes header and body of a Heartbeat response."""
     if version >= 4:
         return _ANSWER_THROTTLE_ERROR_TAGS(correlation_id, throttle_time_ms, error_code)
     if version == 0:

@@ -60,10 +60,10 @@ class MetadataView(NamedTuple):
 
 @decoding("MetadataRequest")
 def parse_metadata_request(view: memoryview, position: int, version: int) -> MetadataView:
-    """Read the body of a Metadata request. Version 0 asks for all topics with an empty list.
+    """Reads the body of a Metadata request. Version 0 asks for all topics with an empty list.
 
     Raises:
-        DecodeError: the bytes are no such request.
+        DecodeError: The bytes are no such request.
     """
     flexible = version >= 9
     topics: list[tuple[bytes, str | None]] | None = None
@@ -133,7 +133,7 @@ def encode_metadata_response(
     cluster_authorized_operations: int = UNKNOWN_OPERATIONS,
     error_code: int = 0,
 ) -> bytes:
-    """Write the body of a Metadata response; what a version lacks is dropped."""
+    """Writes the body of a Metadata response; what a version lacks is dropped."""
     before, after = encode_metadata_frame(
         version,
         brokers=brokers,

@@ -55,10 +55,10 @@ class OffsetCommitView(NamedTuple):
 
 
 def parse_offset_commit_request(view: memoryview, position: int, version: int) -> OffsetCommitView:
-    """Read the body of an OffsetCommit request.
+    """Reads the body of an OffsetCommit request.
 
     Raises:
-        DecodeError: the bytes are no such request.
+        DecodeError: The bytes are no such request.
     """
     if 8 <= version <= 9:
         usual = _parse_usual(view, position)
@@ -181,7 +181,7 @@ def encode_offset_commit_response(
     throttle_time_ms: int = 0,
     topic_ids: Sequence[bytes] | None = None,
 ) -> bytes:
-    """Write the body of an OffsetCommit response; `topics` holds (name, (partition, error)s).
+    """Writes the body of an OffsetCommit response; `topics` holds (name, (partition, error)s).
 
     Args:
         topic_ids: From 10 on: what stands in place of the names.
@@ -209,7 +209,7 @@ def encode_offset_commit_response(
 def encode_one_commit_answer(
     correlation_id: int, throttle_time_ms: int, name: str, partition: int, error_code: int
 ) -> bytes:
-    """Write header and body of an OffsetCommit response 8 or 9 about one partition."""
+    """Writes header and body of an OffsetCommit response 8 or 9 about one partition."""
     return (
         _ONE_HEAD(correlation_id, throttle_time_ms, 2)
         + encode_compact_string(name)

@@ -30,7 +30,7 @@ _MAX_COMPACT_LENGTH: Final = MAX_STRING_BYTES + 1
 
 
 def parse_string(view: memoryview, position: int, label: str) -> tuple[str | None, int]:
-    """Read a nullable string with an int16 length."""
+    """Reads a nullable string with an int16 length."""
     (length,) = _INT16.unpack_from(view, position)
     position += 2
     if length < 0:
@@ -44,7 +44,7 @@ def parse_string(view: memoryview, position: int, label: str) -> tuple[str | Non
 
 
 def parse_compact_string(view: memoryview, position: int, label: str) -> tuple[str | None, int]:
-    """Read a nullable compact string."""
+    """Reads a nullable compact string."""
     length, position = parse_uvarint(view, position)
     if not length:
         return None, position
@@ -55,7 +55,7 @@ def parse_compact_string(view: memoryview, position: int, label: str) -> tuple[s
 
 
 def parse_count(view: memoryview, position: int, label: str, least_bytes: int) -> tuple[int, int]:
-    """Read an int32 count of elements of at least `least_bytes` each; -1 is null."""
+    """Reads an int32 count of elements of at least `least_bytes` each; -1 is null."""
     (count,) = _INT32.unpack_from(view, position)
     position += 4
     if count < -1:
@@ -68,7 +68,7 @@ def parse_count(view: memoryview, position: int, label: str, least_bytes: int) -
 def parse_compact_count(
     view: memoryview, position: int, label: str, least_bytes: int
 ) -> tuple[int, int]:
-    """Read a compact count of elements of at least `least_bytes` each; -1 is null."""
+    """Reads a compact count of elements of at least `least_bytes` each; -1 is null."""
     count, position = parse_uvarint(view, position)
     count -= 1
     if count * least_bytes > len(view) - position:
@@ -77,14 +77,14 @@ def parse_compact_count(
 
 
 def pass_tags(view: memoryview, position: int) -> int:
-    """Pass over a tag section, which is nearly always one zero byte."""
+    """Passes over a tag section, which is nearly always one zero byte."""
     if tag_count := view[position]:
         return skip_tagged_fields(view, position + 1, tag_count)
     return position + 1
 
 
 def encode_string(value: str | None) -> bytes:
-    """Write a nullable string with an int16 length."""
+    """Writes a nullable string with an int16 length."""
     if value is None:
         return b"\xff\xff"
     data = value.encode()
@@ -92,7 +92,7 @@ def encode_string(value: str | None) -> bytes:
 
 
 def encode_compact_string(value: str | None) -> bytes:
-    """Write a nullable compact string."""
+    """Writes a nullable compact string."""
     if value is None:
         return b"\0"
     data = value.encode()
@@ -100,7 +100,7 @@ def encode_compact_string(value: str | None) -> bytes:
 
 
 def present(value: str | None, label: str, position: int) -> str:
-    """Refuse a null string where none is allowed."""
+    """Refuses a null string where none is allowed."""
     if value is None:
         fail_null(label, position)
     return value

@@ -66,10 +66,10 @@ class ProduceView(NamedTuple):
 
 @decoding("ProduceRequest")
 def parse_produce_request(view: memoryview, position: int, version: int) -> ProduceView:
-    """Read the body of a Produce request.
+    """Reads the body of a Produce request.
 
     Raises:
-        DecodeError: the bytes are no such request.
+        DecodeError: The bytes are no such request.
     """
     if version >= 9:
         return _parse_flexible(view, position, by_id=version >= 13)
@@ -220,7 +220,7 @@ def encode_produce_response(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[tuple[int, str, int, str | None]] = (),
 ) -> bytes:
-    """Write the body of a Produce response.
+    """Writes the body of a Produce response.
 
     Args:
         version: of the request.
@@ -236,7 +236,7 @@ def encode_produce_response(
 
 
 def _encode_plain(version: int, topics: ProduceTopics, throttle_time_ms: int) -> bytes | None:
-    """Write versions up to 8, or give up on a result that has more than numbers to tell."""
+    """Writes versions up to 8, or gives up on a result that has more than numbers to tell."""
     out = [_PACK_INT32(len(topics))]
     pack = _PLAIN_LAYOUTS[version].pack
     for topic, results in topics:
@@ -261,7 +261,7 @@ def _encode_plain(version: int, topics: ProduceTopics, throttle_time_ms: int) ->
 
 
 def _encode_flexible(_version: int, topics: ProduceTopics, throttle_time_ms: int) -> bytes | None:
-    """Write versions from 9 on, or give up on a result that has more than numbers to tell."""
+    """Writes versions from 9 on, or gives up on a result that has more than numbers to tell."""
     out = [encode_uvarint(len(topics) + 1)]
     pack = _FLEXIBLE_LAYOUT.pack
     for topic, results in topics:

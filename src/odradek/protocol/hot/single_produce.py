@@ -32,7 +32,7 @@ _LARGEST_BYTE: Final = 0x7F
 
 
 def parse_single_produce(view: memoryview, position: int, version: int) -> SingleProduce | None:
-    """Read the body of a Produce request that is of the kind above; None for any other."""
+    """Reads the body of a Produce request that is of the kind above; None for any other."""
     try:
         if version >= 9:
             return _parse_flexible(view, position, by_id=version >= 13)
@@ -93,7 +93,7 @@ def encode_single_success(
     log_start_offset: int,
     throttle_time_ms: int,
 ) -> bytes:
-    """Write header and body of the response to a `SingleProduce` that was stored."""
+    """Writes header and body of the response to a `SingleProduce` that was stored."""
     name = topic.encode() if isinstance(topic, str) else topic
     length = len(name)
     layout = _LAYOUTS.get((version, length))

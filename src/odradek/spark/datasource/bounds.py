@@ -38,7 +38,7 @@ class Bound:
         """What to ask brokers for: a time, or a number that names an end of the log.
 
         Raises:
-            ValueError: partitions are told one by one, and not these.
+            ValueError: Partitions are told one by one, and not these.
         """
         wanted = list(partitions)
         self._check_named(wanted)
@@ -82,10 +82,10 @@ AT_LATEST: Final = Bound(kind=BoundKind.LATEST)
 
 
 def parse_offsets(text: str, option: str) -> Bound:
-    """Read `earliest`, `latest` or `{"topic": {"0": 23, "1": -2}}`.
+    """Reads `earliest`, `latest` or `{"topic": {"0": 23, "1": -2}}`.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: It is none of them.
     """
     word = text.strip().lower()
     if word in ("earliest", "latest"):
@@ -95,10 +95,10 @@ def parse_offsets(text: str, option: str) -> Bound:
 
 
 def parse_timestamps(text: str, option: str) -> Bound:
-    """Read `{"topic": {"0": 1700000000000}}`, in milliseconds.
+    """Reads `{"topic": {"0": 1700000000000}}`, in milliseconds.
 
     Raises:
-        ValueError: it has another form.
+        ValueError: It has another form.
     """
     numbers = parse_plain(_parse_json(text), lowest=0)
     return Bound(kind=BoundKind.TIMESTAMPS, numbers=numbers, option=option)

@@ -31,9 +31,8 @@ class Connection:
     """A client of one cluster, on an event loop in a thread of its own."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """
-        Raises:
-            ConfigError: a setting cannot be used.
+        """Raises:
+        ConfigError: A setting cannot be used.
         """
         told = read_settings(CONSUMER_DEFINITION, settings, {})
         self.config = told.build(ConsumerConfig)
@@ -43,11 +42,11 @@ class Connection:
         self.client = self._thread.run(_made(options))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for it."""
+        """Runs a coroutine on the loop and waits for it."""
         return self._thread.run(work)
 
     def close(self) -> None:
-        """End the connections and the thread."""
+        """Ends the connections and the thread."""
         self._thread.run(_closed(self.client))
         self._thread.stop()
 
@@ -83,7 +82,7 @@ class ConnectionCache:
         """A connection for the length of the block.
 
         Raises:
-            ConfigError: a setting cannot be used.
+            ConfigError: A setting cannot be used.
         """
         key = tuple(sorted(settings.items()))
         with self._lock:
@@ -100,7 +99,7 @@ class ConnectionCache:
                 self._start_closer()
 
     def close_idle(self) -> int | None:
-        """Close what nobody used for long; return when to look again, in ms, None if never."""
+        """Closes what nobody used for long; returns when to look again, in ms, None if never."""
         now_ms = self.clock.monotonic_ms()
         waits = []
         with self._lock:
@@ -118,7 +117,7 @@ class ConnectionCache:
         return min(waits, default=None)
 
     def close_unused(self) -> None:
-        """Close what nobody uses now."""
+        """Closes what nobody uses now."""
         with self._lock:
             for key, entry in list(self._entries.items()):
                 if not entry.use_count:

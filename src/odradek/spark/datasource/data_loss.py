@@ -34,7 +34,7 @@ __all__ = [
     "parse_lost",
 ]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LOST = "lost"  # Beside `topics` in the report of the latest offset.
 
@@ -115,10 +115,10 @@ class DataLossPolicy:
     _last: list[Loss] = field(default_factory=list, init=False)
 
     def report(self, losses: Iterable[Loss]) -> None:
-        """Fail, or say that reading goes on.
+        """Fails, or says that reading goes on.
 
         Raises:
-            DataLossError: there are any, and the policy is to fail.
+            DataLossError: There are any, and the policy is to fail.
         """
         found = list(losses)
         if self._last == found:
@@ -130,7 +130,7 @@ class DataLossPolicy:
         """As `report`, of losses that are told of one batch, and so cannot come again.
 
         Raises:
-            DataLossError: there are any, and the policy is to fail.
+            DataLossError: There are any, and the policy is to fail.
         """
         found = list(losses)
         if found and self.is_failing:
@@ -138,7 +138,7 @@ class DataLossPolicy:
         for loss in found:
             self.gap_count += 1
             self.lost_offset_count += loss.count
-            _log.warning(
+            logger.warning(
                 "data was lost, going on without it: %s (gaps so far: %d, offsets: %d)",
                 loss,
                 self.gap_count,
@@ -148,7 +148,8 @@ class DataLossPolicy:
 
 def find_deleted(start: Offsets, end: Offsets, log_starts: Offsets) -> list[Loss]:
     """What a batch would read and is deleted already: where its partitions begin and end, and
-    where their logs begin now."""
+    where their logs begin now.
+    """
     return [
         Loss.below_log_start(tp, expected=start[tp], found=log_start, end=end[tp])
         for tp, log_start in log_starts.items()

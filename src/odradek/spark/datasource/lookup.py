@@ -48,7 +48,8 @@ class Lookup(Protocol):
 
     def offsets(self, queries: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset at or after a time in ms, -1 if there is none; -2 asks for the log's
-        start, -1 for its end."""
+        start, -1 for its end.
+        """
         ...
 
     def log_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -71,7 +72,7 @@ class ClusterLookup:
         """See `Lookup`: a broker that has just started knows less than there is, for a moment.
 
         Raises:
-            ApiError: brokers do not answer, or refuse.
+            ApiError: Brokers do not answer, or refuse.
         """
         client = self._connection.client
         wanted = {tp for tp in known if is_wanted(selection, tp)}
@@ -123,7 +124,7 @@ class ClusterLookup:
         """See `Lookup`.
 
         Raises:
-            ApiError: brokers do not answer, or refuse.
+            ApiError: Brokers do not answer, or refuse.
         """
         return self._ask_offsets(queries, self._isolation_level)
 
@@ -131,7 +132,7 @@ class ClusterLookup:
         """See `Lookup`.
 
         Raises:
-            ApiError: brokers do not answer, or refuse.
+            ApiError: Brokers do not answer, or refuse.
         """
         return self._ask_offsets(dict.fromkeys(partitions, LATEST), _READ_UNCOMMITTED)
 
@@ -154,7 +155,7 @@ class ClusterLookup:
         """See `Lookup`.
 
         Raises:
-            ApiError: brokers do not answer, or refuse.
+            ApiError: Brokers do not answer, or refuse.
         """
         client = self._connection.client
         leaders = {
@@ -213,7 +214,7 @@ def resolve(
         on_no_match: Where no record is as late as a time: `latest`, or `error`.
 
     Raises:
-        ValueError: the bound does not fit the partitions, or there is no match.
+        ValueError: The bound does not fit the partitions, or there is no match.
     """
     wanted = list(partitions)
     found = lookup.offsets(bound.queries(wanted)) | bound.fixed(wanted)

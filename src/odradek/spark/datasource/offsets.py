@@ -88,10 +88,10 @@ class Position:
 
     @classmethod
     def parse(cls, told: object) -> "Position":
-        """Read what `to_json` wrote, or Kafka's plain form.
+        """Reads what `to_json` wrote, or Kafka's plain form.
 
         Raises:
-            ValueError: it is neither, or of a version that is not known here.
+            ValueError: It is neither, or of a version that is not known here.
         """
         if not isinstance(told, Mapping):
             raise _malformed(told, "expected an object")
@@ -138,13 +138,13 @@ class Position:
 
 
 def parse_plain(told: object, *, lowest: int) -> dict[TopicPartition, int]:
-    """Read Kafka's form, `{"topic": {"0": 123}}`.
+    """Reads Kafka's form, `{"topic": {"0": 123}}`.
 
     Args:
         lowest: The lowest number that may stand for an offset: -2 where -1 and -2 name the ends.
 
     Raises:
-        ValueError: it has another form.
+        ValueError: It has another form.
     """
     if not isinstance(told, Mapping):
         raise _malformed(told, "expected an object")

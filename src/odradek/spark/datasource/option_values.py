@@ -42,9 +42,8 @@ class OptionsError(ValueError):
 
 
 def parse_boolean(text: str) -> bool:
-    """
-    Raises:
-        ValueError: it is neither true nor false.
+    """Raises:
+    ValueError: It is neither true nor false.
     """
     word = text.strip().lower()
     if word not in ("true", "false"):
@@ -68,7 +67,7 @@ def parse_size(text: str) -> int:
     """Bytes, or with a unit as in `2mb`, in powers of 1024.
 
     Raises:
-        ValueError: it is no size, or none at all.
+        ValueError: It is no size, or none at all.
     """
     match = _NUMBER.fullmatch(text)
     unit = match[2].lower() if match else ""
@@ -82,7 +81,7 @@ def parse_duration_ms(text: str) -> int:
     """Milliseconds, or with a unit as in `15m`.
 
     Raises:
-        ValueError: it is no duration.
+        ValueError: It is no duration.
     """
     match = _NUMBER.fullmatch(text)
     if match is None or match[2].lower() not in _DURATIONS_MS:

@@ -134,10 +134,10 @@ class _Given:
 
 
 def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
-    """Read the options of a query.
+    """Reads the options of a query.
 
     Raises:
-        OptionsError: some are unknown, missing, of a wrong form or do not go together.
+        OptionsError: Some are unknown, missing, of a wrong form or do not go together.
     """
     given = _Given(options)
     _check_names(given)
@@ -193,7 +193,7 @@ def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that options ask for; the rest of them is not looked at.
 
     Raises:
-        OptionsError: there are no such columns.
+        OptionsError: There are no such columns.
     """
     given = _Given(options)
     columns = _read_columns(given)

@@ -17,7 +17,7 @@ def compile_pattern(text: str) -> re.Pattern[str]:
     """The pattern as Python has it, to be used with `fullmatch`.
 
     Raises:
-        ValueError: it is not well-formed, or has what Python's `re` lacks.
+        ValueError: It is not well-formed, or has what Python's `re` lacks.
     """
     _refuse_java_only(text)
     try:
@@ -28,9 +28,8 @@ def compile_pattern(text: str) -> re.Pattern[str]:
 
 
 def _refuse_java_only(text: str) -> None:
-    """
-    Raises:
-        ValueError: something in it is Java's alone, or means another thing in Python.
+    """Raises:
+    ValueError: Something in it is Java's alone, or means another thing in Python.
     """
     at, in_class = 0, False
     while at < len(text):

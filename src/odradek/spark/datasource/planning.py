@@ -30,9 +30,9 @@ def plan_batch(lookup: Lookup, options: SourceOptions) -> list[Split]:
     """The ranges that a batch query reads, one per partition.
 
     Raises:
-        ApiError: a topic does not exist, or brokers do not answer.
-        ValueError: an option does not fit the topics.
-        DataLossError: offsets that were asked for are not there, and the policy is to fail.
+        ApiError: A topic does not exist, or brokers do not answer.
+        ValueError: An option does not fit the topics.
+        DataLossError: Offsets that were asked for are not there, and the policy is to fail.
     """
     selected = lookup.select(options.selection)
     _refuse_missing(selected)
@@ -121,7 +121,7 @@ class StreamPlanner:
         that begins at such a place holds nothing: where it ends is where the next one begins.
 
         Raises:
-            ApiError, ValueError, DataLossError: as `plan_batch`.
+            ApiError, ValueError, DataLossError: As `plan_batch`.
         """
         if self._initial is None:
             options = self._options
@@ -151,8 +151,8 @@ class StreamPlanner:
         """Where the batch ends that begins at `start`; `start` itself if there is nothing to read.
 
         Raises:
-            ApiError: a topic does not exist, or brokers do not answer.
-            DataLossError: records are gone, and the policy is to fail.
+            ApiError: A topic does not exist, or brokers do not answer.
+            DataLossError: Records are gone, and the policy is to fail.
         """
         if self._frozen is not None:
             selected, latest = self._frozen
@@ -204,7 +204,8 @@ class StreamPlanner:
 
     def _note_deleted(self, lookup: Lookup, begin: Offsets, end: Offsets) -> None:
         """Counts what the batch will not find. A policy that is to fail leaves that to the tasks:
-        they meet it anyway, and brokers are asked once less."""
+        they meet it anyway, and brokers are asked once less.
+        """
         read = [tp for tp, offset in begin.items() if offset < end[tp]]
         if read and not self._options.is_failing_on_data_loss:
             log_starts = lookup.offsets(dict.fromkeys(read, EARLIEST))

@@ -90,7 +90,7 @@ class Pushed:
 
 
 def push_filters(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
-    """Take what narrows; return it with what is still to be checked."""
+    """Takes what narrows; returns it with what is still to be checked."""
     pushed, rest = Pushed(), []
     for one in filters:
         taken, is_exact = _push(pushed, one)

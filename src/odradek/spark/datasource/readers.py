@@ -38,7 +38,7 @@ from odradek.spark.datasource.splits import Split, cut, splits_between
 
 __all__ = ["BatchReader", "FilteringReader", "StreamReader"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _NO_LIMITS: Final = Limits()
 
@@ -76,10 +76,10 @@ class FilteringReader(BatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take what narrows ranges of offsets; return what Spark still has to check."""
+        """Takes what narrows ranges of offsets; returns what Spark still has to check."""
         self._pushed, rest = push_filters(filters)
         if self._pushed != Pushed():
-            _log.warning(
+            logger.warning(
                 "pushFilters: this frame reads no more than its first query asked for; load it "
                 "again for another query"
             )
@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Freeze where the stream ends."""
+        """Freezes where the stream ends."""
         with CONNECTIONS.lease(self._options.kafka) as connection:
             self._plan().freeze(ClusterLookup(connection))
 
@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with CONNECTIONS.lease(self._options.kafka) as connection:
                 self._plan().note_replay(ClusterLookup(connection), start, end)
         except (OdradekError, OSError) as error:
-            _log.warning("what is lost of a batch that is run again is not counted: %s", error)
+            logger.warning("what is lost of a batch that is run again is not counted: %s", error)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one task as Arrow batches."""
@@ -175,5 +175,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: the position is in Spark's checkpoint."""
 
     def stop(self) -> None:
-        """Close the connections of the process that planned."""
+        """Closes the connections of the process that planned."""
         CONNECTIONS.close_unused()

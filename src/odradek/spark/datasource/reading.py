@@ -20,7 +20,7 @@ from odradek.spark.datasource.splits import Split
 
 __all__ = ["read_split"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # An offset that is refused and then turns out to be there: a leader that was elected this moment.
 _MAX_REFUSALS: Final = 5
@@ -32,8 +32,8 @@ def read_split(
     """The records of a split as `pyarrow.RecordBatch`es.
 
     Raises:
-        DataLossError: records are gone, and the policy is to fail.
-        ApiError: what brokers say, or that they do not answer.
+        DataLossError: Records are gone, and the policy is to fail.
+        ApiError: What brokers say, or that they do not answer.
     """
     with connections.lease(options.kafka) as connection:
         yield from _Task(connection, options, split).read()
@@ -100,10 +100,10 @@ class _Task:
         assert data.is_drained, "an answer is smaller than a builder"
         return builder.finish()
 
-    # When records are not there.
+    # When records are not there
 
     def _find_place(self) -> bool:
-        """Go on where there are records, if that is elsewhere; say what is lost."""
+        """Goes on where there are records, if that is elsewhere; says what is lost."""
         tp, expected = self._split.tp, self._position
         lookup = ClusterLookup(self._connection)
         log_start = lookup.offsets({tp: EARLIEST})[tp]

@@ -73,7 +73,7 @@ def _ranges(start: Position, end: Position) -> Iterator[Split]:
 
 
 def cut(ranges: list[Split], rule: SplitRule = NO_SPLIT) -> list[Split]:
-    """Cut ranges into tasks."""
+    """Cuts ranges into tasks."""
     parts = [1] * len(ranges)
     if rule.max_records:
         parts = [-(-one.size // rule.max_records) for one in ranges]

@@ -43,7 +43,7 @@ class _Sink:
     columns: SinkColumns
 
     def write(self, batches: Iterator[Any]) -> RowsWritten:
-        """Write the rows of one task; all are acknowledged when this returns."""
+        """Writes the rows of one task; all are acknowledged when this returns."""
         # A process beside the driver makes this object, and only a task needs the producer.
         from odradek.spark.datasource.writer_producers import leased_producer
 
@@ -94,7 +94,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
         self._sink = sink
 
     def write(self, iterator: Iterator[Any]) -> RowsWritten:
-        """Write the rows of one task."""
+        """Writes the rows of one task."""
         return self._sink.write(iterator)
 
 
@@ -105,7 +105,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._sink = sink
 
     def write(self, iterator: Iterator[Any]) -> RowsWritten:
-        """Write the rows of one task of a micro-batch."""
+        """Writes the rows of one task of a micro-batch."""
         return self._sink.write(iterator)
 
 
@@ -115,8 +115,8 @@ def batch_writer(
     """What `DefaultSource.writer` returns.
 
     Raises:
-        OptionsError: options or columns cannot be used.
-        ValueError: the mode is `overwrite`.
+        OptionsError: Options or columns cannot be used.
+        ValueError: The mode is `overwrite`.
     """
     if overwrite:
         raise ValueError(
@@ -134,7 +134,7 @@ def stream_writer(
     """What `DefaultSource.streamWriter` returns.
 
     Raises:
-        OptionsError: options or columns cannot be used.
+        OptionsError: Options or columns cannot be used.
     """
     return TopicStreamWriter(_read_sink(options, schema))
 

@@ -48,7 +48,7 @@ class SinkColumns:
 def parse_sink_columns(
     schema: Iterable[tuple[str, str]], *, topic: str | None, is_writing_headers: bool
 ) -> SinkColumns:
-    """Read what is to be written.
+    """Reads what is to be written.
 
     Args:
         schema: Names and types of the columns, as Spark writes types.
@@ -56,7 +56,7 @@ def parse_sink_columns(
         is_writing_headers: Whether `headers` counts.
 
     Raises:
-        OptionsError: a column is missing, there twice, of a wrong type or unknown.
+        OptionsError: A column is missing, there twice, of a wrong type or unknown.
     """
     columns = list(schema)
     problems = [problem for column in columns if (problem := _problem_of(*column)) is not None]

@@ -53,10 +53,10 @@ class SinkOptions:
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Read the options of a write.
+    """Reads the options of a write.
 
     Raises:
-        OptionsError: some are unknown, missing, of a wrong form or cannot be kept.
+        OptionsError: Some are unknown, missing, of a wrong form or cannot be kept.
     """
     given = {name.lower(): value for name, value in options.items()}
     problems = [

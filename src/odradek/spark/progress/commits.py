@@ -18,7 +18,7 @@ from odradek.spark.progress.targets import ProgressTarget
 
 __all__ = ["GroupCommitter"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _COMMIT_TIMEOUT_S: Final = 15
 _IDLE_S: Final = 20
@@ -43,8 +43,8 @@ def _open_admin(settings: Mapping[str, str]) -> _Committing:
 def _close(admin: _Committing) -> None:
     try:
         admin.close(_COMMIT_TIMEOUT_S)
-    except Exception:  # noqa: BLE001 - logged, and others wait for this thread
-        _log.exception("a client for the progress of groups does not close")
+    except Exception:  # logged, and others wait for this thread
+        logger.exception("a client for the progress of groups does not close")
 
 
 class GroupCommitter:
@@ -73,7 +73,7 @@ class GroupCommitter:
         self.failed_total = 0  # Commits that failed.
 
     def submit(self, target: ProgressTarget, offsets: _Offsets) -> None:
-        """Have positions committed soon. Never waits, never fails."""
+        """Has positions committed soon. Never waits, never fails."""
         with self._changed:
             if self._is_closed:
                 return
@@ -86,14 +86,14 @@ class GroupCommitter:
             self._changed.notify_all()
 
     def settle(self, timeout_s: float) -> bool:
-        """Wait until all that was submitted is committed or has failed; whether it is."""
+        """Waits until all that was submitted is committed or has failed; whether it is."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: not self._waiting and not self._is_committing, timeout_s
             )
 
     def close(self, timeout_s: float = _COMMIT_TIMEOUT_S) -> None:
-        """Commit what waits, as far as the time goes, and end."""
+        """Commits what waits, as far as the time goes, and ends."""
         self.settle(timeout_s)
         with self._changed:
             self._is_closed = True
@@ -125,12 +125,12 @@ class GroupCommitter:
                 target.group, offsets, timeout=_COMMIT_TIMEOUT_S
             )
         except (OdradekError, OSError) as error:
-            _log.warning("progress of group %s not committed: %s", target.group, error)
+            logger.warning("progress of group %s not committed: %s", target.group, error)
             self._count(failed=1)
-        except Exception:  # noqa: BLE001 - logged, and others wait for this thread
+        except Exception:  # logged, and others wait for this thread
             # A mistake somewhere must not end the thread: nobody's progress would be seen again.
             # The client may be broken by it; the next commit opens another.
-            _log.exception("progress of group %s not committed", target.group)
+            logger.exception("progress of group %s not committed", target.group)
             if (admin := admins.pop(target.kafka, None)) is not None:
                 _close(admin)
             self._count(failed=1)

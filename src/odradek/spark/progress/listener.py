@@ -34,7 +34,7 @@ from odradek.spark.progress.targets import ProgressTarget, lag_of, parse_positio
 
 __all__ = ["ProgressListener", "leave_progress", "progress_of"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SOURCE_NAME: Final = "odradek"
 
@@ -64,7 +64,7 @@ class ProgressListener(StreamingQueryListener):
         self._lags: dict[str, tuple[str, dict[TopicPartition, int] | None]] = {}
 
     def watch(self, query: object, targets: Sequence[ProgressTarget | None]) -> None:
-        """Say which groups the sources of a query have, in the order of its reports.
+        """Says which groups the sources of a query have, in the order of its reports.
 
         Holds for later runs of the query, too.
 
@@ -82,7 +82,7 @@ class ProgressListener(StreamingQueryListener):
             return self._lags.get(str(query_id), ("", None))[1]
 
     def settle(self, timeout_s: float) -> bool:
-        """Wait until all batches so far are committed or have failed to be; whether they are.
+        """Waits until all batches so far are committed or have failed to be; whether they are.
 
         A query that has ended may have reports on their way; see that they arrive before the
         process ends.
@@ -108,22 +108,22 @@ class ProgressListener(StreamingQueryListener):
             return self._lock.wait_for(lambda: self._runs <= active, timeout_s)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Look up what the sources of the query were told."""
+        """Looks up what the sources of the query were told."""
         with self._lock:
             self._runs.add(str(event.runId))
         if self._session is None or not _is_classic(self._session):
             return
         try:
             targets = _targets_in_plan(self._session, str(event.id))
-        except Exception:  # noqa: BLE001 - Spark's inner plan may look otherwise, the query goes on
-            _log.warning("groups of query %s are not known", event.id, exc_info=True)
+        except Exception:  # Spark's inner plan may look otherwise, the query goes on
+            logger.warning("groups of query %s are not known", event.id, exc_info=True)
             return
         if any(targets):
             with self._lock:
                 self._targets[str(event.runId)] = targets
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Commit where the batch ended."""
+        """Commits where the batch ended."""
         report = event.progress
         sources = report.sources
         lags = [lag_of(source.endOffset, source.latestOffset) for source in sources]
@@ -144,7 +144,7 @@ class ProgressListener(StreamingQueryListener):
             )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Forget the run; its last report came before."""
+        """Forgets the run; its last report came before."""
         query, run = str(event.id), str(event.runId)
         with self._lock:
             self._targets.pop(run, None)
@@ -206,7 +206,7 @@ def progress_of(session: SparkSession) -> ProgressListener:
 
 
 def leave_progress(session: SparkSession) -> None:
-    """Stop listening to a session that is about to end.
+    """Stops listening to a session that is about to end.
 
     One of Spark Connect warns of every listener that it still has then.
     """

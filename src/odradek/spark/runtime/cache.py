@@ -19,7 +19,7 @@ def cache_folder(environ: Mapping[str, str]) -> str:
 
 
 def write_whole(path: str, content: bytes, *, mode: int = 0o644) -> None:
-    """Write a file unless it is there with this content already."""
+    """Writes a file unless it is there with this content already."""
     try:
         with open(path, "rb") as there:
             if there.read() == content and os.stat(path).st_mode & 0o777 == mode:

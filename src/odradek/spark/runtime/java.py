@@ -54,7 +54,7 @@ def find_java(environ: Mapping[str, str], bundled: Callable[[], str | None] = bu
     """The Java to run Spark on.
 
     Raises:
-        ConfigError: there is none that is new enough.
+        ConfigError: There is none that is new enough.
     """
     seen: list[str] = []
     for origin, home in _homes(environ, bundled):

@@ -29,7 +29,7 @@ from odradek.spark.runtime.java import Java
 
 __all__ = ["archive_options"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _MAGIC: Final = 0xF00BABA8.to_bytes(4, sys.byteorder)  # Of an archive made at exit.
 _ABANDONED_MS: Final = 24 * 3_600_000  # No Java takes so long to end.
@@ -68,7 +68,7 @@ def archive_options(
         if not os.access(folder, os.W_OK):
             raise PermissionError(f"{folder} cannot be written")
     except (OSError, subprocess.SubprocessError) as error:
-        _log.info("no class-data archive: %s", error)
+        logger.info("no class-data archive: %s", error)
         return ()
     fresh = _option("ArchiveClassesAtExit", f"{path}.{os.getpid()}.new")
     return fresh, *(_option("SharedArchiveFile", file) for file in base), quiet
@@ -107,7 +107,7 @@ def _base(java: Java, folder: str) -> list[str]:
 
 
 def _adopt(path: str, now_ms: int) -> None:
-    """Give the name to a file that an earlier Java has finished; remove what was abandoned."""
+    """Gives the name to a file that an earlier Java has finished; removes what was abandoned."""
     for fresh in sorted(glob.glob(f"{glob.escape(path)}.*.new")):
         with contextlib.suppress(FileNotFoundError):  # Somebody else was faster.
             if _is_whole(fresh):

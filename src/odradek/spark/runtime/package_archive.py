@@ -35,7 +35,7 @@ def package_archive(environ: Mapping[str, str]) -> str:
     """The path of the archive, which is built if it is not there.
 
     Raises:
-        OSError: the cache cannot be written.
+        OSError: The cache cannot be written.
     """
     files = sorted(_files())
     told = hashlib.sha256()

@@ -61,7 +61,7 @@ def effective_master(master: str) -> str:
     """The master to ask for: a local one tries a failed task again.
 
     Raises:
-        ConfigError: it is none that Spark knows.
+        ConfigError: It is none that Spark knows.
     """
     found = _LOCAL.fullmatch(master)
     if found is None:
@@ -94,7 +94,7 @@ def session_conf(
         cpu_count: What ``*`` stands for.
 
     Raises:
-        ConfigError: a key is not Spark's.
+        ConfigError: A key is not Spark's.
     """
     for key, value in given.items():
         if not key.startswith("spark."):

@@ -67,7 +67,7 @@ def shipping_conf(archive: str, given: Mapping[str, str]) -> dict[str, str]:
 def check_executors(
     session: "SparkSession", *, is_shipped: bool, libraries: Sequence[str] = ()
 ) -> None:
-    """Ask executors what they have.
+    """Asks executors what they have.
 
     Args:
         session: whose executors.
@@ -75,7 +75,7 @@ def check_executors(
         libraries: modules that tasks will import besides.
 
     Raises:
-        VersionsDifferError: it is not what the driver has, or a library is missing.
+        VersionsDifferError: It is not what the driver has, or a library is missing.
     """
     ask = _question((*_ALWAYS, *libraries))
     context = session.sparkContext

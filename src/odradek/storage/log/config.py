@@ -47,7 +47,7 @@ class LogConfig:
     """Settings of the logs of a topic.
 
     Raises:
-        ConfigError: a value that no log could honour.
+        ConfigError: A value that no log could honour.
     """
 
     segment_bytes: int = inherited_key(

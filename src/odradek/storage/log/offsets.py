@@ -52,7 +52,7 @@ class LogOffsetMetadata:
         """Whether both lie in one segment.
 
         Raises:
-            ValueError: this one was not resolved.
+            ValueError: This one was not resolved.
         """
         self._require_resolved()
         return self.segment_base_offset == other.segment_base_offset
@@ -61,7 +61,7 @@ class LogOffsetMetadata:
         """Whether this one's segment comes before the other's.
 
         Raises:
-            ValueError: this one was not resolved.
+            ValueError: This one was not resolved.
         """
         self._require_resolved()
         return self.segment_base_offset < other.segment_base_offset
@@ -70,7 +70,7 @@ class LogOffsetMetadata:
         """Bytes from `other` to this one.
 
         Raises:
-            ValueError: one was not resolved, or they lie in different segments.
+            ValueError: One was not resolved, or they lie in different segments.
         """
         if not self.is_on_same_segment(other) or other.is_message_offset_only:
             raise ValueError(f"{self} and {other} are not in one segment")

@@ -51,7 +51,7 @@ from odradek.storage.producers.unstable_transactions import (
 
 __all__ = ["CachedBatch", "CompletedTransaction", "ProducerEntry", "ProducerStateManager"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ProducerStateManager:
@@ -97,7 +97,7 @@ class ProducerStateManager:
     def is_empty(self) -> bool:
         return not self.producers and not self._transactions
 
-    # Appending.
+    # Appending
 
     def check_append(self, header: BatchHeader, origin: AppendOrigin) -> CachedBatch | None:
         """Decides on a batch of data with a producer id; changes nothing.
@@ -185,7 +185,7 @@ class ProducerStateManager:
         """Raises; or only says so if the leader has accepted it already."""
         if origin is not AppendOrigin.REPLICATION:
             raise ApiError(code, f"{self.topic_partition}: {why}")
-        _logger.info("%s: replicated all the same: %s", self.topic_partition, why)
+        logger.info("%s: replicated all the same: %s", self.topic_partition, why)
 
     def apply_append(
         self,
@@ -280,7 +280,7 @@ class ProducerStateManager:
         """Batches without a producer are in the log up to `offset`, exclusive."""
         self.map_end_offset = offset
 
-    # Transactions.
+    # Transactions
 
     @property
     def is_stable(self) -> bool:
@@ -307,7 +307,7 @@ class ProducerStateManager:
         """Markers below `high_watermark` are replicated."""
         self._transactions.forget_replicated(high_watermark)
 
-    # Expiry and truncation.
+    # Expiry and truncation
 
     def remove_expired(self, now_ms: int) -> int:
         """Forgets idle producers without an open transaction; returns how many.
@@ -373,7 +373,7 @@ class ProducerStateManager:
             try:
                 entries = producer_snapshot.load_snapshot(self._disk, self.directory, offset)
             except CorruptSnapshotError as error:
-                _logger.warning("%s: passed over a snapshot: %s", self.topic_partition, error)
+                logger.warning("%s: passed over a snapshot: %s", self.topic_partition, error)
                 damaged.append(offset)
                 continue
             self._adopt(entries, offset, now_ms)
@@ -412,7 +412,7 @@ class ProducerStateManager:
         try:
             entries = producer_snapshot.load_snapshot(self._disk, self.directory, offset)
         except CorruptSnapshotError as error:
-            _logger.warning("%s: passed over a snapshot: %s", self.topic_partition, error)
+            logger.warning("%s: passed over a snapshot: %s", self.topic_partition, error)
             return
         self._clear(offset)
         self._adopt(entries, offset, now_ms)
@@ -439,7 +439,7 @@ class ProducerStateManager:
         self._transactions.clear()
         self.map_end_offset = self.last_snapshot_offset = offset
 
-    # Snapshots.
+    # Snapshots
 
     def snapshot_offsets(self) -> list[int]:
         """Offsets of the snapshots on disk, ascending."""

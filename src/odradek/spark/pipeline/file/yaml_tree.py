@@ -37,7 +37,7 @@ def read_text(path: str, shown: str, problems: Problems) -> str | None:
     """The text of a file, or None with what is wrong.
 
     Raises:
-        OSError: if it cannot be opened.
+        OSError: If it cannot be opened.
     """
     with open(path, "rb") as stream:
         content = stream.read(MAX_FILE_BYTES + 1)

@@ -31,7 +31,7 @@ def parse_ddl(text: str) -> tuple[DdlColumn, ...]:
     """The columns of a DDL.
 
     Raises:
-        DdlError: if it does not parse, has no column, or one twice.
+        DdlError: If it does not parse, has no column, or one twice.
     """
     _check_commas(text)
     try:

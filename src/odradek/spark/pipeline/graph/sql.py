@@ -79,8 +79,8 @@ def parse_select(sql: str) -> Query:
     """Parses one SELECT.
 
     Raises:
-        UnknownSyntaxError: if only Spark can tell.
-        SqlError: if it does not parse, or is no single SELECT.
+        UnknownSyntaxError: If only Spark can tell.
+        SqlError: If it does not parse, or is no single SELECT.
     """
     statements = _statements(sql)
     if not statements:
@@ -102,8 +102,8 @@ def parse_predicate(sql: str) -> exp.Expr:
     """Parses what can stand behind WHERE.
 
     Raises:
-        UnknownSyntaxError: if only Spark can tell.
-        SqlError: if it does not parse.
+        UnknownSyntaxError: If only Spark can tell.
+        SqlError: If it does not parse.
     """
     statements = _statements(sql)
     if len(statements) != 1:

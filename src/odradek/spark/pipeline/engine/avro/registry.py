@@ -50,7 +50,7 @@ def split_frame(record: bytes) -> tuple[int, memoryview]:
     """The schema's id and the encoded value.
 
     Raises:
-        ValueError: that is not the registry's wire format.
+        ValueError: That is not the registry's wire format.
     """
     if len(record) < PREFIX_BYTES:
         raise ValueError(f"expected a prefix of {PREFIX_BYTES} bytes, came {len(record)} in all")
@@ -104,8 +104,8 @@ class RegistryClient:
         """The text of a schema.
 
         Raises:
-            UnknownSchemaError: there is none with that id.
-            RegistryError: the registry does not answer.
+            UnknownSchemaError: There is none with that id.
+            RegistryError: The registry does not answer.
         """
         known = self._by_id.get(schema_id)
         if known is not None:
@@ -128,8 +128,8 @@ class RegistryClient:
         """The newest version of a subject.
 
         Raises:
-            UnknownSchemaError: there is no such subject.
-            RegistryError: the registry does not answer.
+            UnknownSchemaError: There is no such subject.
+            RegistryError: The registry does not answer.
         """
         path = f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest"
         answer = self._get(path, f"subject {subject!r}")

@@ -30,8 +30,8 @@ class AvroSchemas:
         """How the Avro of a source is read.
 
         Raises:
-            PipelineError: there is no subject to be told from the topics, or no registry.
-            RegistryError: the registry does not answer.
+            PipelineError: There is no subject to be told from the topics, or no registry.
+            RegistryError: The registry does not answer.
         """
         if codec.schema is not None:
             return AvroReader(codec.schema, None)

@@ -54,7 +54,7 @@ def columns_ddl(schema: str) -> str:
     """The DDL of a record's fields.
 
     Raises:
-        PipelineError: the schema is no record, or has types without counterpart.
+        PipelineError: The schema is no record, or has types without counterpart.
     """
     parsed = _parse(schema)
     if not isinstance(parsed, dict) or parsed.get("type") != "record":

@@ -65,7 +65,7 @@ class Build:
         """The rows of a source or transform that stay.
 
         Raises:
-            PipelineError: it cannot be built; the message says where and why.
+            PipelineError: It cannot be built; the message says where and why.
         """
         found = self._frames.get(name)
         if found is None:

@@ -52,7 +52,7 @@ def struct_of(ddl: str) -> StructType:
     """Spark's type of rows with the columns of a DDL, `name type, …`.
 
     Raises:
-        PipelineError: the DDL names no columns.
+        PipelineError: The DDL names no columns.
     """
     made = StructType.fromDDL(ddl)
     if not isinstance(made, StructType):

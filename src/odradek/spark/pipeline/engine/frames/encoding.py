@@ -39,7 +39,7 @@ def encode(rows: DataFrame, target: TopicTarget, sink: str, find_writer: FindWri
     """The columns that the topic sink of the data source takes.
 
     Raises:
-        PipelineError: a column is not there, or a codec cannot take what is left for it.
+        PipelineError: A column is not there, or a codec cannot take what is left for it.
     """
     present = list(rows.columns)
     key_columns = _key_columns(target)

@@ -107,7 +107,7 @@ def static_rows(session: SparkSession, name: str, given: TableInput | RowsInput)
     """A source that is no stream, as it is now.
 
     Raises:
-        PipelineError: it cannot be read.
+        PipelineError: It cannot be read.
     """
     if isinstance(given, TableInput):
         return Rows(table_frame(session, name, given))
@@ -118,7 +118,7 @@ def table_frame(session: SparkSession, name: str, table: TableInput) -> DataFram
     """A table as it is now.
 
     Raises:
-        PipelineError: it cannot be read.
+        PipelineError: It cannot be read.
     """
     try:
         if table.format == "delta":
@@ -139,7 +139,7 @@ def rows_frame(session: SparkSession, name: str, rows: Sequence[Mapping[str, Any
     """Rows of the file; the types are those that the values have.
 
     Raises:
-        PipelineError: values of one column do not go together.
+        PipelineError: Values of one column do not go together.
     """
     columns = list(dict.fromkeys(column for row in rows for column in row))
     try:

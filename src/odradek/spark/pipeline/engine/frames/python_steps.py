@@ -32,7 +32,7 @@ def find_function(reference: str, folder: str) -> Callable[..., Any]:
         folder: of the pipeline's file; modules there come first.
 
     Raises:
-        PipelineError: there is none.
+        PipelineError: There is none.
     """
     module_name, _, name = reference.partition(":")
     folder = os.path.abspath(folder)

@@ -35,7 +35,7 @@ def drop_duplicates(rows: DataFrame, dedup: Dedup, transform: Transform) -> Data
     """Rows without those whose keys were seen before, within the time.
 
     Raises:
-        StageError: a key is no column, or no column carries event time.
+        StageError: A key is no column, or no column carries event time.
     """
     if missing := [key for key in dedup.keys if key not in rows.columns]:
         raise StageError(

@@ -93,7 +93,7 @@ def backfill(
         How many rows each sink was given.
 
     Raises:
-        PipelineError: a query cannot be built, or fails; the sinks before it have their rows.
+        PipelineError: A query cannot be built, or fails; the sinks before it have their rows.
     """
     schemas = AvroSchemas(pipeline.registry)
     counts = {}
@@ -122,7 +122,7 @@ def count_letters(
         Stage and reason (`decode`, `expect:<rule>`) -> letters, also where there are none.
 
     Raises:
-        PipelineError: the query cannot be built, or fails.
+        PipelineError: The query cannot be built, or fails.
     """
     used = {stage for sink in sinks for stage in stages_of(pipeline, sink.name)}
     stages = [stage for stage in letter_stages(pipeline) if stage in used]

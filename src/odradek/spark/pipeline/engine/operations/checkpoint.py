@@ -97,7 +97,7 @@ class CheckpointFolder:
         what: it is, in messages.
 
     Raises:
-        FileSystemError: here, and from everything that reads or writes, if that is not possible.
+        FileSystemError: Here, and from everything that reads or writes, if that is not possible.
     """
 
     def __init__(
@@ -132,9 +132,8 @@ class CheckpointFolder:
         return notes.lock
 
     def refuse_if_held(self) -> None:
-        """
-        Raises:
-            CheckpointHeldError: a run uses it. Notes that nobody can read hold nothing.
+        """Raises:
+        CheckpointHeldError: A run uses it. Notes that nobody can read hold nothing.
         """
         try:
             held = self.holder()
@@ -152,7 +151,7 @@ class CheckpointFolder:
         """Takes the lock and notes what the checkpoint is for.
 
         Raises:
-            CheckpointHeldError: another run has it.
+            CheckpointHeldError: Another run has it.
         """
         with self._alone():
             held = self.holder()
@@ -167,7 +166,7 @@ class CheckpointFolder:
         """Says that the run is still there.
 
         Raises:
-            CheckpointHeldError: another run has taken the lock meanwhile.
+            CheckpointHeldError: Another run has taken the lock meanwhile.
         """
         with self._alone():
             self._write(replace(self._mine(), lock=self._lock()))
@@ -181,7 +180,7 @@ class CheckpointFolder:
         """Removes everything: the next run begins anew.
 
         Raises:
-            CheckpointHeldError: a run uses it.
+            CheckpointHeldError: A run uses it.
         """
         with self._alone():
             self.refuse_if_held()

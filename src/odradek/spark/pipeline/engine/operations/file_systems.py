@@ -55,7 +55,7 @@ def open_folder(path: str, what: str) -> tuple[fs.FileSystem, str]:
         what: it is, in messages: `the checkpoint`.
 
     Raises:
-        FileSystemError: it cannot be opened.
+        FileSystemError: It cannot be opened.
     """
     if not is_uri(path):
         return fs.LocalFileSystem(), os.path.abspath(path)

@@ -20,7 +20,7 @@ def parse_position(text: str) -> Position:
     """Reads a position.
 
     Raises:
-        PipelineError: it is none.
+        PipelineError: It is none.
     """
     text = text.strip()
     if text in ("earliest", "latest"):
@@ -43,7 +43,7 @@ def check_position(pipeline: Pipeline, queries: Iterable[str], position: Positio
     """Whether offsets are those of what the queries read, as far as the file knows.
 
     Raises:
-        PipelineError: a topic is read by none of them, or one that is read has no offsets.
+        PipelineError: A topic is read by none of them, or one that is read has no offsets.
     """
     if position.offsets is None:
         return

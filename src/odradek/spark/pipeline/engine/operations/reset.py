@@ -33,7 +33,7 @@ def reset_queries(
         Warnings: groups that could not be deleted.
 
     Raises:
-        CheckpointHeldError: a run is up; nothing was changed.
+        CheckpointHeldError: A run is up; nothing was changed.
     """
     folders = [CheckpointFolder(plan.checkpoint) for plan in plans]
     for folder in folders:

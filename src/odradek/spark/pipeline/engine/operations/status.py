@@ -135,7 +135,7 @@ def pipeline_status(
     """The status of each query, and why something that only brokers know is not known, if so.
 
     Raises:
-        PipelineError: a checkpoint cannot be read.
+        PipelineError: A checkpoint cannot be read.
     """
     folders = {plan.name: CheckpointFolder(plan.checkpoint) for plan in plans}
     done = {name: _done(pipeline, name, folder) for name, folder in folders.items()}

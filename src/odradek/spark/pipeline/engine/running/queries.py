@@ -50,7 +50,7 @@ from odradek.spark.progress.listener import progress_of
 
 __all__ = ["StartedQuery", "batch_sink", "start_query", "topic_options"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _STARTING: Final = "Initializing sources"  # Spark's words.
 
@@ -61,7 +61,7 @@ def start_query(
     """Builds the frames of a query and starts it.
 
     Raises:
-        PipelineError: it cannot be built, or Spark refuses it.
+        PipelineError: It cannot be built, or Spark refuses it.
     """
     inputs = StreamInputs(session, pipeline, group=plan.group, start=plan.start)
     build = Build(session, pipeline, inputs, schemas)
@@ -135,7 +135,7 @@ class StartedQuery:
             self._query.stop()
         except (PySparkException, Py4JJavaError) as error:
             # Its thread hangs in a sink, and ends with the process.
-            _log.warning("the query of %s does not stop: %s", self._name, error)
+            logger.warning("the query of %s does not stop: %s", self._name, error)
 
 
 def _writer(

@@ -27,7 +27,7 @@ class QueryIds:
         """The id.
 
         Raises:
-            PipelineError: the checkpoint does not say.
+            PipelineError: The checkpoint does not say.
         """
         if self._found is None:
             self._found = _read(self._checkpoint)

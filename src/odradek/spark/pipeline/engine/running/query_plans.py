@@ -98,7 +98,7 @@ def refuse_without_packages(sinks: Iterable[Sink]) -> None:
     """To be asked before Spark is started, which takes its time.
 
     Raises:
-        PipelineError: a sink needs a package that is not installed.
+        PipelineError: A sink needs a package that is not installed.
     """
     lacking = [
         f"{sink.place}: sink '{sink.name}' needs {missing}"

@@ -62,7 +62,7 @@ from odradek.spark.session import build_session
 
 __all__ = ["run_pipeline"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SETTLE_SECONDS: Final = 30.0
 _JAVA_GONE: Final = (ConnectionError, Py4JError)
@@ -95,8 +95,8 @@ def run_pipeline(
         Whether no query failed for good.
 
     Raises:
-        PipelineError: it cannot be started as it is.
-        RefusedError: a checkpoint is in use, or was made for another pipeline.
+        PipelineError: It cannot be started as it is.
+        RefusedError: A checkpoint is in use, or was made for another pipeline.
     """
     out = sys.stdout if out is None else out
     clock = clock or SystemClock()
@@ -111,7 +111,7 @@ def run_pipeline(
         plans = stack.enter_context(_checkpoints(pipeline, plans, clock, lost))
         if metrics_port is not None:
             server = stack.enter_context(MetricsServer(metrics_port, metrics.render))
-            _log.info("metrics are served on port %d", server.port)
+            logger.info("metrics are served on port %d", server.port)
         if session is None:
             session = _own_session(pipeline, sinks)
             stack.callback(_stop_session, session)
@@ -174,7 +174,7 @@ def _settle(session: SparkSession, pipeline: str) -> None:
     except _JAVA_GONE:
         is_settled = False
     if not is_settled:
-        _log.warning("the groups of %s do not show the last batches yet", pipeline)
+        logger.warning("the groups of %s do not show the last batches yet", pipeline)
 
 
 class _All:
@@ -249,11 +249,12 @@ def _checkpoints(
 
 def _release(folder: CheckpointFolder) -> None:
     """Gives a checkpoint back. Where that is not possible its lock ends by itself, and the others
-    are to be given back, too."""
+    are to be given back, too.
+    """
     try:
         folder.release()
     except PipelineError as error:
-        _log.warning("the checkpoint %s is not given back: %s", folder.path, error)
+        logger.warning("the checkpoint %s is not given back: %s", folder.path, error)
 
 
 def _refuse_files_of_others(plan: QueryPlan, plans: Sequence[QueryPlan]) -> None:
@@ -304,9 +305,9 @@ def _beat(
             try:
                 folder.beat()
             except FileSystemError:
-                _log.warning("the checkpoint %s cannot be written", folder.path, exc_info=True)
+                logger.warning("the checkpoint %s cannot be written", folder.path, exc_info=True)
             except PipelineError:
-                _log.exception("a checkpoint was lost")
+                logger.exception("a checkpoint was lost")
                 lost.set()
                 return
 

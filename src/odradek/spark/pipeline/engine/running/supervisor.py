@@ -151,7 +151,7 @@ class Supervisor:
             Whether no query failed for good.
 
         Raises:
-            PipelineError: a query cannot be started in the first place.
+            PipelineError: A query cannot be started in the first place.
         """
         try:
             for one in self._queries.values():
@@ -168,7 +168,8 @@ class Supervisor:
 
     def _wait_for_start(self, query: RunningQuery) -> None:
         """Starts one after the other: each begins with a Python process or more, and Spark gives
-        up one that does not answer within seconds, as on a machine that starts many at once."""
+        up one that does not answer within seconds, as on a machine that starts many at once.
+        """
         deadline_ms = self._clock.monotonic_ms() + START_MS
         while query.is_starting() and not self._asked:
             if self._clock.monotonic_ms() >= deadline_ms:
