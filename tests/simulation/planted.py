@@ -10,6 +10,8 @@ from odradek.coordinator.group.decisions import Decision, Now
 from odradek.coordinator.group.group import Group
 from odradek.coordinator.group.rebalance import handle_departures
 from odradek.errors import ErrorCode
+from odradek.purgatory import DelayedOperation, SystemTimer
+from odradek.purgatory.timing_wheel import TimerTask
 from odradek.replication.partition import Partition
 from odradek.storage.log.flushing import Flusher
 from odradek.storage.log.log import Log
@@ -112,10 +114,34 @@ def _let_session_timers_survive() -> None:
     sessions._on_session_timer = on_any_timer
 
 
+def _complete_without_looking() -> None:
+    """An operation that ended is ended again when its key changes once more or its time is up."""
+
+    def force_complete(operation: DelayedOperation) -> bool:
+        operation._is_completed = True
+        operation.on_complete()
+        return True
+
+    DelayedOperation.force_complete = force_complete  # type: ignore[method-assign, assignment]
+
+
+def _lose_the_timer_of_operations() -> None:
+    """An operation waits for its condition alone, however long that takes."""
+    add = SystemTimer.add
+
+    def add_others(timer: SystemTimer, task: TimerTask) -> None:
+        if not isinstance(task, DelayedOperation):
+            add(timer, task)
+
+    SystemTimer.add = add_others  # type: ignore[method-assign, assignment]
+
+
 PLANTS: Mapping[str, Callable[[], None]] = {
     "high-watermark-before-the-write": _write_late,
     "recovery-point-before-the-sync": _raise_recovery_point_early,
     "commit-before-the-append": _answer_commits_early,
     "fetch-above-the-high-watermark": _serve_to_the_log_end,
     "session-timer-survives-its-member": _let_session_timers_survive,
+    "operation-completes-twice": _complete_without_looking,
+    "operation-outlives-its-time": _lose_the_timer_of_operations,
 }

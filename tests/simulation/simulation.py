@@ -11,7 +11,8 @@
    group must not move;
 4. the whole topic is read once more and compared with all that was promised.
 
-Invariants are looked at after each step; `tests/simulation/history.py` has those of the clients.
+Invariants are looked at after each step; `tests/simulation/history.py` has those of the clients,
+`tests/simulation/operations.py` those of requests that wait.
 """
 
 import asyncio
@@ -37,6 +38,7 @@ from tests.simulation.clients import (
 )
 from tests.simulation.history import History, Violation
 from tests.simulation.machine import BROKER, CLIENT, Ending, Machine
+from tests.simulation.operations import OperationWatch
 
 __all__ = ["Outcome", "run"]
 
@@ -106,6 +108,7 @@ class Simulation:
         self._has_lost_groups = False
         self.loop.on_step = self._on_step
         self._watch_answers()
+        self.operations = OperationWatch(self.loop.time, self.fail)
         self.loop.on_failure = self._on_failure
 
     # Telling
@@ -160,6 +163,7 @@ class Simulation:
         if self._life != self.machine.lives:
             self._life = self.machine.lives
             self._marks = {}
+            self.operations.forget()
         for tp, partition in self.machine.partitions().items():
             log = partition.log
             assert log is not None
@@ -171,6 +175,7 @@ class Simulation:
             if log.recovery_point > end:
                 raise Violation(f"{tp}: recovery point {log.recovery_point}, log end {end}")
             self._marks[tp] = mark
+        self.operations.check_overdue()
 
     def _check_owners(self) -> None:
         owners: dict[tuple[int, TopicPartition], str] = {}
