@@ -18,7 +18,7 @@ else:
         """Marks a class.
 
         - `native_class=False`: a class as the interpreter makes it, for a decorator that changes
-          it, such as `odradek.values.dataclass`.
+          it, such as `odradek.lazy_dataclass.dataclass`.
         - `allow_interpreted_subclasses=True`: classes of interpreted modules may extend it.
         """
         return lambda cls: cls

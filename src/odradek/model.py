@@ -6,7 +6,7 @@ import uuid
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = [
     "INITIAL_LEADER_EPOCH",

@@ -33,7 +33,7 @@ def test_classes_finished_at_first_use_are_left_to_the_interpreter(name: str) ->
     tree = ast.parse(_source(name).read_text())
     if not any(
         isinstance(node, ast.ImportFrom)
-        and node.module == "odradek.values"
+        and node.module == "odradek.lazy_dataclass"
         and any(alias.name == "dataclass" for alias in node.names)
         for node in tree.body
     ):

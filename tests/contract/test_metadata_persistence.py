@@ -103,12 +103,12 @@ class Controller:
         outcome = await self.persistence.commit(changes, self.won.fence)
         for committed in outcome.committed:
             apply_committed(self.context, committed)
-        fates: list[Committed | Conflict | FailedChange] = [
+        outcomes: list[Committed | Conflict | FailedChange] = [
             *outcome.committed,
             *outcome.conflicts,
             *outcome.failed,
         ]
-        assert sorted(map(id, changes)) == sorted(id(fate.change) for fate in fates)
+        assert sorted(map(id, changes)) == sorted(id(outcome.change) for outcome in outcomes)
         return outcome
 
     async def version_of(self, *changes: Change) -> int:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
+from odradek.lazy_dataclass import dataclass
 from odradek.protocol.primitives import BYTES, MAX_STRING_BYTES, RECORDS, STRING, UUID, WireType
 from odradek.protocol.schema import ArrayOf, Field, Message, MessageType, default_of
-from odradek.values import dataclass
 
 __all__ = ["Shape", "World", "hostile_request"]
 

@@ -12,6 +12,7 @@ from odradek.broker.quotas.client_quotas import MutationQuota
 from odradek.broker.settings.log_levels import LogLevels
 from odradek.clock import PreciseClock
 from odradek.coordinator.group.coordinator import GroupCoordinator
+from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.ports import ControllerApi, ControllerPort
@@ -22,7 +23,6 @@ from odradek.protocol.schema import Message, replace
 from odradek.replication import ReplicaManager
 from odradek.replication.fetch_session import FetchSessionCache
 from odradek.security.authorizer import AllowEverything, Authorizer
-from odradek.values import dataclass
 
 __all__ = [
     "BrokerContext",

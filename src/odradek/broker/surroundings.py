@@ -15,13 +15,13 @@ from typing import Protocol, Self
 
 from odradek.clock import Clock, PreciseClock, SystemClock
 from odradek.files import Disk
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.image import ClusterImage
 from odradek.metadata_store.broker_port import ControlledShutdownCall
 from odradek.metadata_store.engine import StoreEngine, open_embedded
 from odradek.network.page_cache import PageCache
 from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
 from odradek.tasks import Sleep, Threads
-from odradek.values import dataclass
 
 __all__ = ["OpenStore", "Surroundings"]
 

@@ -36,7 +36,7 @@ from odradek.client.consumer.membership import NO_MEMBER
 from odradek.client.consumer.partition_state import PartitionState
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.leaders import api_error
-from odradek.client.opening import Opened
+from odradek.client.lifecycle import AsyncClient
 from odradek.client.options import client_options
 from odradek.client.range_reader import read_range
 from odradek.errors import (
@@ -121,7 +121,7 @@ class RawBatches:
         return builder.finish()
 
 
-class SimpleConsumer(Opened):
+class SimpleConsumer(AsyncClient):
     """See the module's docstring. An async context manager; also for several tasks at once.
 
     Args: As `Consumer`; the settings of groups and polling do not matter here. The first address

@@ -7,8 +7,8 @@ from random import Random
 from typing import Self
 
 from odradek.clock import PreciseClock, SystemClock
+from odradek.lazy_dataclass import dataclass
 from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
-from odradek.values import dataclass
 
 __all__ = ["ClientSurroundings"]
 

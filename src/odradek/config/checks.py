@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from odradek.config.values import Value
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = ["AtLeast", "Between", "Check", "EachOneOf", "NonEmpty", "OneOf", "Rule"]
 

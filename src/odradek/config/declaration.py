@@ -38,7 +38,7 @@ from typing import Any, Final
 from odradek.config.checks import AtLeast, Between, Check, NonEmpty, OneOf
 from odradek.config.values import HIDDEN, Kind, Value, parse_value, python_type
 from odradek.errors import ConfigError
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = [
     "ConfigKey",

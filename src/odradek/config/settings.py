@@ -31,7 +31,7 @@ from odradek.config.declaration import (
 )
 from odradek.config.values import HIDDEN, Password, Value
 from odradek.errors import ConfigError
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = ["Level", "Setting", "Settings", "Source", "UnknownKey"]
 

@@ -3,7 +3,7 @@
 from dataclasses import field
 
 from odradek.config import key
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = ["ControllerConfig", "LeaderBalanceConfig"]
 

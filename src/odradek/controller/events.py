@@ -36,6 +36,7 @@ from enum import Enum, IntEnum
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 from odradek.errors import ErrorCode
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.admin_requests import (
     CreatePartitionsResult,
     DeletedTopic,
@@ -49,7 +50,6 @@ from odradek.model import ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from odradek.protocol.messages.update_metadata import UpdateMetadataResponse
-from odradek.values import dataclass
 
 __all__ = [
     "AutoPreferredReplicaLeaderElection",

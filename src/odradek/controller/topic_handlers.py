@@ -16,6 +16,7 @@ from odradek.controller.machine_driver import MachineDriver
 from odradek.controller.topic_deletion_driver import TopicDeletions
 from odradek.controller.topic_requests import ConfigCheck, decide_new_partitions, decide_new_topic
 from odradek.errors import ApiError, ErrorCode
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.admin_requests import (
     CreatePartitionsResult,
     DeletedTopic,
@@ -33,7 +34,6 @@ from odradek.metadata.changes import (
 from odradek.metadata.placement import RandomSource
 from odradek.metadata.ports import Committed, Conflict, FailedChange, Hint, HintKind, TopicRecord
 from odradek.model import ReplicaAssignment, TopicPartition
-from odradek.values import dataclass
 
 __all__ = ["TopicHandlers", "TopicSources"]
 
@@ -69,7 +69,7 @@ class TopicHandlers:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool
     ) -> list[TopicResult]:
-        """Creates topics; every one has its own fate."""
+        """Creates topics; every one has its own outcome."""
         results: dict[int, TopicResult] = {}
         decided: dict[int, TopicCreated] = {}
         for index, topic in enumerate(topics):
@@ -80,9 +80,9 @@ class TopicHandlers:
         if validate_only:
             results.update((i, _created(change, None)) for i, change in decided.items())
         else:
-            fates = await self._commit_each(list(decided.values()))
-            for index, fate in zip(decided, fates, strict=True):
-                results[index] = self._topic_result(decided[index], fate)
+            outcomes = await self._commit_each(list(decided.values()))
+            for index, outcome in zip(decided, outcomes, strict=True):
+                results[index] = self._topic_result(decided[index], outcome)
             await self._machines.on_new_partition_creation(
                 TopicPartition(change.topic, partition)
                 for index, change in decided.items()
@@ -103,9 +103,9 @@ class TopicHandlers:
         )
 
     def _topic_result(
-        self, change: TopicCreated, fate: Committed | Conflict | FailedChange
+        self, change: TopicCreated, outcome: Committed | Conflict | FailedChange
     ) -> TopicResult:
-        match fate:
+        match outcome:
             case Committed():
                 logger.info(
                     "topic %s is created with %d partitions",
@@ -126,7 +126,7 @@ class TopicHandlers:
     async def create_partitions(
         self, topics: Sequence[NewPartitions], *, validate_only: bool
     ) -> list[CreatePartitionsResult]:
-        """Enlarges topics; every one has its own fate."""
+        """Enlarges topics; every one has its own outcome."""
         results = []
         created: list[TopicPartition] = []
         for topic in topics:
@@ -146,8 +146,8 @@ class TopicHandlers:
     async def _add_partitions(self, topic: NewPartitions) -> list[TopicPartition]:
         for _ in range(MAX_ATTEMPTS):
             change = decide_new_partitions(self._context, topic)
-            [fate] = await self._commit_each([change])
-            match fate:
+            [outcome] = await self._commit_each([change])
+            match outcome:
                 case Committed():
                     assert isinstance(change, PartitionsAdded)
                     return [TopicPartition(topic.name, p) for p in sorted(change.added)]
@@ -178,12 +178,12 @@ class TopicHandlers:
             else:
                 results[name] = DeletedTopic(name=name, topic_id=topic_id)
                 marked.append(name)
-        fates = await self._commit_each([TopicDeletionRequested(name) for name in marked])
-        for name, fate in zip(list(marked), fates, strict=True):
-            if not isinstance(fate, Committed):
-                error = fate.error if isinstance(fate, FailedChange) else None
+        outcomes = await self._commit_each([TopicDeletionRequested(name) for name in marked])
+        for name, outcome in zip(list(marked), outcomes, strict=True):
+            if not isinstance(outcome, Committed):
+                error = outcome.error if isinstance(outcome, FailedChange) else None
                 code = ErrorCode.UNKNOWN_SERVER_ERROR if error is None else _code_of(error)
-                results[name] = DeletedTopic(name=name, error=code, message=str(error or fate))
+                results[name] = DeletedTopic(name=name, error=code, message=str(error or outcome))
                 marked.remove(name)
         if marked:
             await self._deletion.enqueue(marked)
@@ -193,23 +193,23 @@ class TopicHandlers:
         self, changes: Sequence[Change]
     ) -> list[Committed | Conflict | FailedChange]:
         """Commits; what got lost on the way, and left nothing behind, is sent again."""
-        fates: dict[int, Committed | Conflict | FailedChange] = {}
+        outcomes: dict[int, Committed | Conflict | FailedChange] = {}
         remaining = dict(enumerate(changes))
         for _ in range(MAX_ATTEMPTS):
             if not remaining:
                 break
-            outcome = await self._machines.commit(list(remaining.values()))
+            commit = await self._machines.commit(list(remaining.values()))
             by_change: dict[int, Committed | Conflict | FailedChange] = {
-                id(fate.change): fate
-                for group in (outcome.committed, outcome.conflicts, outcome.failed)
-                for fate in group
+                id(outcome.change): outcome
+                for group in (commit.committed, commit.conflicts, commit.failed)
+                for outcome in group
             }
             for index, change in list(remaining.items()):
-                fate = fates[index] = by_change[id(change)]
-                is_lost = isinstance(fate, Conflict) and fate.found is None
+                outcome = outcomes[index] = by_change[id(change)]
+                is_lost = isinstance(outcome, Conflict) and outcome.found is None
                 if not (is_lost and isinstance(change, TopicCreated | TopicDeletionRequested)):
                     del remaining[index]
-        return [fates[index] for index in range(len(changes))]
+        return [outcomes[index] for index in range(len(changes))]
 
     # Hints
 

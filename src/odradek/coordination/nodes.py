@@ -16,6 +16,7 @@ from odradek.coordination.json_fields import (
     parse_integer,
 )
 from odradek.errors import BadNodeData
+from odradek.lazy_dataclass import dataclass
 from odradek.model import (
     Endpoint,
     LeaderAndIsr,
@@ -25,7 +26,6 @@ from odradek.model import (
     parse_uuid,
     uuid_text,
 )
-from odradek.values import dataclass
 
 __all__ = [
     "BrokerNode",

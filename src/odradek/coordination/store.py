@@ -34,7 +34,7 @@ from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = [
     "ANY_VERSION",

@@ -32,7 +32,7 @@ from odradek.coordination.tree import (
     parent_path,
 )
 from odradek.errors import BadArguments, BadVersion, ControllerMoved, NoNode, StoreError
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = ["Decision", "decide"]
 

@@ -6,8 +6,8 @@ from dataclasses import field
 from typing import NamedTuple
 
 from odradek.errors import ErrorCode
+from odradek.lazy_dataclass import dataclass
 from odradek.model import ReplicaAssignment
-from odradek.values import dataclass
 
 __all__ = [
     "BROKER_DEFAULT",

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.errors import ErrorCode
+from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
 from odradek.metadata.delta import AppliedDelta, ClusterDelta
 from odradek.metadata.image import (
@@ -23,7 +24,6 @@ from odradek.metadata.image import (
     TopicImage,
 )
 from odradek.model import NO_LEADER, TopicPartition
-from odradek.values import dataclass
 
 __all__ = ["ClusterMetadata", "MetadataCache", "PartitionMetadata", "TopicMetadata"]
 

@@ -1,8 +1,8 @@
 """What a commit changes: plain values that decide makes and every engine renders.
 
-One change is atomic. A list of changes is not, in store engines: each has its own fate, and every
-prefix of a list must be a state the next controller can continue from. `Atomic` makes a group that
-is written as one.
+One change is atomic. A list of changes is not, in store engines: each has its own outcome, and
+every prefix of a list must be a state the next controller can continue from. `Atomic` makes a group
+that is written as one.
 
 A change that replaces something carries the version it was decided on; an engine that finds another
 version reports a conflict and changes nothing. Versions are compared, never computed with.
@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TypeAlias
 
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.image import ConfigResource, QuotaEntity, ScramCredential, ScramKey
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.security.acls import AclBinding
-from odradek.values import dataclass
 
 __all__ = [
     "AclAdded",

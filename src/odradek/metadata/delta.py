@@ -17,6 +17,7 @@ from dataclasses import field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.errors import ApiError, ErrorCode
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.image import (
     Broker,
     ClusterImage,
@@ -31,7 +32,6 @@ from odradek.metadata.persistent_map import as_persistent
 from odradek.model import LEADER_DURING_DELETE, TopicPartition
 from odradek.protocol.enums import ConfigResourceType
 from odradek.security.acls import AclBinding
-from odradek.values import dataclass
 
 __all__ = [
     "AppliedDelta",

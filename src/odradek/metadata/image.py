@@ -18,10 +18,10 @@ from dataclasses import field
 from typing import NamedTuple
 
 from odradek.errors import ApiError, ErrorCode
+from odradek.lazy_dataclass import dataclass
 from odradek.model import NO_LEADER, Endpoint, TopicPartition
 from odradek.protocol.enums import ConfigResourceType
 from odradek.security.acls import AclBinding
-from odradek.values import dataclass
 
 __all__ = [
     "NO_NODE",

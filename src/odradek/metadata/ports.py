@@ -21,6 +21,7 @@ from enum import Enum
 from typing import NamedTuple, NewType, Protocol, TypeAlias
 
 from odradek.errors import ApiError, ErrorCode, OdradekError
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.admin_requests import (
     CreatePartitionsResult,
     DeletedTopic,
@@ -34,7 +35,6 @@ from odradek.metadata.delta import ImageDelta
 from odradek.metadata.image import Broker
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
-from odradek.values import dataclass
 
 __all__ = [
     "AlterIsrOutcome",
@@ -134,7 +134,7 @@ class FailedChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOutcome:
-    """The fate of each change of a list. Nothing is called committed without proof."""
+    """The outcome of each change of a list. Nothing is called committed without proof."""
 
     committed: tuple[Committed, ...] = ()
     conflicts: tuple[Conflict, ...] = ()

@@ -50,6 +50,7 @@ from odradek.errors import (
     SessionExpired,
     StoreError,
 )
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.changes import Change
 from odradek.metadata.ports import (
     CommitOutcome,
@@ -63,7 +64,6 @@ from odradek.metadata.ports import (
 from odradek.metadata_store.reads import StoreReader
 from odradek.metadata_store.writes import StoreWriter
 from odradek.model import NO_CONTROLLER
-from odradek.values import dataclass
 
 __all__ = ["ELECTION_PAUSE_S", "StorePersistence"]
 

@@ -61,6 +61,7 @@ from odradek.errors import (
     SessionExpired,
     StoreError,
 )
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.changes import (
     AclAdded,
     AclRemoved,
@@ -91,7 +92,6 @@ from odradek.metadata.ports import (
 )
 from odradek.metadata_store.entity_writes import MAX_RENDERINGS, missing_nodes, write_entity
 from odradek.model import TopicPartition
-from odradek.values import dataclass
 
 __all__ = ["StoreWriter", "read_partition", "read_topic"]
 
@@ -149,26 +149,26 @@ class StoreWriter:
         self._store = store
 
     async def commit(self, changes: Sequence[Change], fence: Fence) -> CommitOutcome:
-        """Writes changes, each with its own fate.
+        """Writes changes, each with its own outcome.
 
         Raises:
             ControllerMoved: The fence failed or the session is lost; what was written stands.
         """
-        fates: list[Committed | Conflict | FailedChange] = []
+        outcomes: list[Committed | Conflict | FailedChange] = []
         for start in range(0, len(changes), MAX_PIPELINED):
             portion = changes[start : start + MAX_PIPELINED]
             await self._create_parents(portion, fence)
             results = await asyncio.gather(
-                *(self._fate(change, fence) for change in portion), return_exceptions=True
+                *(self._outcome(change, fence) for change in portion), return_exceptions=True
             )
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
-                fates.append(result)
+                outcomes.append(result)
         return CommitOutcome(
-            committed=tuple(fate for fate in fates if isinstance(fate, Committed)),
-            conflicts=tuple(fate for fate in fates if isinstance(fate, Conflict)),
-            failed=tuple(fate for fate in fates if isinstance(fate, FailedChange)),
+            committed=tuple(outcome for outcome in outcomes if isinstance(outcome, Committed)),
+            conflicts=tuple(outcome for outcome in outcomes if isinstance(outcome, Conflict)),
+            failed=tuple(outcome for outcome in outcomes if isinstance(outcome, FailedChange)),
         )
 
     async def _create_parents(self, changes: Sequence[Change], fence: Fence) -> None:
@@ -187,7 +187,7 @@ class StoreWriter:
             except SessionExpired as error:
                 raise ControllerMoved(f"the session is over: {error}") from error
 
-    async def _fate(self, change: Change, fence: Fence) -> Committed | Conflict | FailedChange:
+    async def _outcome(self, change: Change, fence: Fence) -> Committed | Conflict | FailedChange:
         try:
             match change:
                 case TopicRemoved(topic=topic):

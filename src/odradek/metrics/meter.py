@@ -4,8 +4,8 @@ import math
 from typing import Final, final
 
 from odradek.clock import Clock
+from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
-from odradek.values import dataclass
 
 __all__ = ["Meter", "Rates"]
 

@@ -24,7 +24,7 @@ import re
 from enum import Enum
 from functools import lru_cache
 
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = ["Kind", "MetricName"]
 

@@ -18,9 +18,9 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from odradek.lazy_dataclass import dataclass
 from odradek.network.request import ConnectionContext
 from odradek.security.principal import Principal
-from odradek.values import dataclass
 
 __all__ = [
     "AUTHENTICATION_TIMEOUT_MS",

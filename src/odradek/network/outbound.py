@@ -27,6 +27,7 @@ from odradek.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
+from odradek.lazy_dataclass import dataclass
 from odradek.network.memory_pool import MemoryPool
 from odradek.network.receive_buffer import START_BYTES, ReceiveBuffer
 from odradek.network.send_queue import Chunk, SendQueue, TruncatedFileError
@@ -44,7 +45,6 @@ from odradek.protocol.headers import (
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek.protocol.schema import Message
 from odradek.protocol.versions import NO_VERSIONS, VersionRange
-from odradek.values import dataclass
 
 __all__ = ["OutboundConnection", "OutboundOptions"]
 

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from odradek.errors import ErrorCode
+from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
 from odradek.model import SecurityProtocol
 from odradek.network.send_queue import Chunk
 from odradek.protocol.headers import RequestHeader
 from odradek.security.principal import ANONYMOUS, Principal
-from odradek.values import dataclass
 
 __all__ = [
     "ONE_SUCCESS",

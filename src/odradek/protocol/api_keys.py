@@ -13,8 +13,8 @@ FindCoordinator must never be advertised without OffsetFetch: librdkafka 2.16 cr
 from enum import IntEnum
 from typing import Final
 
+from odradek.lazy_dataclass import dataclass
 from odradek.protocol.versions import VersionRange
-from odradek.values import dataclass
 
 __all__ = ["API_SUPPORT", "ApiKey", "ApiSupport", "is_flexible"]
 

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = ["ALL_VERSIONS", "NO_VERSIONS", "VersionRange"]
 

@@ -12,8 +12,8 @@ Rules:
    their own key is checked, or in a purge. A purge walks everything, so it runs only once more than
    `purge_interval` operations are estimated to be such leftovers; the question is asked on every
    wake-up of the timer and on every `purge_interval`-th `try_complete_else_watch`.
-3. Operations do not share fate: one that raises is logged, stays until its timeout, and the walk
-   goes on. The caller is another request and cannot help it.
+3. Operations do not affect each other: one that raises is logged, stays until its timeout, and the
+   walk goes on. The caller is another request and cannot help it.
 
 There are no locks and no shards, because nothing here awaits. A completion callback should not
 re-check keys in place but collect them and have them checked after its own answer is queued; if it

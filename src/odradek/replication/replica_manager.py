@@ -13,6 +13,7 @@ from typing import Final
 
 from odradek.clock import Clock
 from odradek.errors import ErrorCode, StorageError
+from odradek.lazy_dataclass import dataclass
 from odradek.marks import mypyc_attr
 from odradek.metadata.delta import HostedPartition, LocalDelta, StoppedPartition
 from odradek.metadata.ports import AlterIsrOutcome, IsrAltered, IsrOutcomeUnknown
@@ -32,7 +33,6 @@ from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.directories.log_manager import LogManager
 from odradek.storage.log.log import Log
 from odradek.storage.log.services import BackgroundTasks, Steps, run_beside
-from odradek.values import dataclass
 
 __all__ = ["Purgatories", "ReplicaManager", "ReplicaManagerConfig"]
 

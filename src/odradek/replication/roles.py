@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 
 from odradek.clock import Clock
 from odradek.errors import ApiError, CorruptCheckpointError, ErrorCode, StorageError
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.delta import HostedPartition, StoppedPartition
 from odradek.metadata.image import PartitionState
 from odradek.model import TopicPartition
@@ -48,7 +49,6 @@ from odradek.storage.directories.partition_directories import (
 )
 from odradek.storage.log.log import Log
 from odradek.storage.log.services import Steps
-from odradek.values import dataclass
 
 __all__ = ["RoleChanges"]
 

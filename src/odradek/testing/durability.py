@@ -3,7 +3,7 @@
 This module is the bookkeeping of `SimDisk` and knows nothing of descriptors or faults.
 
 Bytes. A `File` has one durable `Image`, taken at its last successful sync. At a crash each 4 KB
-page that differs from it has one of three fates, drawn page by page and in no order:
+page that differs from it has one of three outcomes, drawn page by page and in no order:
 
 * it did not reach the disk: the durable page stays, or zeros where there was none;
 * it reached the disk whole;
@@ -30,7 +30,7 @@ from dataclasses import field
 from random import Random
 from typing import NamedTuple
 
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = ["PAGE_BYTES", "Change", "Directory", "File", "Image", "Journal", "Node"]
 

@@ -197,7 +197,7 @@ def test_no_acknowledged_change_is_lost_to_another_one(tmp_path: Path) -> None:
 
 
 def test_many_entities_are_one_transaction(tmp_path: Path) -> None:
-    """A user, its client, and a user that has no name for the store; each with its own fate."""
+    """A user, its client, and a user that has no name for the store; each with its own outcome."""
 
     async def scenario(engine: EmbeddedEngine) -> None:
         store = engine.connect()

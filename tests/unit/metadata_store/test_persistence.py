@@ -182,7 +182,7 @@ def test_a_failed_fence_deposes(tmp_path: Path) -> None:
 
 
 def test_three_changes_one_conflict(tmp_path: Path) -> None:
-    """14:SM-4: each has its own fate, and the conflict brings what is stored."""
+    """14:SM-4: each has its own outcome, and the conflict brings what is stored."""
 
     async def scenario(store: CoordinationStore) -> None:
         writer = StoreWriter(store)

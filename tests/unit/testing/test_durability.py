@@ -53,7 +53,7 @@ def test_torn_pages_are_old_new_or_new_up_to_a_sector() -> None:
     file.durable = image(b"o" * 2 * PAGE_BYTES)
     current = image(b"n" * 4 * PAGE_BYTES)
     lengths = set()
-    fates = set()
+    outcomes = set()
     for seed in range(200):
         content = file.torn(current, Random(seed)).to_bytes()
         lengths.add(len(content))
@@ -61,14 +61,14 @@ def test_torn_pages_are_old_new_or_new_up_to_a_sector() -> None:
         new_bytes = page.count(b"n")
         assert page == b"n" * new_bytes + b"o" * (PAGE_BYTES - new_bytes)
         assert new_bytes % 512 == 0
-        fates.add(new_bytes)
+        outcomes.add(new_bytes)
         # A page that was never durable and did not arrive is a hole, never another one's bytes.
         assert set(content[2 * PAGE_BYTES :]) <= set(b"n\0")
 
     assert min(lengths) == 2 * PAGE_BYTES
     assert max(lengths) == 4 * PAGE_BYTES
     assert len(lengths) > 3
-    assert {0, PAGE_BYTES} < fates
+    assert {0, PAGE_BYTES} < outcomes
 
 
 def test_torn_truncation_leaves_a_length_in_between() -> None:

@@ -30,9 +30,9 @@ from odradek.config.declaration import LISTENER_PREFIX, environment_name
 from odradek.controller.config import LeaderBalanceConfig
 from odradek.coordinator.config import GroupCoordinatorConfig
 from odradek.errors import ConfigError
+from odradek.lazy_dataclass import dataclass
 from odradek.network.config import ListenerLimits, NetworkConfig, check_resize
 from odradek.storage.cleaning.config import CleanerConfig
-from odradek.values import dataclass
 
 __all__ = ["BROKER_COUNT", "BROKER_DEFINITION", "BrokerSettings", "load_broker_settings"]
 

@@ -15,7 +15,7 @@ from odradek.config import Definition, Kind, Settings, Source, key
 from odradek.config.checks import Rule
 from odradek.config.values import Value
 from odradek.errors import ApiError, ConfigError, ErrorCode
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = ["ClientMetricsConfig", "check_client_metrics", "client_metrics_rows"]
 

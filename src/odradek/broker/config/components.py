@@ -10,9 +10,9 @@ from typing import Final
 
 from odradek.config import Kind, Rule, Value, key, synonym
 from odradek.errors import ConfigError
+from odradek.lazy_dataclass import dataclass
 from odradek.storage.cleaning.config import CleanerConfig
 from odradek.storage.log.config import INT64_MAX, LogManagerConfig
-from odradek.values import dataclass
 
 __all__ = [
     "InternalTopicsSettings",

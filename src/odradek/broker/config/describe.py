@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from odradek.config import ConfigKey, Level, Setting, Source, Update, Value, format_value
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = ["ConfigRow", "ConfigSynonym", "lowered_row", "row_of", "row_of_level"]
 

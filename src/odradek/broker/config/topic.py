@@ -11,8 +11,8 @@ from typing import ClassVar, Final
 
 from odradek.config import Definition, Kind, Rule, Value, inherited_key, key, keys_of
 from odradek.errors import ConfigError
+from odradek.lazy_dataclass import dataclass
 from odradek.storage.log.config import LogConfig
-from odradek.values import dataclass
 
 __all__ = ["TOPIC_DEFINITION", "TopicConfig", "TopicDefaults"]
 

@@ -19,8 +19,8 @@ from odradek.broker.config.topic import TOPIC_DEFINITION, TopicConfig, TopicDefa
 from odradek.config import Kind, Settings, Source
 from odradek.config.declaration import keys_of
 from odradek.errors import ApiError, ConfigError, ErrorCode
+from odradek.lazy_dataclass import dataclass
 from odradek.storage.log.config import LogConfig
-from odradek.values import dataclass
 
 __all__ = ["EffectiveTopicConfig", "TopicConfigs"]
 

@@ -2,8 +2,8 @@
 
 from odradek.broker.config import BrokerSettings
 from odradek.broker.surroundings import Surroundings
+from odradek.lazy_dataclass import dataclass
 from odradek.metrics import MetricRegistry
-from odradek.values import dataclass
 
 __all__ = ["Base"]
 

@@ -9,6 +9,7 @@ from odradek.broker.metadata_waiter import MetadataWaiter
 from odradek.broker.parts.base import Base
 from odradek.broker.parts.storage import Storage
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata_store.broker_port import StoreControllerPort
 from odradek.purgatory import DelayedOperationPurgatory, SystemTimer
@@ -20,7 +21,6 @@ from odradek.replication import (
 )
 from odradek.replication.isr_updates import IsrUpdates
 from odradek.tasks import Tasks
-from odradek.values import dataclass
 
 __all__ = ["INTERNAL_TOPICS", "Replication", "build_isr_updates", "build_replication"]
 

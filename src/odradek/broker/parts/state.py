@@ -14,11 +14,11 @@ from odradek.broker.settings.settings_changes import SettingsChanges
 from odradek.coordinator.group.commit_batching import WakeUps
 from odradek.coordinator.group.coordinator import GroupCoordinator
 from odradek.errors import StorageError
+from odradek.lazy_dataclass import dataclass
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata_store.broker_port import StoreControllerPort
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.tasks import Tasks
-from odradek.values import dataclass
 
 __all__ = ["State", "build_state"]
 

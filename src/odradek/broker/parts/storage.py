@@ -13,11 +13,11 @@ from odradek.broker.config import TopicConfigs
 from odradek.broker.identity import check_directories
 from odradek.broker.log_metrics import damage_meter, flush_timer, register_log_gauges
 from odradek.broker.parts.base import Base
+from odradek.lazy_dataclass import dataclass
 from odradek.storage.cleaning.stats import register_cleaner_gauges
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.directories.log_manager import LogManager
 from odradek.storage.log.services import LogServices
-from odradek.values import dataclass
 
 __all__ = ["STORAGE_THREADS", "Storage", "build_storage", "loaded", "raise_open_file_limit"]
 

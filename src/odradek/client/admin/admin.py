@@ -29,8 +29,8 @@ from odradek.client.client import Client
 from odradek.client.cluster import TopicView
 from odradek.client.config import ClientConfig, read_settings
 from odradek.client.consumer.commits import OffsetAndMetadata
+from odradek.client.lifecycle import AsyncClient
 from odradek.client.offsets import FoundOffset, list_offsets
-from odradek.client.opening import Opened
 from odradek.client.options import client_options
 from odradek.client.retry import Deadline
 from odradek.client.surroundings import ClientSurroundings
@@ -44,7 +44,7 @@ __all__ = ["Admin"]
 _DEFINITION: Final = Definition(ClientConfig)
 
 
-class Admin(Opened):
+class Admin(AsyncClient):
     """What an administrator asks of a cluster.
 
     ::

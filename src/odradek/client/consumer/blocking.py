@@ -1,6 +1,6 @@
 """`odradek.Consumer`: reads records, for plain scripts.
 
-The core lives on a loop in a thread of its own, which fetches, beats and joins while the
+The core lives on a loop in a thread of its own, which fetches, joins and sends heartbeats while the
 application works. Two things are special to a consumer:
 
 1. `poll` takes buffered records right here, without a word to the other thread, when nothing else

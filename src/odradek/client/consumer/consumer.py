@@ -1,7 +1,7 @@
 """The consumer of `odradek.aio`: reads topics as a member of a group, or partitions by hand.
 
-The parts and who drives them: `Fetcher` keeps the buffer filled by itself; `Upkeep` looks up
-metadata and positions and `GroupMember` joins and beats, in tasks of their own.
+The parts and who drives them: `Fetcher` keeps the buffer filled by itself; `PositionTask` looks up
+metadata and positions and `GroupMember` joins and sends heartbeats, in tasks of their own.
 Whatever the application hears of happens in its own calls: records, callbacks, errors.
 """
 
@@ -23,7 +23,6 @@ from odradek.client.config import ClientConfig, read_settings
 from odradek.client.consumer.commits import CommitCallback, OffsetAndMetadata
 from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
 from odradek.client.consumer.coordinator import Coordinator
-from odradek.client.consumer.dressing import ConsumerInterceptor, DeserializedRecord, Dressing
 from odradek.client.consumer.errors import (
     ConcurrentModificationError,
     InvalidGroupError,
@@ -34,12 +33,17 @@ from odradek.client.consumer.group import GroupMember
 from odradek.client.consumer.group_commits import GroupCommits
 from odradek.client.consumer.metrics import ConsumerMetrics
 from odradek.client.consumer.partition_state import NO_EPOCH, Partitions, PartitionState
+from odradek.client.consumer.position_task import PositionTask
 from odradek.client.consumer.positions import PositionFinder
+from odradek.client.consumer.record_hooks import (
+    ConsumerInterceptor,
+    DeserializedRecord,
+    RecordHooks,
+)
 from odradek.client.consumer.subscription import RebalanceListener, Subscription
-from odradek.client.consumer.upkeep import Upkeep
 from odradek.client.errors import CallTimeoutError, ClosedError
+from odradek.client.lifecycle import AsyncClient
 from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
-from odradek.client.opening import Opened
 from odradek.client.options import client_options
 from odradek.client.retry import Deadline
 from odradek.client.surroundings import ClientSurroundings
@@ -60,7 +64,7 @@ _POLL_SLICE_MS: Final = 1_000
 _CLOSE_TIMEOUT_S: Final = 30.0
 
 
-class Consumer(Opened):
+class Consumer(AsyncClient):
     """Reads records. An async context manager; see `docs/clients/consumer.md`.
 
     Args:
@@ -97,19 +101,19 @@ class Consumer(Opened):
         )
         self._client = Client(options, clock=around.clock, rng=around.random)
         strategies = find_assignors(assignors or mine.partition_assignment_strategy)
-        self._dressing = Dressing(key_deserializer, value_deserializer, tuple(interceptors))
+        self._hooks = RecordHooks(key_deserializer, value_deserializer, tuple(interceptors))
         self._subscription = Subscription(exclude_internal=mine.exclude_internal_topics)
         self._partitions = Partitions()
         self._metrics = ConsumerMetrics(self._client.clock.monotonic_ms)
         # Set when a call that waits should look again.
-        self._stir = asyncio.Event()
+        self._wake = asyncio.Event()
         self._fetcher = Fetcher(
             self._client,
             mine,
             self._partitions,
             self._metrics,
-            on_arrival=self._stir.set,
-            on_trouble=lambda: self._upkeep.request_metadata(),
+            on_arrival=self._wake.set,
+            on_trouble=lambda: self._position_task.request_metadata(),
         )
         self._coordinator: Coordinator | None = None
         self._group: GroupMember | None = None
@@ -125,7 +129,7 @@ class Consumer(Opened):
                 self._metrics,
                 interceptors=tuple(interceptors),
                 invoke=self._call_back,
-                on_change=self._stir.set,
+                on_change=self._wake.set,
             )
             self._group = GroupMember(
                 self._client,
@@ -148,7 +152,7 @@ class Consumer(Opened):
             isolation=mine.isolation,
             on_found=self._fetcher.send_fetches,
         )
-        self._upkeep = Upkeep(
+        self._position_task = PositionTask(
             self._client,
             self._subscription,
             self._partitions,
@@ -156,7 +160,7 @@ class Consumer(Opened):
             finder,
             self._group,
             creates_topics=mine.allow_auto_create_topics,
-            on_round=self._stir.set,
+            on_round=self._wake.set,
         )
         # Runs callbacks of the application; the blocking face puts its own in place.
         self.invoke: Callable[..., Any] = _invoke_here
@@ -172,7 +176,7 @@ class Consumer(Opened):
         """Begins, on the running loop. Contacts nobody before something is to be read."""
         if self._commits is not None:
             self._commits.start()
-        self._upkeep.start()
+        self._position_task.start()
 
     async def connect(self, timeout: float | None = None) -> None:
         """Reaches a broker now. Nobody needs to; it tells a wrong address at once.
@@ -214,7 +218,7 @@ class Consumer(Opened):
 
     async def _end(self) -> None:
         self._is_closed = True
-        await self._upkeep.stop()
+        await self._position_task.stop()
         if self._group is not None:
             await self._group.stop()
         await self._fetcher.close()
@@ -249,7 +253,7 @@ class Consumer(Opened):
             self._subscription.subscribe(names, listener)
         self._group.note_poll()
         self._group.request_join("the subscription changed")
-        self._upkeep.request_metadata()
+        self._position_task.request_metadata()
 
     async def unsubscribe(self) -> None:
         """Reads nothing; leaves the group."""
@@ -274,7 +278,7 @@ class Consumer(Opened):
             await self._commits.commit_quietly(self._client.deadline())
         self._subscription.assign(wanted)
         self._partitions.assign(wanted)
-        self._upkeep.request_metadata()
+        self._position_task.request_metadata()
         self._fetcher.send_fetches()
 
     def subscription(self) -> frozenset[str]:
@@ -332,7 +336,7 @@ class Consumer(Opened):
         self._is_polling = True
         try:
             while True:
-                self._stir.clear()
+                self._wake.clear()
                 await self._do_duties(deadline)
                 taken = take()
                 if taken:
@@ -385,7 +389,7 @@ class Consumer(Opened):
         self._metrics.on_poll(self._now_ms(), len(records))
         if self._group is not None:
             self._group.note_poll()
-        return records if not records or self._dressing.is_plain else self._dressing.dress(records)
+        return records if not records or self._hooks.is_plain else self._hooks.apply(records)
 
     def take_arrow_nowait(self, *, max_bytes: int, headers: bool) -> list[Any]:
         """Buffered record batches; as `take_nowait`."""
@@ -419,16 +423,16 @@ class Consumer(Opened):
     async def _wait(self, timeout_ms: int) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._stir.wait()
+                await self._wake.wait()
 
     def _raise_failure(self) -> None:
         self._fetcher.raise_failure()
-        self._upkeep.raise_failure()
+        self._position_task.raise_failure()
 
     def wakeup(self) -> None:
         """Makes a poll that waits, or the next one, raise `WakeupError`. Only on the loop."""
         self._is_woken = True
-        self._stir.set()
+        self._wake.set()
 
     # Positions
 
@@ -473,13 +477,13 @@ class Consumer(Opened):
         state = self._state(partition)
         deadline = self._client.deadline_after(timeout)
         while state.position is None:
-            self._stir.clear()
+            self._wake.clear()
             self._raise_failure()
             if not deadline.left_ms():
                 raise CallTimeoutError(
                     f"position of {state.tp}: not found within {deadline.timeout_ms} ms"
                 )
-            self._upkeep.request()
+            self._position_task.request()
             await self._wait(min(deadline.left_ms(), 50))
         return state.position
 
@@ -662,11 +666,11 @@ class Consumer(Opened):
         await self.invoke(callback, *args)
 
     def _on_group_change(self) -> None:
-        self._stir.set()
-        self._upkeep.request()
+        self._wake.set()
+        self._position_task.request()
 
     def _on_positions_changed(self) -> None:
-        self._upkeep.request()
+        self._position_task.request()
         self._fetcher.send_fetches()
 
 

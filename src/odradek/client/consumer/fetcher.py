@@ -54,14 +54,14 @@ logger = logging.getLogger(__name__)
 class _Link:
     """The requests to one broker."""
 
-    __slots__ = ("asked", "is_busy", "is_stirred", "node_id", "sent_at_ms", "session")
+    __slots__ = ("asked", "is_busy", "may_ask_again", "node_id", "sent_at_ms", "session")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.session = FetchSession()
         self.is_busy = False  # Connecting, or waiting for an answer.
         # Whether something was handed out since the last request, see rule 2.
-        self.is_stirred = True
+        self.may_ask_again = True
         # The state, the offset, and whether the broker was asked as a follower.
         self.asked: dict[TopicPartition, tuple[PartitionState, int, bool]] = {}
         self.sent_at_ms = 0
@@ -126,7 +126,7 @@ class Fetcher:
             link = self._links.get(node_id)
             if link is None:
                 link = self._links[node_id] = _Link(node_id)
-            if link.is_busy or (node_id in held_back and not link.is_stirred):
+            if link.is_busy or (node_id in held_back and not link.may_ask_again):
                 continue
             self._start(link, offsets, can_wait=node_id not in held_back)
         self._arm_retry(now_ms)
@@ -180,7 +180,7 @@ class Fetcher:
         except ApiError as error:
             self._note_lost(link, partitions, error)
         link.is_busy = False
-        link.is_stirred = True
+        link.may_ask_again = True
         self.send_fetches()
 
     def _send(
@@ -210,7 +210,7 @@ class Fetcher:
                 link.session.build(wanted, has_ids=version > LAST_FETCH_BY_NAME),
                 can_wait=can_wait,
             )
-            link.is_stirred = False
+            link.may_ask_again = False
             link.sent_at_ms = self._client.clock.monotonic_ms()
             answer = connection.send(
                 ApiKey.FETCH,
@@ -272,7 +272,7 @@ class Fetcher:
         link.is_busy = False
         if response.error_code != ErrorCode.NONE:
             link.session.fail(_code(response.error_code))
-            link.is_stirred = True
+            link.may_ask_again = True
             self._delay(link, api_error(response.error_code, None, "FETCH"))
         else:
             link.session.accept(response.session_id)
@@ -283,7 +283,7 @@ class Fetcher:
         """No answer: the connection is gone, or the broker is."""
         link.session.fail(None)
         link.is_busy = False
-        link.is_stirred = True
+        link.may_ask_again = True
         self._note_lost(link, list(link.asked), error)
         self.send_fetches()
 
@@ -488,7 +488,7 @@ class Fetcher:
         ):
             data.state.version += 1  # Which makes it old, and has the position asked for.
         for link in tuple(self._links.values()):
-            link.is_stirred = True
+            link.may_ask_again = True
         return data
 
     def drop(self, data: FetchedData) -> None:

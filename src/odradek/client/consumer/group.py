@@ -1,4 +1,4 @@
-"""A consumer's part in its group: joins, beats, and hands assignments over.
+"""A consumer's part in its group: joins, sends heartbeats, and hands assignments over.
 
 Who does what:
 
@@ -31,8 +31,8 @@ from odradek.client.assignors import Subscription as MemberSubscription
 from odradek.client.client import Client
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.coordinator import Coordinator
-from odradek.client.consumer.dealing import deal_partitions
 from odradek.client.consumer.errors import FencedInstanceIdError
+from odradek.client.consumer.leader_assignment import assign_as_leader
 from odradek.client.consumer.membership import (
     Membership,
     Next,
@@ -131,12 +131,12 @@ class GroupMember:
         self._joined: _Joined | None = None
         # The commit before partitions go.
         self._commit: asyncio.Task[None] | None = None
-        self._beats: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
         # Tells the coordinator that this member left because its application fell silent.
-        self._farewell: asyncio.Task[None] | None = None
+        self._leave_request: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
-        # As leader: the topics of the group and how many partitions each had when they were dealt.
-        self._dealt: dict[str, int] | None = None
+        # As leader: the topics of the group and how many partitions each had when it assigned them.
+        self._partition_counts: dict[str, int] | None = None
         self._polled_at_ms = client.clock.monotonic_ms()
         self._is_polling = False
 
@@ -210,8 +210,8 @@ class GroupMember:
             membership.wants_join = False
             if not membership.is_in_group:
                 membership.phase = Phase.JOINING
-            # The join is sign of life enough, and a beat would wait behind it.
-            self._stop_beats()
+            # The join is a sign of life, and a heartbeat would wait behind it.
+            self._stop_heartbeats()
             self._join = asyncio.get_running_loop().create_task(self._join_group())
             self._join.add_done_callback(self._on_join_done)
 
@@ -234,7 +234,7 @@ class GroupMember:
         lost = tuple(sorted(self._partitions.names()))
         self.membership.has_lost = False
         self._partitions.assign(())
-        self._stop_beats()
+        self._stop_heartbeats()
         self._joined = None
         if self._commit is not None:
             self._commit.cancel()
@@ -319,10 +319,10 @@ class GroupMember:
 
     async def _join_group(self) -> _Joined | None:
         """Joins and syncs; None: something has to happen in `advance` first."""
-        if self._farewell is not None:
+        if self._leave_request is not None:
             # The member that this one was must be gone, or the group would wait for it.
-            await asyncio.wait((self._farewell,))
-            self._farewell = None
+            await asyncio.wait((self._leave_request,))
+            self._leave_request = None
         started_ms = self._client.clock.monotonic_ms()
         pauses_ms = self._client.pauses_ms()
         while True:
@@ -394,16 +394,16 @@ class GroupMember:
                 f"we offered {', '.join(self._assignors)}",
             )
         assignments: Mapping[str, bytes] = {}
-        self._dealt = None
+        self._partition_counts = None
         if answer.leader == answer.member_id:
             # A leader may take its time, and must not be taken for dead; who waits for the
             # assignments is known to live.
-            self._start_beats()
+            self._start_heartbeats()
             try:
-                deal = await deal_partitions(self._client, answer, assignor)
+                made = await assign_as_leader(self._client, answer, assignor)
             finally:
-                self._stop_beats()
-            assignments, self._dealt = deal.assignments, deal.partition_counts
+                self._stop_heartbeats()
+            assignments, self._partition_counts = made.assignments, made.partition_counts
         return await self._sync(assignor, assignments)
 
     async def _match_pattern(self) -> None:
@@ -456,21 +456,21 @@ class GroupMember:
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignment is unreadable: {error}"
             ) from error
         membership.on_synced()
-        self._start_beats()
+        self._start_heartbeats()
         return _Joined(assignor, assigned)
 
     # Heartbeats
 
-    def _start_beats(self) -> None:
-        self._stop_beats()
-        self._beats = asyncio.get_running_loop().create_task(self._beat_on())
+    def _start_heartbeats(self) -> None:
+        self._stop_heartbeats()
+        self._heartbeats = asyncio.get_running_loop().create_task(self._keep_sending_heartbeats())
 
-    def _stop_beats(self) -> None:
-        if self._beats is not None:
-            self._beats.cancel()
-            self._beats = None
+    def _stop_heartbeats(self) -> None:
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            self._heartbeats = None
 
-    async def _beat_on(self) -> None:
+    async def _keep_sending_heartbeats(self) -> None:
         """Shows that this member lives, until it leaves or is told that it is gone."""
         interval_ms = self._config.heartbeat_interval_ms
         pause_ms = interval_ms
@@ -481,10 +481,10 @@ class GroupMember:
                 return
             generation = self.membership.generation
             try:
-                await self._beat()
+                await self._send_heartbeat()
             except ApiError as error:
                 if generation != self.membership.generation:
-                    return  # Another round has begun; it has its own beats.
+                    return  # Another round has begun; it sends its own heartbeats.
                 if not self._goes_on(error):
                     return
                 pause_ms = min(self._client.options.retry_backoff_ms, interval_ms)
@@ -493,7 +493,7 @@ class GroupMember:
             else:
                 pause_ms = interval_ms
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         membership = self.membership
         started_ms = self._client.clock.monotonic_ms()
         answer = await self._coordinator.ask(
@@ -551,7 +551,7 @@ class GroupMember:
         if identity.instance_id is None:
             # Not in this task, which ends when the application polls again.
             deadline = self._client.deadline(self._client.options.request_timeout_ms)
-            self._farewell = asyncio.get_running_loop().create_task(
+            self._leave_request = asyncio.get_running_loop().create_task(
                 self._send_leave(identity.member_id, "no poll in time", deadline)
             )
 
@@ -561,18 +561,19 @@ class GroupMember:
         """After new metadata: whether topics changed in a way that asks for another round."""
         if self._subscription.match(self._client.cluster):
             self.request_join("other topics match the pattern")
-        if self._dealt is not None and self.membership.is_in_group:
+        if self._partition_counts is not None and self.membership.is_in_group:
             topics = self._client.cluster.topics
             now = {
-                name: len(topics[name].partitions) if name in topics else 0 for name in self._dealt
+                name: len(topics[name].partitions) if name in topics else 0
+                for name in self._partition_counts
             }
-            if now != self._dealt:
-                self._dealt = now
+            if now != self._partition_counts:
+                self._partition_counts = now
                 self.request_join("topics of the group changed")
 
     def topics_of_interest(self) -> Iterable[str]:
         """Topics whose metadata matter: as leader, those of the whole group."""
-        return {*self._subscription.topics, *(self._dealt or ())}
+        return {*self._subscription.topics, *(self._partition_counts or ())}
 
     async def leave(self, deadline: Deadline, *, reason: str) -> None:
         """Gives everything up and leaves; a static member keeps its place until its session ends.
@@ -590,13 +591,13 @@ class GroupMember:
             except Exception as error:  # noqa: BLE001 - raised below, when the member has left
                 failure = error
             self._partitions.assign(())
-        if self._farewell is not None:
-            await asyncio.wait((self._farewell,), timeout=deadline.left_ms() / 1000)
+        if self._leave_request is not None:
+            await asyncio.wait((self._leave_request,), timeout=deadline.left_ms() / 1000)
         await self._end_tasks()
         identity = self.membership.identity
         self.membership.leave()
         self.membership.has_lost = False
-        self._dealt = None
+        self._partition_counts = None
         if identity.member_id and identity.instance_id is None:
             await self._send_leave(identity.member_id, reason, deadline)
         if failure is not None:
@@ -609,11 +610,11 @@ class GroupMember:
     async def _end_tasks(self) -> None:
         tasks = [
             task
-            for task in (self._join, self._beats, self._commit, self._farewell)
+            for task in (self._join, self._heartbeats, self._commit, self._leave_request)
             if task is not None
         ]
         is_joining = self.is_joining
-        self._join = self._beats = self._commit = self._farewell = None
+        self._join = self._heartbeats = self._commit = self._leave_request = None
         self._joined = None
         for task in tasks:
             task.cancel()

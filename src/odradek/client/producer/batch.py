@@ -7,7 +7,7 @@ With idempotence a partition counts its records. Rules:
    batch before it is without an answer. New ones may leave behind up to five unanswered.
 3. A batch that is given up after it may have been written leaves a hole in the numbers. So does a
    broker that forgot the producer. Then the partition begins anew with a higher epoch from 0, but
-   not before the fate of every batch that left is known: each is answered, or refused as out of
+   not before the outcome of every batch that left is known: each is answered, or refused as out of
    order, which proves that it is not in the log.
 4. As long as nothing was acknowledged under the producer's id and epoch, one batch is unanswered at
    most. A broker that knows nothing of a producer takes any number to begin with: were the first

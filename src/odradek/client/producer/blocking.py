@@ -127,11 +127,13 @@ class Producer(Blocking[awaited.Producer]):
         """See `odradek.aio.Producer.send_arrow`."""
         self._check_usable()
         core = self._core
-        lot = core.lot_of(batch, topic, value, key, headers, partition, timestamp, topic_column)
-        for name in lot.topics:
-            while not lot.knows(name):
+        sending = core.arrow_send_of(
+            batch, topic, value, key, headers, partition, timestamp, topic_column
+        )
+        for name in sending.topics:
+            while not sending.knows(name):
                 self._call(core.know_topic(name))
-        shares = [self._put(name, attempt) for name, attempt in lot.placements()]
+        shares = [self._put(name, attempt) for name, attempt in sending.placements()]
         return core.delivery_of(shares)
 
     def _put(self, topic: str, attempt: Callable[[Ticket | None], T | None]) -> T:

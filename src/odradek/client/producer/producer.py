@@ -32,7 +32,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
-    from odradek.client.producer.lot import Lot
+    from odradek.client.producer.arrow_send import ArrowSend
 
 __all__ = ["FailedRecords", "Interceptor", "Producer", "ProducerRecord", "Serializer"]
 
@@ -344,12 +344,14 @@ class Producer:
             ClosedError: The producer is closed.
         """
         self._running()
-        lot = self.lot_of(batch, topic, value, key, headers, partition, timestamp, topic_column)
-        for name in lot.topics:
-            while not lot.knows(name):
+        sending = self.arrow_send_of(
+            batch, topic, value, key, headers, partition, timestamp, topic_column
+        )
+        for name in sending.topics:
+            while not sending.knows(name):
                 await self.know_topic(name)
         shares = []
-        for name, attempt in lot.placements():
+        for name, attempt in sending.placements():
             shares.append(await self._put(name, attempt))
             await asyncio.sleep(0)  # A table may be long: others have their turn, too.
         return self.delivery_of(shares)
@@ -358,12 +360,12 @@ class Producer:
         """The handle of rows that are in the buffer."""
         return RowsDelivery(self._owner, shares)
 
-    def lot_of(self, table: Any, topic: str | None, *columns: str | None) -> "Lot":
+    def arrow_send_of(self, table: Any, topic: str | None, *columns: str | None) -> "ArrowSend":
         """A table that is to be sent, its columns checked."""
         # Only here, because pyarrow need not be there.
-        from odradek.client.producer.lot import Lot
+        from odradek.client.producer.arrow_send import ArrowSend
 
-        return Lot(
+        return ArrowSend(
             table,
             topic,
             columns,

@@ -20,8 +20,8 @@ from odradek.config import (
     plain_field,
     synonym,
 )
+from odradek.lazy_dataclass import dataclass
 from odradek.storage.cleaning.config import CleanerConfig
-from odradek.values import dataclass
 
 __all__ = ["INT32_MAX", "INT64_MAX", "LogConfig", "LogManagerConfig"]
 

@@ -20,9 +20,9 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from odradek.clock import Clock
 from odradek.files import Disk
+from odradek.lazy_dataclass import dataclass
 from odradek.storage.log.expansion import InlineBudget
 from odradek.tasks import Threads
-from odradek.values import dataclass
 
 __all__ = ["BackgroundTasks", "InlineTasks", "LogServices", "Steps", "run_beside", "run_here"]
 

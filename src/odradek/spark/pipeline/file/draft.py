@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.file.clients import ClientKind, properties_for, read_clients
 from odradek.spark.pipeline.file.fixtures import DraftFixture, read_fixtures
 from odradek.spark.pipeline.file.nodes import Field, Fields, Items, Node, Scalar
@@ -21,7 +22,6 @@ from odradek.spark.pipeline.graph.model import (
     TriggerKind,
 )
 from odradek.spark.pipeline.graph.queries import DEAD_LETTER_SINK
-from odradek.values import dataclass
 
 __all__ = ["Draft", "read_draft"]
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.file.nodes import Fields, Items, Node, plain_value
 from odradek.spark.pipeline.file.section import Context, Section
 from odradek.spark.pipeline.graph.model import Fixture, Place
-from odradek.values import dataclass
 
 __all__ = ["DraftFixture", "read_fixtures"]
 

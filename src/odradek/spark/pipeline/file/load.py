@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.file.assemble import assemble
 from odradek.spark.pipeline.file.draft import read_draft
 from odradek.spark.pipeline.file.environment import Environment
@@ -15,7 +16,6 @@ from odradek.spark.pipeline.file.section import Context
 from odradek.spark.pipeline.file.settings import apply_settings
 from odradek.spark.pipeline.file.yaml_tree import parse_yaml, read_text
 from odradek.spark.pipeline.graph.model import Pipeline, Place
-from odradek.values import dataclass
 
 __all__ = ["Loaded", "load"]
 

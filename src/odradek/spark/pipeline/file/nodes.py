@@ -8,8 +8,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.graph.model import Place
-from odradek.values import dataclass
 
 __all__ = ["Field", "Fields", "Items", "Node", "Origins", "Scalar", "plain_value"]
 

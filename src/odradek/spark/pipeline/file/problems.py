@@ -28,8 +28,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.graph.model import Place
-from odradek.values import dataclass
 
 __all__ = ["Problem", "Problems", "Severity", "mask", "suggestion"]
 

@@ -1,5 +1,6 @@
 """`sinks`: topics, files, Delta tables, PostgreSQL and the terminal."""
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.file.clients import ClientKind, properties_for, read_clients
 from odradek.spark.pipeline.file.codecs import read_sink_codec
 from odradek.spark.pipeline.file.nodes import Fields, Node, Scalar
@@ -19,7 +20,6 @@ from odradek.spark.pipeline.graph.model import (
     TriggerKind,
 )
 from odradek.spark.pipeline.graph.packages import missing_package
-from odradek.values import dataclass
 
 __all__ = ["ColumnUse", "DraftSink", "read_sink", "read_trigger"]
 

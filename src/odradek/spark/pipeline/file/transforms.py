@@ -1,5 +1,6 @@
 """`transforms`: SQL, Python functions and dedup."""
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.file.codecs import read_referenced_file
 from odradek.spark.pipeline.file.functions import missing_function
 from odradek.spark.pipeline.file.nodes import Fields, Node, Origins, Scalar
@@ -13,7 +14,6 @@ from odradek.spark.pipeline.graph.model import (
     Transform,
 )
 from odradek.spark.pipeline.graph.sql import Query, SqlError, UnknownSyntaxError, parse_select
-from odradek.values import dataclass
 
 __all__ = ["DraftTransform", "read_transform", "text_scalar"]
 

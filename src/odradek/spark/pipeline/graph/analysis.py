@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.graph.ddl import DdlError, parse_ddl
 from odradek.spark.pipeline.graph.lineage import ColumnProblem, relation_of_query
 from odradek.spark.pipeline.graph.model import (
@@ -27,7 +28,6 @@ from odradek.spark.pipeline.graph.relations import (
     with_watermark,
 )
 from odradek.spark.pipeline.graph.sql import Query, SqlError, parse_select
-from odradek.values import dataclass
 
 __all__ = ["RECORD_COLUMNS", "Analysis", "analyse", "analyse_parts", "relation_of_source"]
 

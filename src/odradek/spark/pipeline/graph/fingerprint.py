@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.graph.analysis import analyse
 from odradek.spark.pipeline.graph.model import (
     ConsoleTarget,
@@ -37,7 +38,6 @@ from odradek.spark.pipeline.graph.model import (
     TopicTarget,
 )
 from odradek.spark.pipeline.graph.queries import DEAD_LETTER_SINK, letter_stages, stages_of
-from odradek.values import dataclass
 
 __all__ = ["Change", "changes", "fingerprint", "fingerprint_id", "refusal"]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.graph.model import (
     ConsoleTarget,
     DeltaTarget,
@@ -11,7 +12,6 @@ from odradek.spark.pipeline.graph.model import (
     TopicTarget,
 )
 from odradek.spark.pipeline.graph.relations import Relation
-from odradek.values import dataclass
 
 __all__ = ["Guarantee", "Obstacle", "guarantee_of", "obstacles"]
 

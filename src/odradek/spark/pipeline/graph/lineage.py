@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.graph.relations import (
     Column,
     Operator,
@@ -17,7 +18,6 @@ from odradek.spark.pipeline.graph.relations import (
     unknown_relation,
 )
 from odradek.spark.pipeline.graph.sql import Query, offset_of
-from odradek.values import dataclass
 
 __all__ = ["ColumnProblem", "relation_of_query"]
 

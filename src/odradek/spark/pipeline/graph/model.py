@@ -9,7 +9,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = [
     "Action",

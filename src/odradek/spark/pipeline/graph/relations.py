@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
 
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = [
     "RECORD_TIME",

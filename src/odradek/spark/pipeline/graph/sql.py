@@ -15,7 +15,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import TokenType
 
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = [
     "Query",

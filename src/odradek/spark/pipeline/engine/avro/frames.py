@@ -16,13 +16,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.engine.avro.registry import RegistryClient, frame_prefix, split_frame
 from odradek.spark.pipeline.engine.avro.spark_types import columns_ddl, prepared_schema
 from odradek.spark.pipeline.engine.frames import columns as names
 from odradek.spark.pipeline.engine.frames.columns import struct_of
 from odradek.spark.pipeline.engine.problems import RegistryError, UnknownSchemaError
 from odradek.spark.pipeline.graph.model import Registry
-from odradek.values import dataclass
 
 __all__ = ["AvroReader", "AvroWriter", "read_avro", "write_avro"]
 

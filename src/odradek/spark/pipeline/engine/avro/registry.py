@@ -24,9 +24,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from odradek.clock import Clock, SystemClock
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.engine.problems import RegistryError, UnknownSchemaError
 from odradek.spark.pipeline.graph.model import Registry
-from odradek.values import dataclass
 
 __all__ = ["PREFIX_BYTES", "RegisteredSchema", "RegistryClient", "frame_prefix", "split_frame"]
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.datasource.data_loss import parse_lost
 from odradek.spark.pipeline.graph.model import TopicInput
 from odradek.spark.pipeline.graph.topics import name_sources
-from odradek.values import dataclass
 
 __all__ = [
     "DECODE",

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.engine.frames.columns import struct_of
 from odradek.spark.pipeline.engine.frames.source_options import (
     reading_options,
@@ -23,7 +24,6 @@ from odradek.spark.pipeline.graph.model import (
 )
 from odradek.spark.pipeline.graph.topics import position_for
 from odradek.spark.progress.targets import ProgressTarget, target_of
-from odradek.values import dataclass
 
 __all__ = ["Inputs", "Records", "Rows", "StreamInputs", "rows_frame", "static_rows", "table_frame"]
 

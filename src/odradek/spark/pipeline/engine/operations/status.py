@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from odradek import Admin
 from odradek.client.offsets import LATEST
 from odradek.errors import ApiError, OdradekError
+from odradek.lazy_dataclass import dataclass
 from odradek.model import TopicPartition
 from odradek.protocol.enums import IsolationLevel
 from odradek.spark.datasource.offsets import Position
@@ -21,7 +22,6 @@ from odradek.spark.pipeline.engine.operations.clusters import Cluster, cluster_o
 from odradek.spark.pipeline.engine.running.query_plans import QueryPlan
 from odradek.spark.pipeline.graph.model import Pipeline, TopicInput
 from odradek.spark.pipeline.graph.topics import name_sources, topic_sources
-from odradek.values import dataclass
 
 __all__ = ["PartitionStatus", "QueryStatus", "pipeline_status"]
 

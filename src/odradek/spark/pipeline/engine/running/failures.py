@@ -7,7 +7,7 @@ the traceback as text. The reason is one line of it.
 import re
 from typing import Final
 
-from odradek.values import dataclass
+from odradek.lazy_dataclass import dataclass
 
 __all__ = ["Failure", "parse_failure"]
 

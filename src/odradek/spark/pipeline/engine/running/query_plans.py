@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.engine.problems import PipelineError
 from odradek.spark.pipeline.graph.model import (
     Action,
@@ -26,7 +27,6 @@ from odradek.spark.pipeline.graph.queries import (
     letter_stages,
     letters_mode,
 )
-from odradek.values import dataclass
 
 __all__ = ["QueryPlan", "dead_rules", "plan_queries", "refuse_without_packages"]
 

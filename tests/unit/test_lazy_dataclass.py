@@ -1,4 +1,4 @@
-"""Classes made by `odradek.values` behave as those of the standard library."""
+"""Classes made by `odradek.lazy_dataclass` behave as those of the standard library."""
 
 import copy
 import dataclasses
@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from odradek import values
+from odradek import lazy_dataclass
 
-MAKERS = [dataclasses.dataclass, values.dataclass]
+MAKERS = [dataclasses.dataclass, lazy_dataclass.dataclass]
 
 
 def make_point(make: Callable[..., Any], *, kw_only: bool = False) -> Any:
@@ -29,7 +29,7 @@ def make_point(make: Callable[..., Any], *, kw_only: bool = False) -> Any:
     return Point
 
 
-@values.dataclass(frozen=True, slots=True)
+@lazy_dataclass.dataclass(frozen=True, slots=True)
 class Base:
     """At module level, so that it can be pickled."""
 
@@ -41,7 +41,7 @@ class Base:
             raise ValueError(f"size {self.size}")
 
 
-@values.dataclass(frozen=True, slots=True)
+@lazy_dataclass.dataclass(frozen=True, slots=True)
 class Derived(Base):
     last: tuple[int, ...] = ()
 
@@ -107,7 +107,7 @@ def test_methods_of_the_class_itself_stay(dataclass: Callable[..., Any]) -> None
 
 
 def test_a_class_without_fields() -> None:
-    @values.dataclass(frozen=True, slots=True)
+    @lazy_dataclass.dataclass(frozen=True, slots=True)
     class Nothing:
         pass
 
@@ -135,7 +135,7 @@ def test_values_can_be_copied_and_pickled() -> None:
 
 
 def test_the_signature_is_known_once_used() -> None:
-    point = make_point(values.dataclass, kw_only=True)
+    point = make_point(lazy_dataclass.dataclass, kw_only=True)
     point(x=1)
 
     assert str(inspect.signature(point)).startswith("(*, x, y=2, ")
@@ -143,4 +143,4 @@ def test_the_signature_is_known_once_used() -> None:
 
 def test_other_kinds_are_left_to_the_standard_library() -> None:
     with pytest.raises(TypeError, match="only frozen classes with slots"):
-        values.dataclass(frozen=False, slots=True)
+        lazy_dataclass.dataclass(frozen=False, slots=True)

@@ -1,4 +1,4 @@
-"""The work of a group's leader: everybody's partitions, by the strategy the group agreed on."""
+"""The work of a group's leader: assigns partitions to all members, by the strategy they share."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from odradek.client.cluster import Node, TopicView
 from odradek.errors import ApiError, DecodeError, ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupResponse
 
-__all__ = ["Deal", "deal_partitions"]
+__all__ = ["LeaderAssignment", "assign_as_leader"]
 
 
-class Deal(NamedTuple):
+class LeaderAssignment(NamedTuple):
     """What the leader hands in, and what it has to watch from now on."""
 
     # By member, encoded; empty if the coordinator wants none.
@@ -27,8 +27,10 @@ class Deal(NamedTuple):
     partition_counts: dict[str, int]
 
 
-async def deal_partitions(client: Client, joined: JoinGroupResponse, assignor: Assignor) -> Deal:
-    """Looks the group's topics up and deals their partitions out.
+async def assign_as_leader(
+    client: Client, joined: JoinGroupResponse, assignor: Assignor
+) -> LeaderAssignment:
+    """Looks the group's topics up and assigns their partitions to its members.
 
     Raises:
         ApiError: A member's subscription is unreadable, or the cluster tells no topics.
@@ -53,11 +55,11 @@ async def deal_partitions(client: Client, joined: JoinGroupResponse, assignor: A
     }
     counts = {name: topics[name].count if name in topics else 0 for name in wanted}
     if joined.skip_assignment:
-        return Deal({}, counts)
+        return LeaderAssignment({}, counts)
     # Elsewhere, because heartbeats go on.
-    dealt = await asyncio.to_thread(assignor.assign, topics, members)
-    return Deal(
-        {member: encode_assignment(partitions) for member, partitions in dealt.items()}, counts
+    assigned = await asyncio.to_thread(assignor.assign, topics, members)
+    return LeaderAssignment(
+        {member: encode_assignment(partitions) for member, partitions in assigned.items()}, counts
     )
 
 

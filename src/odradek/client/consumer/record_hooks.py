@@ -8,7 +8,7 @@ from odradek.client.consumer.commits import OffsetAndMetadata
 from odradek.model import TopicPartition
 from odradek.records.codec import ConsumerRecord
 
-__all__ = ["ConsumerInterceptor", "DeserializedRecord", "Dressing"]
+__all__ = ["ConsumerInterceptor", "DeserializedRecord", "RecordHooks"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class ConsumerInterceptor(Protocol):
         ...
 
 
-class Dressing:
+class RecordHooks:
     """Deserializers first, then the interceptors in their order."""
 
     def __init__(
@@ -54,11 +54,13 @@ class Dressing:
         # Whether records go out as they are.
         self.is_plain = key_deserializer is None and value_deserializer is None and not interceptors
 
-    def dress(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+    def apply(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         """Records as the application gets them; `DeserializedRecord`s if something made them so."""
         if self._key_of is not None or self._value_of is not None:
-            dressed = [_deserialized(record, self._key_of, self._value_of) for record in records]
-            records = cast("list[ConsumerRecord]", dressed)
+            deserialized = [
+                _deserialized(record, self._key_of, self._value_of) for record in records
+            ]
+            records = cast("list[ConsumerRecord]", deserialized)
         for interceptor in self._interceptors:
             try:
                 records = interceptor.on_consume(records)

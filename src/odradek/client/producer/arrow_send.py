@@ -25,7 +25,7 @@ from odradek.errors import RecordTooLargeError
 from odradek.records.batch import HEADER_SIZE, Buffer
 from odradek.records.rows import Rows, group_rows
 
-__all__ = ["Lot"]
+__all__ = ["ArrowSend"]
 
 _NO_PARTITION: Final = -1
 _MAX_INT32: Final = 2**31 - 1
@@ -50,7 +50,7 @@ class _Group(NamedTuple):
     max_bytes: int  # Of a batch.
 
 
-class Lot:
+class ArrowSend:
     """A table that is to be sent.
 
     Args:
@@ -85,7 +85,7 @@ class Lot:
 
     @property
     def topics(self) -> list[str]:
-        """Every topic that has rows, once. The lot has to know them before `placements`."""
+        """Every topic that has rows, once. `knows` has to be true of each before `placements`."""
         return list(dict.fromkeys(name for piece in self._pieces for name, _ in piece.topics))
 
     def knows(self, topic: str) -> bool:

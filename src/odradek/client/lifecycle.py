@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Opened"]
+__all__ = ["AsyncClient"]
 
 
-class Opened(ABC):
+class AsyncClient(ABC):
     """A client that is started and closed; an async context manager."""
 
     @abstractmethod

@@ -21,7 +21,7 @@ from odradek.client.consumer.subscription import Subscription
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 
-__all__ = ["Upkeep"]
+__all__ = ["PositionTask"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _MIN_PAUSE_MS: Final = 10
 _CREATE_MS: Final = 1_000
 
 
-class Upkeep:
+class PositionTask:
     """See the module's docstring."""
 
     def __init__(
