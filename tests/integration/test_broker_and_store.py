@@ -17,7 +17,7 @@ from odradek.broker.surroundings import Surroundings
 from odradek.coordination.nodes import TopicNode, encode_config_change
 from odradek.coordination.paths import (
     CONFIG_CHANGE_PREFIX,
-    ConfigType,
+    ConfigNodeType,
     config_entity,
     config_path,
     delete_topic_path,
@@ -301,9 +301,9 @@ def test_the_broker_follows_what_others_write_into_the_store(tmp_path: Path) -> 
             ask_to_produce(client, bytes(batch(1)), partition=1)
             assert (await produced(client)).base_offset == 0
 
-            entity = config_entity(ConfigType.TOPIC, "t")
+            entity = config_entity(ConfigNodeType.TOPIC, "t")
             compacted = b'{"version":1,"config":{"cleanup.policy":"compact"}}'
-            await store.create(config_path(ConfigType.TOPIC, "t"), compacted)
+            await store.create(config_path(ConfigNodeType.TOPIC, "t"), compacted)
             change = encode_config_change(entity)
             await store.create(CONFIG_CHANGE_PREFIX, change, sequential=True)
             async with asyncio.timeout(60):

@@ -23,7 +23,7 @@ from odradek.coordination.nodes import ControllerNode, PartitionStateNode, Topic
 from odradek.coordination.paths import (
     CONTROLLER,
     CONTROLLER_EPOCH,
-    ConfigType,
+    ConfigNodeType,
     broker_path,
     config_path,
     delete_topic_path,
@@ -146,7 +146,7 @@ def test_configs_are_stored_with_the_topic_and_not_notified(tmp_path: Path) -> N
     async def scenario(cluster: Cluster) -> None:
         member = await cluster.add(0)
         await create(member, configs={"cleanup.policy": "compact"})
-        data, _ = await member.store.get(config_path(ConfigType.TOPIC, "t"))
+        data, _ = await member.store.get(config_path(ConfigNodeType.TOPIC, "t"))
         assert data == b'{"version":1,"config":{"cleanup.policy":"compact"}}'
         assert (await member.store.children("/config/changes"))[0] == []
 
@@ -156,9 +156,9 @@ def test_configs_are_stored_with_the_topic_and_not_notified(tmp_path: Path) -> N
 def test_a_left_over_config_is_overwritten(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster) -> None:
         member = await cluster.add(0)
-        await member.store.create(config_path(ConfigType.TOPIC, "t"), b"old")
+        await member.store.create(config_path(ConfigNodeType.TOPIC, "t"), b"old")
         await create(member)
-        data, _ = await member.store.get(config_path(ConfigType.TOPIC, "t"))
+        data, _ = await member.store.get(config_path(ConfigNodeType.TOPIC, "t"))
         assert data == b'{"version":1,"config":{}}'
 
     run(tmp_path, scenario)
@@ -363,7 +363,7 @@ def test_deletion_cleans_logs_metadata_and_store(tmp_path: Path) -> None:
         assert seen == [ReplicaStatus.DELETION_STARTED]
         for path in (
             topic_path("t"),
-            config_path(ConfigType.TOPIC, "t"),
+            config_path(ConfigNodeType.TOPIC, "t"),
             delete_topic_path("t"),
         ):
             assert await member.store.exists(path) is None, path

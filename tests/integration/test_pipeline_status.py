@@ -19,7 +19,7 @@ from odradek.spark.pipeline.engine.operations.reset import reset_queries
 from odradek.spark.pipeline.engine.operations.status import pipeline_status
 from odradek.spark.pipeline.engine.running.query_plans import plan_queries
 from odradek.spark.pipeline.file import load
-from odradek.spark.pipeline.graph.model import Pipeline, Position
+from odradek.spark.pipeline.graph.model import Pipeline, StartPosition
 from odradek.testing import EmbeddedBroker
 
 _FILE = """
@@ -171,7 +171,7 @@ def test_reset_forgets_checkpoint_and_group_and_notes_where_to_begin(
             reset_queries(pipeline, plans, None)
         assert (path / "offsets" / "1").exists()
         held.release()
-        assert reset_queries(pipeline, plans, Position(edge="latest")) == ()
+        assert reset_queries(pipeline, plans, StartPosition(edge="latest")) == ()
         assert _GROUP not in [group.group_id for group in admin.list_groups()]
     notes = CheckpointFolder(str(path)).read()
     assert notes is not None

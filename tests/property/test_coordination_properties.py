@@ -15,7 +15,7 @@ from odradek.coordination.codec import (
 )
 from odradek.coordination.store import Check, Create, Delete, Operation, Set
 from odradek.coordination.transactions import decide
-from odradek.coordination.tree import Draft, NodeTree, Transaction
+from odradek.coordination.tree import NodeTree, Transaction, TreeDraft
 from odradek.errors import StoreError
 
 PATHS = st.sampled_from(["/a", "/b", "/a/x", "/a/y", "/a/x/z", "/a/s0000000000"])
@@ -90,7 +90,7 @@ def test_the_tree_does_what_the_naive_one_does(
     tree = NodeTree()
     model = {"": Plain(None, 0, 0)}
     journal = JOURNAL_HEAD
-    draft, pending = Draft(tree), list[Transaction]()
+    draft, pending = TreeDraft(tree), list[Transaction]()
     for operations in transactions:
         session = random.randint(1, 2)
         zxid = tree.zxid + len(pending) + 1
@@ -110,7 +110,7 @@ def test_the_tree_does_what_the_naive_one_does(
             for transaction in pending:
                 journal += encode_record(transaction, tree.zxid)
                 tree.apply(transaction)
-            draft, pending = Draft(tree), []
+            draft, pending = TreeDraft(tree), []
             expected = {p: (n.data, n.version, n.owner, n.changes) for p, n in model.items()}
             assert visible(tree) == expected
             for path, node in tree.items():

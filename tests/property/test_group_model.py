@@ -29,7 +29,7 @@ from odradek.coordinator.group.offsets import (
     fail_commit,
     fetch_offset,
 )
-from odradek.coordinator.group.replay import Replay
+from odradek.coordinator.group.replay import GroupReplay
 from odradek.coordinator.group.sessions import check_commit
 from odradek.errors import ErrorCode
 from tests.unit.coordinator.group.group_driver import GroupDriver, Ticket
@@ -299,7 +299,7 @@ class World:
                 driver.log += write.records
         driver.held.clear()
         driver.carry_out(sessions.unload(driver.group, driver.now))
-        replay = Replay(driver.config)
+        replay = GroupReplay(driver.config)
         for offset, (key, value) in enumerate(driver.log):
             replay.record(key, value, batch_offset=offset)
         groups = list(replay.finish(driver.now.wall_ms))

@@ -19,8 +19,8 @@ from odradek.protocol.hot.heartbeat import (
     parse_heartbeat_request,
 )
 from odradek.protocol.hot.metadata import (
+    MetadataTopic,
     MetadataView,
-    TopicMetadata,
     encode_metadata_response,
     parse_metadata_request,
 )
@@ -475,7 +475,7 @@ def test_metadata_response(version: int) -> None:
             cluster_id=message.cluster_id,
             controller_id=message.controller_id,
             topics=[
-                TopicMetadata(
+                MetadataTopic(
                     topic.error_code,
                     topic.name,
                     topic.topic_id,
@@ -517,7 +517,7 @@ def test_metadata_response_with_hundreds_of_replicas(version: int) -> None:
         brokers=[],
         cluster_id=None,
         controller_id=-1,
-        topics=[TopicMetadata(0, "t", bytes(16), False, [(0, 0, 0, -1, nodes, nodes[:126], [])])],
+        topics=[MetadataTopic(0, "t", bytes(16), False, [(0, 0, 0, -1, nodes, nodes[:126], [])])],
     )
     assert written == encode_message(message, version)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odradek.files import Disk
 from odradek.storage.indexes.index import (
-    Column,
+    SlotColumn,
     find_floor_slot,
     find_slot_range,
     find_slot_range_plain,
@@ -24,7 +24,7 @@ from odradek.storage.indexes.transaction_index import (
     encode_aborted_transaction,
 )
 
-KEY = Column.of(">q", stride=12)
+KEY = SlotColumn.of(">q", stride=12)
 
 small = st.integers(-50, 400)
 sorted_keys = st.lists(small, unique=True, max_size=200).map(sorted)

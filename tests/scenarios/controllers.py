@@ -38,7 +38,7 @@ from odradek.metadata.changes import (
     TopicRemoved,
 )
 from odradek.metadata.control_requests import ControlRequest
-from odradek.metadata.image import Broker
+from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import ControllerState, Hint, HintKind, RegisteredBroker
 from odradek.metrics import MetricRegistry
 from odradek.model import Endpoint, LeaderAndIsr, ReplicaAssignment, TopicPartition
@@ -92,7 +92,7 @@ class _Scenario:
     def recorder(self, broker_id: int) -> RecordingBroker:
         return self.recorders.setdefault(broker_id, RecordingBroker(broker_id))
 
-    def open_channel(self, target: Broker, _endpoint: Endpoint | None) -> ControlChannel:
+    def open_channel(self, target: LiveBroker, _endpoint: Endpoint | None) -> ControlChannel:
         return LocalChannel(self.recorder(target.id).handle)
 
     async def settle(self) -> None:

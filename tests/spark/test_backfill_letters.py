@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from odradek import Producer
 from odradek.spark.pipeline.engine.operations.backfill import backfill, count_letters
-from odradek.spark.pipeline.graph.model import Action, FilesTarget, OnError, Position
+from odradek.spark.pipeline.graph.model import Action, FilesTarget, OnError, StartPosition
 from tests.support.odradek_broker import OdradekBroker
 from tests.support.pipelines import ORDERS, pipeline, rule, select, sink, topic_source
 
@@ -53,8 +53,8 @@ def test_offsets_of_two_sources_and_letters_that_are_counted(
         checkpoint=str(tmp_path / "checkpoints"),
     )
     chosen = [tested.sinks["archive"]]
-    start = Position(offsets={here: {0: 4}, there: {0: 1}})
-    end = Position(offsets={here: {0: 9}, there: {0: 4}})
+    start = StartPosition(offsets={here: {0: 4}, there: {0: 1}})
+    end = StartPosition(offsets={here: {0: 9}, there: {0: 4}})
 
     assert backfill(spark, tested, chosen, start=start, end=end) == {"archive": 4}
     assert count_letters(spark, tested, chosen, start=start, end=end) == {

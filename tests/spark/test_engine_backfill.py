@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from odradek import Producer
 from odradek.spark.pipeline.engine.operations.backfill import backfill
-from odradek.spark.pipeline.graph.model import FilesTarget, JsonCodec, Position, TopicTarget
+from odradek.spark.pipeline.graph.model import FilesTarget, JsonCodec, StartPosition, TopicTarget
 from tests.support.odradek_broker import OdradekBroker
 from tests.support.pipelines import ORDERS, pipeline, select, sink, topic_source
 from tests.support.topic_records import records_of
@@ -41,8 +41,8 @@ def test_offsets_between_two_positions_reach_the_sinks(
         spark,
         tested,
         list(tested.sinks.values()),
-        start=Position(offsets={orders: {0: 2}}),
-        end=Position(offsets={orders: {0: 7}}),
+        start=StartPosition(offsets={orders: {0: 2}}),
+        end=StartPosition(offsets={orders: {0: 7}}),
     )
     assert counts == {"totals": 1, "archive": 5}
     (record,) = records_of(broker.bootstrap, totals, range(1))

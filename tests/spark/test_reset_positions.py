@@ -12,7 +12,7 @@ from odradek import Producer
 from odradek.spark.pipeline.engine.operations.reset import reset_queries
 from odradek.spark.pipeline.engine.running.query_plans import plan_queries
 from odradek.spark.pipeline.engine.running.run import run_pipeline
-from odradek.spark.pipeline.graph.model import JsonCodec, Position, TopicTarget
+from odradek.spark.pipeline.graph.model import JsonCodec, StartPosition, TopicTarget
 from tests.support.odradek_broker import OdradekBroker
 from tests.support.pipelines import pipeline, select, sink, topic_source
 from tests.support.topic_records import records_of
@@ -43,7 +43,7 @@ def test_offsets_of_all_sources_are_taken_from_one_position(
         checkpoint=str(tmp_path / "checkpoints"),
         dead_letters=None,
     )
-    to = Position(offsets={left: {0: 3}, right: {0: 4}})
+    to = StartPosition(offsets={left: {0: 3}, right: {0: 4}})
     assert reset_queries(tested, plan_queries(tested), to) == ()
 
     out = io.StringIO()

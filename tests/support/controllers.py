@@ -18,7 +18,7 @@ from odradek.coordination.store import CoordinationStore
 from odradek.errors import ErrorCode, NoNode
 from odradek.files import Disk
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
-from odradek.metadata.image import Broker
+from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import MetadataPersistence
 from odradek.metadata_store.bootstrap import create_parents
 from odradek.metadata_store.broker_port import StoreControllerPort
@@ -43,9 +43,9 @@ from odradek.protocol.messages.update_metadata import (
 from odradek.testing import ManualClock
 
 
-def broker(broker_id: int, port: int | None = None) -> Broker:
+def broker(broker_id: int, port: int | None = None) -> LiveBroker:
     endpoint = Endpoint("h", port or 9092 + broker_id, "PLAINTEXT", SecurityProtocol.PLAINTEXT)
-    return Broker(broker_id, (endpoint,))
+    return LiveBroker(broker_id, (endpoint,))
 
 
 class RecordingBroker:
@@ -214,7 +214,7 @@ class Cluster:
     def recorder(self, broker_id: int) -> RecordingBroker:
         return self.recorders.setdefault(broker_id, RecordingBroker(broker_id))
 
-    def open_channel(self, target: Broker, _endpoint: Endpoint | None) -> ControlChannel:
+    def open_channel(self, target: LiveBroker, _endpoint: Endpoint | None) -> ControlChannel:
         return LocalChannel(self.recorder(target.id).handle)
 
     async def sleep(self, _seconds: float) -> None:

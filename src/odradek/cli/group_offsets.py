@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from odradek.client.admin.admin import Admin
     from odradek.model import TopicPartition
 
-__all__ = ["Move", "Place", "move_offsets", "parse_places"]
+__all__ = ["Move", "TargetOptions", "move_offsets", "parse_places"]
 
 
 class Move(NamedTuple):
@@ -23,7 +23,7 @@ class Move(NamedTuple):
     after: int
 
 
-class Place:
+class TargetOptions:
     """The options that say where to."""
 
     @staticmethod

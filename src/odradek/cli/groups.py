@@ -11,7 +11,7 @@ from odradek.cli.connecting import (
     report_errors,
     run_with_admin,
 )
-from odradek.cli.group_offsets import Place, move_offsets, parse_places
+from odradek.cli.group_offsets import TargetOptions, move_offsets, parse_places
 from odradek.cli.output import print_error, print_json, print_table
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     reset.add_argument("group", metavar="GROUP")
     _add_topic_argument(reset)
-    Place.add_arguments(reset)
+    TargetOptions.add_arguments(reset)
     reset.add_argument("--execute", action="store_true", help="do it, instead of showing it")
 
     delete = actions.add_parser("delete", help="delete groups that have no members")

@@ -22,7 +22,7 @@ from odradek.config import (
     NonEmpty,
     Password,
     Settings,
-    Source,
+    SettingSource,
     key,
 )
 from odradek.errors import ConfigError
@@ -201,7 +201,7 @@ def read_settings(
     for name in given:
         if name in _REPLACED and name not in definition.keys:
             raise ConfigError(name, HIDDEN, f"not a setting here: {_REPLACED[name]}")
-    settings = Settings(definition, {Source.COMMAND_LINE: given})
+    settings = Settings(definition, {SettingSource.COMMAND_LINE: given})
     for unknown in settings.unknown:
         hint = f", did you mean {unknown.suggestion}?" if unknown.suggestion else ""
         # The value may be a secret under a misspelt name.

@@ -33,7 +33,7 @@ from odradek.client.consumer.fetch_requests import (
 from odradek.client.consumer.fetch_session import Wanted
 from odradek.client.consumer.fetched import FetchedData
 from odradek.client.consumer.membership import NO_MEMBER
-from odradek.client.consumer.partition_state import PartitionState
+from odradek.client.consumer.partition_state import AssignedPartition
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.leaders import api_error
 from odradek.client.lifecycle import AsyncClient
@@ -108,7 +108,7 @@ class RawBatches:
             InvalidRecordError: Records are malformed.
         """
         data = FetchedData(
-            PartitionState(self.tp),
+            AssignedPartition(self.tp),
             self.buffer,
             start,
             aborted=self.aborted if is_read_committed else None,

@@ -1,7 +1,7 @@
 """Configuration: keys beside their readers, sources merged by strength, errors by name. Pure."""
 
-from odradek.config.agreement import Difference, agreed_values, differences
-from odradek.config.checks import AtLeast, Between, Check, EachOneOf, NonEmpty, OneOf, Rule
+from odradek.config.agreement import SettingDifference, agreed_values, differences
+from odradek.config.checks import AtLeast, Between, EachOneOf, NonEmpty, OneOf, Rule, ValueCheck
 from odradek.config.declaration import (
     REQUIRED,
     ConfigKey,
@@ -17,7 +17,7 @@ from odradek.config.declaration import (
 )
 from odradek.config.properties import parse_assignments, parse_properties
 from odradek.config.reference import render_reference
-from odradek.config.settings import Level, Setting, Settings, Source, UnknownKey
+from odradek.config.settings import Level, Setting, Settings, SettingSource, UnknownKey
 from odradek.config.values import HIDDEN, Kind, Password, Value, format_value
 
 __all__ = [
@@ -25,10 +25,8 @@ __all__ = [
     "REQUIRED",
     "AtLeast",
     "Between",
-    "Check",
     "ConfigKey",
     "Definition",
-    "Difference",
     "EachOneOf",
     "Kind",
     "Level",
@@ -37,12 +35,14 @@ __all__ = [
     "Password",
     "Rule",
     "Setting",
+    "SettingDifference",
+    "SettingSource",
     "Settings",
-    "Source",
     "Synonym",
     "UnknownKey",
     "Update",
     "Value",
+    "ValueCheck",
     "agreed_values",
     "check_declared",
     "differences",

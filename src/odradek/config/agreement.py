@@ -14,10 +14,10 @@ from typing import NamedTuple
 from odradek.config.settings import Settings
 from odradek.config.values import format_value
 
-__all__ = ["Difference", "agreed_values", "differences"]
+__all__ = ["SettingDifference", "agreed_values", "differences"]
 
 
-class Difference(NamedTuple):
+class SettingDifference(NamedTuple):
     """A key for which two brokers have different values; None: unset, or unknown to that broker."""
 
     key: str
@@ -38,14 +38,14 @@ def agreed_values(settings: Settings) -> dict[str, str | None]:
 
 def differences(
     ours: Mapping[str, str | None], theirs: Mapping[str, str | None]
-) -> tuple[Difference, ...]:
+) -> tuple[SettingDifference, ...]:
     """The agreed keys in which two brokers differ, by name.
 
     A key that only one of them knows, because their versions differ, is such a difference.
     """
     missing = object()
     return tuple(
-        Difference(name, ours.get(name), theirs.get(name))
+        SettingDifference(name, ours.get(name), theirs.get(name))
         for name in sorted(ours.keys() | theirs.keys())
         if ours.get(name, missing) != theirs.get(name, missing)
     )

@@ -6,10 +6,10 @@ from typing import Protocol
 from odradek.config.values import Value
 from odradek.lazy_dataclass import dataclass
 
-__all__ = ["AtLeast", "Between", "Check", "EachOneOf", "NonEmpty", "OneOf", "Rule"]
+__all__ = ["AtLeast", "Between", "EachOneOf", "NonEmpty", "OneOf", "Rule", "ValueCheck"]
 
 
-class Check(Protocol):
+class ValueCheck(Protocol):
     """A condition on one value. `str(check)` describes the values that pass."""
 
     def why_not(self, value: Value) -> str | None:

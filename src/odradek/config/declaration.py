@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
-from odradek.config.checks import AtLeast, Between, Check, NonEmpty, OneOf
+from odradek.config.checks import AtLeast, Between, NonEmpty, OneOf, ValueCheck
 from odradek.config.values import HIDDEN, Kind, Value, parse_value, python_type
 from odradek.errors import ConfigError
 from odradek.lazy_dataclass import dataclass
@@ -110,7 +110,7 @@ class ConfigKey:
     kind: Kind
     default: Value | Required
     doc: str
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ValueCheck, ...] = ()
     update: Update = Update.READ_ONLY
     synonyms: tuple[Synonym, ...] = ()
     # Whether ``listener.name.<listener>.<name>`` overrides it for one listener.
@@ -171,7 +171,7 @@ def key(
     between: tuple[float, float] | None = None,
     one_of: tuple[str, ...] | None = None,
     non_empty: bool = False,
-    checks: tuple[Check, ...] = (),
+    checks: tuple[ValueCheck, ...] = (),
     dynamic: bool | Update = False,
     synonyms: tuple[Synonym, ...] = (),
     per_listener: bool = False,
@@ -224,7 +224,7 @@ def inherited_key(
     *,
     broker: str,
     topic_synonyms: tuple[Synonym, ...] = (),
-    topic_checks: tuple[Check, ...] | None = None,
+    topic_checks: tuple[ValueCheck, ...] | None = None,
     **facts: Any,
 ) -> Any:  # A dataclass field, as `key` returns.
     """Declares a setting of a topic, whose default is a setting of the broker, once for both.

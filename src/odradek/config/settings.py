@@ -33,7 +33,7 @@ from odradek.config.values import HIDDEN, Password, Value
 from odradek.errors import ConfigError
 from odradek.lazy_dataclass import dataclass
 
-__all__ = ["Level", "Setting", "Settings", "Source", "UnknownKey"]
+__all__ = ["Level", "Setting", "SettingSource", "Settings", "UnknownKey"]
 
 _Config = TypeVar("_Config")
 
@@ -41,7 +41,7 @@ _Config = TypeVar("_Config")
 _SUGGESTION_CUTOFF = 0.75
 
 
-class Source(Enum):
+class SettingSource(Enum):
     """Where a value comes from: (strength, number in DescribeConfigs)."""
 
     DEFAULT = (0, 5)
@@ -68,7 +68,7 @@ class UnknownKey:
     """A name nobody declared."""
 
     name: str
-    source: Source
+    source: SettingSource
     suggestion: str | None
     # What was given for it, which may be a secret.
     value: Password
@@ -83,7 +83,7 @@ class Level:
     """A value that one source gives under one name, in that name's own unit."""
 
     name: str
-    source: Source
+    source: SettingSource
     value: Value
 
 
@@ -93,7 +93,7 @@ class Setting:
 
     key: ConfigKey
     value: Value
-    source: Source
+    source: SettingSource
     # Strongest first; the first one counts. Empty if there is not even a default.
     levels: tuple[Level, ...]
 
@@ -110,11 +110,13 @@ class Settings:
     """
 
     def __init__(
-        self, definition: Definition, layers: Mapping[Source, Mapping[str, object]] | None = None
+        self,
+        definition: Definition,
+        layers: Mapping[SettingSource, Mapping[str, object]] | None = None,
     ) -> None:
         self.definition = definition
         self.unknown: tuple[UnknownKey, ...] = ()
-        self._layers: dict[Source, dict[str, Value]] = {}
+        self._layers: dict[SettingSource, dict[str, Value]] = {}
         for source, raw in (layers or {}).items():
             self._load(source, raw)
 
@@ -145,13 +147,13 @@ class Settings:
         return cls(
             definition,
             {
-                Source.FILE: file or {},
-                Source.ENVIRONMENT: from_environment,
-                Source.COMMAND_LINE: command_line or {},
+                SettingSource.FILE: file or {},
+                SettingSource.ENVIRONMENT: from_environment,
+                SettingSource.COMMAND_LINE: command_line or {},
             },
         )
 
-    def with_layer(self, source: Source, raw: Mapping[str, object]) -> "Settings":
+    def with_layer(self, source: SettingSource, raw: Mapping[str, object]) -> "Settings":
         """These settings with all values of one source replaced."""
         changed = Settings(self.definition)
         changed._layers = {name: layer for name, layer in self._layers.items() if name != source}
@@ -160,7 +162,7 @@ class Settings:
         return changed
 
     def with_dynamic(
-        self, source: Source, raw: Mapping[str, object], *, config_class: type | None = None
+        self, source: SettingSource, raw: Mapping[str, object], *, config_class: type | None = None
     ) -> "Settings":
         """Like `with_layer`, for a source an administrator changes on a running broker.
 
@@ -192,7 +194,7 @@ class Settings:
         declared = self.definition.keys[name]
         levels = self._levels(declared, listener)
         if not levels:
-            return Setting(key=declared, value=None, source=Source.DEFAULT, levels=())
+            return Setting(key=declared, value=None, source=SettingSource.DEFAULT, levels=())
         return Setting(
             key=declared,
             value=_converted(declared, levels[0]),
@@ -228,7 +230,7 @@ class Settings:
         }
         return overrides | {name: self.get(name).value for name in self.definition.keys}
 
-    def names_given_by(self, source: Source) -> tuple[str, ...]:
+    def names_given_by(self, source: SettingSource) -> tuple[str, ...]:
         """What one source sets, overrides of listeners and synonyms included."""
         return tuple(self._layers.get(source, ()))
 
@@ -237,7 +239,7 @@ class Settings:
         now, then = self.values(), before.values()
         return tuple(sorted(name for name in now | then if now.get(name) != then.get(name)))
 
-    def _load(self, source: Source, raw: Mapping[str, object]) -> None:
+    def _load(self, source: SettingSource, raw: Mapping[str, object]) -> None:
         layer = self._layers[source] = {}
         unknown: list[UnknownKey] = []
         for name, text in raw.items():
@@ -269,10 +271,10 @@ class Settings:
         for name in names:
             default = self.definition.keys[name].default
             if default is not None and not isinstance(default, Required):
-                levels.append(Level(name=name, source=Source.DEFAULT, value=default))
+                levels.append(Level(name=name, source=SettingSource.DEFAULT, value=default))
         return tuple(levels)
 
-    def _given(self, sources: Iterable[Source], names: Iterable[str]) -> list[Level]:
+    def _given(self, sources: Iterable[SettingSource], names: Iterable[str]) -> list[Level]:
         return [
             Level(name=name, source=source, value=self._layers[source][name])
             for source in sources
@@ -297,13 +299,13 @@ class Settings:
         return found[0] if found else None
 
 
-def _why_not_dynamic(source: Source, declared: ConfigKey, name: str) -> str | None:
-    if source not in (Source.DYNAMIC_DEFAULT, Source.DYNAMIC_BROKER):
+def _why_not_dynamic(source: SettingSource, declared: ConfigKey, name: str) -> str | None:
+    if source not in (SettingSource.DYNAMIC_DEFAULT, SettingSource.DYNAMIC_BROKER):
         return None
     if declared.update is Update.READ_ONLY:
         return "cannot be changed while the broker runs"
     is_per_broker = declared.update is Update.PER_BROKER or name != declared.name
-    if source is Source.DYNAMIC_DEFAULT and is_per_broker:
+    if source is SettingSource.DYNAMIC_DEFAULT and is_per_broker:
         return "can be set for one broker only, not for the cluster"
     return None
 

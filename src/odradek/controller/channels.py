@@ -25,7 +25,7 @@ from odradek.metadata.control_requests import (
     ControlRequestHandler,
     ControlResponse,
 )
-from odradek.metadata.image import Broker
+from odradek.metadata.image import LiveBroker
 from odradek.metrics import MetricGroup, MetricRegistry
 from odradek.model import Endpoint
 from odradek.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -52,7 +52,7 @@ Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 ResponseCallback: TypeAlias = Callable[[ControlResponse], None]
 
 # Makes the way to a broker; the endpoint is where to connect to, None if the broker has none there.
-OpenChannel: TypeAlias = Callable[[Broker, Endpoint | None], "ControlChannel"]
+OpenChannel: TypeAlias = Callable[[LiveBroker, Endpoint | None], "ControlChannel"]
 
 _RESPONSES: dict[type[ControlRequest], type[ControlResponse]] = {
     LeaderAndIsrRequest: LeaderAndIsrResponse,
@@ -234,7 +234,7 @@ class ControllerChannels:
         controller = f"{self._name_prefix}Controller-{self._controller_id}"
         return f"{controller}-to-broker-{broker_id}-send-thread"
 
-    def add_broker(self, broker: Broker) -> None:
+    def add_broker(self, broker: LiveBroker) -> None:
         """Starts a sender; a broker that has one keeps it."""
         if broker.id in self._senders:
             return

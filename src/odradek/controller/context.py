@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from odradek.metadata.image import Broker
+from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import Fence, PartitionRecord, RegisteredBroker, TopicRecord
 from odradek.model import ReplicaAssignment, TopicPartition
 
@@ -93,7 +93,7 @@ class ControllerContext:
         """Forgets everything, as on resignation."""
         self.offline_partition_count = 0  # See the module's invariants.
         self.shutting_down_broker_ids: set[int] = set()
-        self._live_brokers: dict[int, Broker] = {}
+        self._live_brokers: dict[int, LiveBroker] = {}
         # Grows with every registration of a broker: tells its lives apart.
         self._live_broker_epochs: dict[int, int] = {}
         self.controller_epoch = 0  # Of this controller; 0 = never elected.
@@ -125,7 +125,7 @@ class ControllerContext:
         return set(self._live_broker_epochs)
 
     @property
-    def live_or_shutting_down_brokers(self) -> list[Broker]:
+    def live_or_shutting_down_brokers(self) -> list[LiveBroker]:
         """By id."""
         return [self._live_brokers[broker_id] for broker_id in sorted(self._live_brokers)]
 
@@ -133,7 +133,7 @@ class ControllerContext:
     def live_broker_epochs(self) -> Mapping[int, int]:
         return self._live_broker_epochs
 
-    def live_or_shutting_down_broker(self, broker_id: int) -> Broker | None:
+    def live_or_shutting_down_broker(self, broker_id: int) -> LiveBroker | None:
         return self._live_brokers.get(broker_id)
 
     def add_live_brokers(self, brokers: Mapping[int, RegisteredBroker]) -> None:
@@ -146,7 +146,7 @@ class ControllerContext:
             self._live_brokers.pop(broker_id, None)
             self._live_broker_epochs.pop(broker_id, None)
 
-    def update_broker_metadata(self, old: Broker, new: Broker) -> None:
+    def update_broker_metadata(self, old: LiveBroker, new: LiveBroker) -> None:
         """Takes over other endpoints of a broker that lives on; its epoch stays."""
         assert old.id == new.id
         assert self._live_brokers[old.id] == old

@@ -37,12 +37,12 @@ import crc32c
 from odradek.coordination.tree import (
     ROOT,
     Change,
-    Node,
     NodeCreated,
     NodeDeleted,
     NodeSet,
     NodeTree,
     Transaction,
+    TreeNode,
     check_path,
     parent_path,
 )
@@ -229,7 +229,7 @@ def _parse_nodes(reader: "_Reader") -> NodeTree:
         path = reader.path()
         data = reader.blob()
         czxid, mzxid, version, owner, created_count = reader.unpack(_NODE)
-        tree.put(path, Node(data, czxid, mzxid, version, owner, created_count, 0))
+        tree.put(path, TreeNode(data, czxid, mzxid, version, owner, created_count, 0))
         if path == "/":
             continue
         above = parent_path(path)

@@ -33,7 +33,7 @@ from odradek.coordination.store import (
     SessionState,
 )
 from odradek.coordination.transactions import decide
-from odradek.coordination.tree import Draft, Node, NodeCreated, NodeTree, Transaction
+from odradek.coordination.tree import NodeCreated, NodeTree, Transaction, TreeDraft, TreeNode
 from odradek.coordination.watches import WatchTable
 from odradek.errors import SessionExpired, StorageError, StoreError
 from odradek.files import Disk
@@ -180,7 +180,7 @@ class EmbeddedEngine:
 
     # What stores and sessions ask for
 
-    def read(self, path: str) -> Node | None:
+    def read(self, path: str) -> TreeNode | None:
         """The durable node at `path`."""
         return self._tree.get(path)
 
@@ -249,7 +249,7 @@ class EmbeddedEngine:
 
     def _decide_batch(self, batch: list[_Request]) -> None:
         """Fills in transaction and outcome of each request; the tree is not touched."""
-        draft = Draft(self._tree)
+        draft = TreeDraft(self._tree)
         zxid = self._tree.zxid
         for index, request in enumerate(batch):
             if request.session_id not in self._live_ids:
@@ -277,7 +277,7 @@ class EmbeddedEngine:
                 request.transaction = Transaction(zxid, decision.changes)
 
     def _deletions_for_end(
-        self, session_id: int, earlier: Sequence[_Request], draft: Draft
+        self, session_id: int, earlier: Sequence[_Request], draft: TreeDraft
     ) -> list[Operation]:
         """Deletes of the ephemerals a session leaves, those of the same batch included."""
         paths = set(self._tree.ephemerals(session_id))

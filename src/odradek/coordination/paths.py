@@ -42,7 +42,7 @@ __all__ = [
     "PREFERRED_REPLICA_ELECTION",
     "PRODUCER_ID_BLOCK",
     "REASSIGN_PARTITIONS",
-    "ConfigType",
+    "ConfigNodeType",
     "ancestors",
     "broker_path",
     "config_change_path",
@@ -103,7 +103,7 @@ INITIAL_PATHS: Final = (
 )
 
 
-class ConfigType(Enum):
+class ConfigNodeType(Enum):
     """What has dynamic configuration; the value is the node name."""
 
     TOPIC = "topics"
@@ -143,7 +143,7 @@ def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 
 
-def config_entity(kind: ConfigType, name: str | None) -> str:
+def config_entity(kind: ConfigNodeType, name: str | None) -> str:
     """The path below /config that a change notification names.
 
     Args:
@@ -156,10 +156,10 @@ def config_entity(kind: ConfigType, name: str | None) -> str:
 
 def user_client_entity(user: str | None, client: str | None) -> str:
     """The same for a client id of a user; None is the default of either."""
-    return f"{config_entity(ConfigType.USER, user)}/clients/{_node_name(client)}"
+    return f"{config_entity(ConfigNodeType.USER, user)}/clients/{_node_name(client)}"
 
 
-def config_path(kind: ConfigType, name: str | None) -> str:
+def config_path(kind: ConfigNodeType, name: str | None) -> str:
     """The node of an entity's configuration; arguments as of `config_entity`."""
     return f"/config/{config_entity(kind, name)}"
 

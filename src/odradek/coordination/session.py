@@ -25,7 +25,7 @@ from odradek.coordination.store import (
     Stat,
     Watch,
 )
-from odradek.coordination.tree import Node, check_path
+from odradek.coordination.tree import TreeNode, check_path
 from odradek.coordination.watches import WatchTable
 from odradek.errors import NoNode, SessionExpired, StoreError
 
@@ -143,7 +143,7 @@ class _Engine(Protocol):
     @property
     def watches(self) -> WatchTable: ...
 
-    def read(self, path: str) -> Node | None: ...
+    def read(self, path: str) -> TreeNode | None: ...
 
     def child_names(self, path: str) -> list[str]: ...
 
@@ -224,7 +224,7 @@ class EmbeddedStore:
             error.operation_index = None
             raise
 
-    def _node(self, path: str) -> Node:
+    def _node(self, path: str) -> TreeNode:
         self._session.require_connected()
         check_path(path)
         node = self._engine.read(path)

@@ -22,11 +22,11 @@ from odradek.coordination.store import (
 )
 from odradek.coordination.tree import (
     Change,
-    Draft,
     NodeCreated,
     NodeDeleted,
     NodeSet,
     NodeTree,
+    TreeDraft,
     check_path,
     fold,
     parent_path,
@@ -34,11 +34,11 @@ from odradek.coordination.tree import (
 from odradek.errors import BadArguments, BadVersion, ControllerMoved, NoNode, StoreError
 from odradek.lazy_dataclass import dataclass
 
-__all__ = ["Decision", "decide"]
+__all__ = ["TransactionDecision", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TransactionDecision:
     """What a transaction will change, and what its caller is told once that is durable."""
 
     changes: tuple[Change, ...]
@@ -46,13 +46,13 @@ class Decision:
 
 
 def decide(
-    base: NodeTree | Draft,
+    base: NodeTree | TreeDraft,
     operations: Sequence[Operation],
     *,
     zxid: int,
     session_id: int,
     fence: int | None,
-) -> tuple[Decision, Draft]:
+) -> tuple[TransactionDecision, TreeDraft]:
     """Works one transaction out upon `base`; the draft returned holds its effect.
 
     Raises:
@@ -60,7 +60,7 @@ def decide(
         StoreError: Of the first operation that failed; `operation_index` names it.
     """
     _check_size(operations)
-    draft = Draft(base)
+    draft = TreeDraft(base)
     _check_fence(draft, fence)
     changes: list[Change] = []
     results: list[OperationResult] = []
@@ -74,7 +74,7 @@ def decide(
             error.operation_index = index
             raise
         results.append(_result_of(draft, operation, change))
-    return Decision(tuple(changes), results), draft
+    return TransactionDecision(tuple(changes), results), draft
 
 
 def _check_size(operations: Sequence[Operation]) -> None:
@@ -90,7 +90,7 @@ def _check_size(operations: Sequence[Operation]) -> None:
             )
 
 
-def _check_fence(draft: Draft, fence: int | None) -> None:
+def _check_fence(draft: TreeDraft, fence: int | None) -> None:
     if fence is None or fence == ANY_VERSION:
         return
     node = draft.get(CONTROLLER_EPOCH_PATH)
@@ -102,7 +102,7 @@ def _check_fence(draft: Draft, fence: int | None) -> None:
         )
 
 
-def _decide_one(draft: Draft, operation: Operation, session_id: int) -> Change | None:
+def _decide_one(draft: TreeDraft, operation: Operation, session_id: int) -> Change | None:
     """The change an operation makes of the draft, None for a check."""
     match operation:
         case Create(path=path, data=data):
@@ -124,7 +124,7 @@ def _decide_one(draft: Draft, operation: Operation, session_id: int) -> Change |
             assert_never(operation)
 
 
-def _result_of(draft: Draft, operation: Operation, change: Change | None) -> OperationResult:
+def _result_of(draft: TreeDraft, operation: Operation, change: Change | None) -> OperationResult:
     if change is None or isinstance(operation, Delete):
         return None
     node = draft.get(change.path)
@@ -132,7 +132,7 @@ def _result_of(draft: Draft, operation: Operation, change: Change | None) -> Ope
     return Created(change.path, node.stat) if isinstance(operation, Create) else node.stat
 
 
-def _expect_version(draft: Draft, path: str, version: int) -> None:
+def _expect_version(draft: TreeDraft, path: str, version: int) -> None:
     check_path(path)
     node = draft.get(path)
     if node is None:

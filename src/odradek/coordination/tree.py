@@ -1,8 +1,8 @@
 """The embedded engine's tree of nodes and how a change is folded into it, without I/O. Pure.
 
-Decide and apply share one `fold`, so a replayed file gives the tree its writer had. A `Draft` is a
-private layer over the tree, or over another draft: transactions are decided on drafts, one upon
-the other, and reach the `NodeTree` by `apply` once they are durable.
+Decide and apply share one `fold`, so a replayed file gives the tree its writer had. A `TreeDraft`
+is a private layer over the tree, or over another draft: transactions are decided on drafts, one
+upon the other, and reach the `NodeTree` by `apply` once they are durable.
 
 A node keeps two numbers about its children instead of their names, so that a draft never copies
 a directory: `created_count` only grows and numbers sequential children; with `child_count` it
@@ -20,13 +20,13 @@ from odradek.errors import BadArguments, NodeExists, NoNode, NotEmpty
 
 __all__ = [
     "Change",
-    "Draft",
-    "Node",
     "NodeCreated",
     "NodeDeleted",
     "NodeSet",
     "NodeTree",
     "Transaction",
+    "TreeDraft",
+    "TreeNode",
     "check_path",
     "fold",
     "parent_path",
@@ -43,7 +43,7 @@ def _shown(data: bytes | None) -> str:
     return "no data" if data is None else f"{len(data)} bytes"
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """One node; replaced, never edited."""
 
     data: bytes | None
@@ -63,7 +63,7 @@ class Node(NamedTuple):
         return Stat(self.czxid, self.mzxid, self.version, cversion, self.ephemeral_owner)
 
 
-ROOT = Node(
+ROOT = TreeNode(
     data=None, czxid=0, mzxid=0, version=0, ephemeral_owner=0, created_count=0, child_count=0
 )
 
@@ -100,26 +100,26 @@ class Transaction(NamedTuple):
 
 
 class _Nodes(Protocol):
-    def get(self, path: str) -> Node | None: ...
+    def get(self, path: str) -> TreeNode | None: ...
 
-    def put(self, path: str, node: Node | None) -> None: ...
+    def put(self, path: str, node: TreeNode | None) -> None: ...
 
 
-class Draft:
+class TreeDraft:
     """A layer of changes over a tree or another draft."""
 
     __slots__ = ("_base", "_changed")
 
-    def __init__(self, base: "NodeTree | Draft") -> None:
+    def __init__(self, base: "NodeTree | TreeDraft") -> None:
         self._base = base
-        self._changed: dict[str, Node | None] = {}
+        self._changed: dict[str, TreeNode | None] = {}
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> TreeNode | None:
         if path in self._changed:
             return self._changed[path]
         return self._base.get(path)
 
-    def put(self, path: str, node: Node | None) -> None:
+    def put(self, path: str, node: TreeNode | None) -> None:
         self._changed[path] = node
 
     def merge_into_base(self) -> None:
@@ -135,14 +135,14 @@ class NodeTree:
 
     def __init__(self) -> None:
         self.zxid = 0  # Of the last transaction applied; 0 = none yet.
-        self._nodes: dict[str, Node] = {"/": ROOT}
+        self._nodes: dict[str, TreeNode] = {"/": ROOT}
         self._children: dict[str, dict[str, None]] = {}
         self._ephemerals: dict[int, dict[str, None]] = {}
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> TreeNode | None:
         return self._nodes.get(path)
 
-    def put(self, path: str, node: Node | None) -> None:
+    def put(self, path: str, node: TreeNode | None) -> None:
         """Sets or removes a node together with the indexes over it."""
         old = self._nodes.get(path)
         if node is None:
@@ -172,7 +172,7 @@ class NodeTree:
             return sorted(self._ephemerals.get(owner, ()))
         return sorted(path for paths in self._ephemerals.values() for path in paths)
 
-    def items(self) -> Iterator[tuple[str, Node]]:
+    def items(self) -> Iterator[tuple[str, TreeNode]]:
         """Every node with its path, in no particular order."""
         return iter(self._nodes.items())
 

@@ -39,7 +39,7 @@ from odradek.records.control import parse_end_transaction_marker
 from odradek.records.record import read_records
 from odradek.tasks import Tasks
 
-__all__ = ["LoadStats", "PartitionLog", "Phase", "Replay", "StateLoader"]
+__all__ = ["LoadPhase", "LoadStats", "PartitionLog", "Replay", "StateLoader"]
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class LoadStats(Protocol):
         ...
 
 
-class Phase(Enum):
+class LoadPhase(Enum):
     """How far the state of a led partition is."""
 
     LOADING = "loading"
@@ -138,7 +138,7 @@ class _Led:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.phase = Phase.LOADING
+        self.phase = LoadPhase.LOADING
         self.state: Replay | None = None  # Installed.
 
 
@@ -205,7 +205,7 @@ class StateLoader:
 
     # Asking
 
-    def phase(self, partition: int) -> Phase | None:
+    def phase(self, partition: int) -> LoadPhase | None:
         """How far the partition's state is; None if it is not led here."""
         led = self._led.get(partition)
         return None if led is None else led.phase
@@ -215,9 +215,9 @@ class StateLoader:
         if self._is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         led = self._led.get(partition)
-        if led is None or led.phase is Phase.FAILED:
+        if led is None or led.phase is LoadPhase.FAILED:
             return ErrorCode.NOT_COORDINATOR
-        if led.phase is Phase.LOADING:
+        if led.phase is LoadPhase.LOADING:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -234,7 +234,7 @@ class StateLoader:
 
     @property
     def is_loading(self) -> bool:
-        return any(led.phase is Phase.LOADING for led in self._led.values())
+        return any(led.phase is LoadPhase.LOADING for led in self._led.values())
 
     # Leadership
 
@@ -312,7 +312,7 @@ class StateLoader:
             except Exception as error:  # noqa: BLE001 - top of a task: logged, and tried again
                 if self._led.get(partition) is not led:
                     return
-                led.phase = Phase.FAILED
+                led.phase = LoadPhase.FAILED
                 if self._stats is not None:
                     self._stats.on_load_failed(partition)
                 logger.error(  # noqa: TRY400 - tried again: one line each time, the error in it
@@ -323,7 +323,7 @@ class StateLoader:
                 retry_ms = min(2 * retry_ms, _LAST_RETRY_MS)
                 continue
             led.state = state
-            led.phase = Phase.ACTIVE
+            led.phase = LoadPhase.ACTIVE
             state.install()
             elapsed_ms = self._clock.monotonic_ms() - started_ms
             if self._stats is not None:

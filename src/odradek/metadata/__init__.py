@@ -2,15 +2,15 @@
 
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.delta import ClusterDelta, ImageDelta, LocalDelta, apply_delta
-from odradek.metadata.image import Broker, ClusterImage, Node, PartitionState, TopicImage
+from odradek.metadata.image import ClusterImage, LiveBroker, Node, PartitionState, TopicImage
 from odradek.metadata.ports import ControllerPort, MetadataFeed, MetadataPersistence
 
 __all__ = [
-    "Broker",
     "ClusterDelta",
     "ClusterImage",
     "ControllerPort",
     "ImageDelta",
+    "LiveBroker",
     "LocalDelta",
     "MetadataCache",
     "MetadataFeed",

@@ -17,8 +17,8 @@ from odradek.marks import mypyc_attr
 from odradek.metadata.delta import AppliedDelta, ClusterDelta
 from odradek.metadata.image import (
     NO_NODE,
-    Broker,
     ClusterImage,
+    LiveBroker,
     Node,
     PartitionState,
     TopicImage,
@@ -172,10 +172,10 @@ class MetadataCache:
     def get_controller_id(self) -> int | None:
         return self._image.controller_id
 
-    def get_alive_broker(self, broker_id: int) -> Broker | None:
+    def get_alive_broker(self, broker_id: int) -> LiveBroker | None:
         return self._image.brokers.get(broker_id)
 
-    def get_alive_brokers(self) -> list[Broker]:
+    def get_alive_brokers(self) -> list[LiveBroker]:
         """Live brokers, sorted by id."""
         brokers = self._image.brokers
         return [brokers[broker_id] for broker_id in sorted(brokers)]

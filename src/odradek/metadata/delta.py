@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 from odradek.errors import ApiError, ErrorCode
 from odradek.lazy_dataclass import dataclass
 from odradek.metadata.image import (
-    Broker,
     ClusterImage,
     ConfigResource,
+    LiveBroker,
     PartitionState,
     QuotaEntity,
     ScramCredential,
@@ -36,10 +36,10 @@ from odradek.security.acls import AclBinding
 __all__ = [
     "AppliedDelta",
     "ClusterDelta",
+    "ClusterMembership",
     "HostedPartition",
     "ImageDelta",
     "LocalDelta",
-    "Membership",
     "StoppedPartition",
     "apply_delta",
 ]
@@ -49,11 +49,11 @@ _V = TypeVar("_V")
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class ClusterMembership:
     """Who is there; always the whole set, never merged with the one before."""
 
     controller_id: int | None
-    brokers: tuple[Broker, ...]
+    brokers: tuple[LiveBroker, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class ClusterDelta:
 
     # Epoch of the controller that sent it; None for what does not come from a controller.
     controller_epoch: int | None = None
-    membership: Membership | None = None
+    membership: ClusterMembership | None = None
     # In order; a leader of LEADER_DURING_DELETE removes the partition.
     partitions: tuple[PartitionState, ...] = ()
     # Ids of the topics in `partitions`, as far as the controller sends them.

@@ -25,9 +25,9 @@ from odradek.security.acls import AclBinding
 
 __all__ = [
     "NO_NODE",
-    "Broker",
     "ClusterImage",
     "ConfigResource",
+    "LiveBroker",
     "Node",
     "PartitionState",
     "QuotaEntity",
@@ -50,7 +50,7 @@ NO_NODE = Node(NO_LEADER, "", -1)  # There should be a broker here, but it canno
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class LiveBroker:
     """A live broker.
 
     Raises:
@@ -164,7 +164,7 @@ class ClusterImage:
 
     controller_id: int | None = None  # None: nobody, or not known yet.
     controller_epoch: int = 0  # Highest seen; deltas of an older controller are refused.
-    brokers: Mapping[int, Broker] = field(default_factory=dict)  # Live ones, by id.
+    brokers: Mapping[int, LiveBroker] = field(default_factory=dict)  # Live ones, by id.
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[uuid.UUID, str] = field(default_factory=dict)
     # Overrides; a resource without any is not in the map.

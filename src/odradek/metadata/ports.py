@@ -32,7 +32,7 @@ from odradek.metadata.admin_requests import (
 )
 from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, QuotaSet
 from odradek.metadata.delta import ImageDelta
-from odradek.metadata.image import Broker
+from odradek.metadata.image import LiveBroker
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from odradek.protocol.enums import ElectionType
 
@@ -73,7 +73,7 @@ Fence = NewType("Fence", int)
 class RegisteredBroker(NamedTuple):
     """A live broker; its epoch grows with every registration."""
 
-    broker: Broker
+    broker: LiveBroker
     broker_epoch: int
 
 
@@ -279,11 +279,11 @@ class ControllerPort(Protocol):
         """Of the last registration; -1 before the first."""
         ...
 
-    async def register(self, broker: Broker) -> int:
+    async def register(self, broker: LiveBroker) -> int:
         """Announces the broker; returns its epoch."""
         ...
 
-    async def update_registration(self, broker: Broker) -> None:
+    async def update_registration(self, broker: LiveBroker) -> None:
         """Announces other endpoints of a broker that is registered; its epoch stays."""
         ...
 

@@ -36,7 +36,7 @@ from odradek.errors import (
     StoreError,
 )
 from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, QuotaSet
-from odradek.metadata.image import Broker
+from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
     AlterIsrOutcome,
     IsrAltered,
@@ -91,7 +91,7 @@ class StoreControllerPort:
         self._clock = clock
         self._controlled_shutdown = controlled_shutdown
         self._registration_timeout_s = registration_timeout_s
-        self._broker: Broker | None = None
+        self._broker: LiveBroker | None = None
         self._broker_epoch = -1
         self._altering = asyncio.Lock()
 
@@ -102,7 +102,7 @@ class StoreControllerPort:
 
     # Registration
 
-    async def register(self, broker: Broker) -> int:
+    async def register(self, broker: LiveBroker) -> int:
         """Announces the broker; returns its epoch.
 
         Raises:
@@ -130,7 +130,7 @@ class StoreControllerPort:
         """
         return -1 if self._broker is None else await self.register(self._broker)
 
-    async def update_registration(self, broker: Broker) -> None:
+    async def update_registration(self, broker: LiveBroker) -> None:
         """Announces other endpoints of a broker that is registered; its epoch stays."""
         assert broker.id == self._broker_id
         self._broker = broker
@@ -141,7 +141,7 @@ class StoreControllerPort:
             # Without a session there is no node: the next registration has the new endpoints.
             logger.warning("%s: not written anew: %s", path, error)
 
-    def _node_of(self, broker: Broker) -> bytes:
+    def _node_of(self, broker: LiveBroker) -> bytes:
         return BrokerNode(
             endpoints=broker.endpoints, timestamp_ms=self._clock.now_ms(), rack=broker.rack
         ).encode()

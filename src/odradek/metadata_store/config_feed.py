@@ -18,7 +18,7 @@ from odradek.clock import Clock
 from odradek.coordination.nodes import parse_config, parse_config_change
 from odradek.coordination.paths import (
     CONFIG_CHANGES,
-    ConfigType,
+    ConfigNodeType,
     config_change_path,
     config_entity,
 )
@@ -76,7 +76,7 @@ class ConfigFeed:
         Raises:
             BadNodeData: The node is malformed.
         """
-        entity = config_entity(ConfigType.TOPIC, topic)
+        entity = config_entity(ConfigNodeType.TOPIC, topic)
         try:
             data, _ = await self._store.get(config_change_path(entity))
         except NoNode:

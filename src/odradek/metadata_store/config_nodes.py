@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from odradek.coordination.paths import (
     DEFAULT_ENTITY,
-    ConfigType,
+    ConfigNodeType,
     config_entity,
     sanitize,
     unsanitize,
@@ -148,20 +148,20 @@ def parse_entity(entity: str, config: Mapping[str, str]) -> ParsedEntity:
 def _quota_entity_path(entity: QuotaEntity) -> str:
     match entity.components:
         case (("client-id", client),):
-            return config_entity(ConfigType.CLIENT, client)
+            return config_entity(ConfigNodeType.CLIENT, client)
         case (("user", user),):
-            return config_entity(ConfigType.USER, user)
+            return config_entity(ConfigNodeType.USER, user)
         case (("client-id", client), ("user", user)):
             return user_client_entity(user, client)
         case (("ip", address),):
-            return config_entity(ConfigType.IP, address)
+            return config_entity(ConfigNodeType.IP, address)
         case _:
             kinds = [kind for kind, _ in entity.components]
             raise ApiError(ErrorCode.INVALID_REQUEST, f"no quota is kept for {kinds}")
 
 
 def _user_entity(key: ScramKey) -> str:
-    return _fitting(config_entity(ConfigType.USER, key.user))
+    return _fitting(config_entity(ConfigNodeType.USER, key.user))
 
 
 def _fitting(entity: str) -> str:

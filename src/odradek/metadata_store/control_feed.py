@@ -22,13 +22,13 @@ from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.delta import (
     ClusterDelta,
+    ClusterMembership,
     HostedPartition,
     ImageDelta,
     LocalDelta,
-    Membership,
     StoppedPartition,
 )
-from odradek.metadata.image import Broker, ClusterImage, ConfigResource, PartitionState
+from odradek.metadata.image import ClusterImage, ConfigResource, LiveBroker, PartitionState
 from odradek.model import Endpoint, SecurityProtocol, TopicPartition
 from odradek.protocol.enums import ConfigResourceType
 from odradek.protocol.messages.leader_and_isr import (
@@ -252,7 +252,7 @@ def _cluster_delta(request: UpdateMetadataRequest) -> ClusterDelta:
     """
     return ClusterDelta(
         controller_epoch=request.controller_epoch,
-        membership=Membership(
+        membership=ClusterMembership(
             request.controller_id if request.controller_id >= 0 else None,
             tuple(_broker(broker) for broker in request.live_brokers),
         ),
@@ -283,8 +283,8 @@ def _topic_id(data: bytes) -> uuid.UUID | None:
     return None if data == ZERO_UUID else uuid.UUID(bytes=data)
 
 
-def _broker(message: UpdateMetadataBroker) -> Broker:
-    return Broker(
+def _broker(message: UpdateMetadataBroker) -> LiveBroker:
+    return LiveBroker(
         message.id,
         tuple(
             Endpoint(

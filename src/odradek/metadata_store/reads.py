@@ -28,7 +28,7 @@ from odradek.coordination.paths import (
     LOG_DIR_EVENTS,
     PREFERRED_REPLICA_ELECTION,
     REASSIGN_PARTITIONS,
-    ConfigType,
+    ConfigNodeType,
     broker_path,
     config_path,
     partition_state_path,
@@ -36,7 +36,7 @@ from odradek.coordination.paths import (
 )
 from odradek.coordination.store import ANY_VERSION, CoordinationStore, Watch, WatchEvent
 from odradek.errors import BadNodeData, NoNode
-from odradek.metadata.image import Broker
+from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
     ControllerState,
     Fence,
@@ -150,7 +150,7 @@ class StoreReader:
         except BadNodeData as error:
             logger.warning("%s is ignored: %s", path, error)
             return None
-        return RegisteredBroker(Broker(broker_id, node.endpoints, node.rack), stat.czxid)
+        return RegisteredBroker(LiveBroker(broker_id, node.endpoints, node.rack), stat.czxid)
 
     # Topics and partitions
 
@@ -180,7 +180,7 @@ class StoreReader:
         return record
 
     async def _configs(self, topic: str) -> dict[str, dict[str, str]]:
-        path = config_path(ConfigType.TOPIC, topic)
+        path = config_path(ConfigNodeType.TOPIC, topic)
         try:
             data, _ = await self._store.get(path)
             return {topic: parse_config(data)}

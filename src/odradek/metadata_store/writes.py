@@ -30,7 +30,7 @@ from odradek.coordination.nodes import (
     encode_config,
 )
 from odradek.coordination.paths import (
-    ConfigType,
+    ConfigNodeType,
     config_path,
     delete_topic_path,
     partition_path,
@@ -234,7 +234,7 @@ class StoreWriter:
     async def _render(self, change: SingleChange) -> _Rendered:
         match change:
             case TopicCreated(topic=topic, configs=configs):
-                path, data = config_path(ConfigType.TOPIC, topic), encode_config(configs)
+                path, data = config_path(ConfigNodeType.TOPIC, topic), encode_config(configs)
                 is_left_over = await self._store.exists(path) is not None
                 config = Set(path, data, ANY_VERSION) if is_left_over else Create(path, data)
                 return _Rendered([config, Create(topic_path(topic), _topic_data(change))], 1)
@@ -294,7 +294,7 @@ class StoreWriter:
 
     async def _remove_topic(self, change: Change, topic: str, fence: Fence) -> Committed:
         await self._delete_tree(topic_path(topic), fence)
-        await self._delete_tree(config_path(ConfigType.TOPIC, topic), fence)
+        await self._delete_tree(config_path(ConfigNodeType.TOPIC, topic), fence)
         await self._delete_tree(delete_topic_path(topic), fence)
         return Committed(change, 0)
 

@@ -26,7 +26,7 @@ from functools import lru_cache
 
 from odradek.lazy_dataclass import dataclass
 
-__all__ = ["Kind", "MetricName"]
+__all__ = ["InstrumentKind", "MetricName"]
 
 _PLAIN_JMX_VALUE = re.compile(r"[\w\-%. \t]*", re.ASCII)
 _JMX_ESCAPES = str.maketrans(
@@ -35,7 +35,7 @@ _JMX_ESCAPES = str.maketrans(
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 
-class Kind(Enum):
+class InstrumentKind(Enum):
     """Kinds of instruments; the value is the Prometheus type."""
 
     METER = "counter"
@@ -58,10 +58,10 @@ class MetricName:
         tags = "".join(f",{tag}={_jmx_value(value)}" for tag, value in self.tags)
         return f"{self.domain}:type={self.type},name={self.name}{tags}"
 
-    def family(self, kind: Kind) -> str:
+    def family(self, kind: InstrumentKind) -> str:
         """The Prometheus family the metric belongs to."""
         name = self.name
-        if kind is Kind.METER:
+        if kind is InstrumentKind.METER:
             name = name.removesuffix("PerSec") + "_total"
         family = _NOT_IN_A_NAME.sub("_", f"{self.domain}_{self.type}_{name}").lower()
         return f"_{family}" if family[0].isdigit() else family

@@ -18,7 +18,7 @@ from typing import assert_never
 
 from odradek.metrics.instruments import QUANTILES, Buckets, Gauge, Histogram, Timer
 from odradek.metrics.meter import Meter
-from odradek.metrics.names import Kind, MetricName
+from odradek.metrics.names import InstrumentKind, MetricName
 from odradek.metrics.registry import Instrument, MetricRegistry
 
 __all__ = ["CONTENT_TYPE", "iter_prometheus", "render_prometheus"]
@@ -26,7 +26,12 @@ __all__ = ["CONTENT_TYPE", "iter_prometheus", "render_prometheus"]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # About a millisecond of rendering each: a summary merges and sorts a thousand values.
-SERIES_PER_PIECE = {Kind.METER: 200, Kind.GAUGE: 200, Kind.HISTOGRAM: 4, Kind.BUCKETS: 20}
+SERIES_PER_PIECE = {
+    InstrumentKind.METER: 200,
+    InstrumentKind.GAUGE: 200,
+    InstrumentKind.HISTOGRAM: 4,
+    InstrumentKind.BUCKETS: 20,
+}
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from typing import TypeAlias, TypeVar
 from odradek.clock import Clock
 from odradek.metrics.instruments import Buckets, Gauge, Histogram, Timer
 from odradek.metrics.meter import Meter
-from odradek.metrics.names import Kind, MetricName
+from odradek.metrics.names import InstrumentKind, MetricName
 
 __all__ = ["OTHER", "Instrument", "MetricGroup", "MetricRegistry"]
 
@@ -37,12 +37,12 @@ OTHER = "(other)"
 # More than the topics or clients a broker usually has; one full family is half a megabyte of text.
 MAX_SERIES_PER_FAMILY = 5_000
 
-_KINDS: dict[type, Kind] = {
-    Meter: Kind.METER,
-    Gauge: Kind.GAUGE,
-    Histogram: Kind.HISTOGRAM,
-    Timer: Kind.HISTOGRAM,
-    Buckets: Kind.BUCKETS,
+_KINDS: dict[type, InstrumentKind] = {
+    Meter: InstrumentKind.METER,
+    Gauge: InstrumentKind.GAUGE,
+    Histogram: InstrumentKind.HISTOGRAM,
+    Timer: InstrumentKind.HISTOGRAM,
+    Buckets: InstrumentKind.BUCKETS,
 }
 
 
@@ -59,7 +59,7 @@ class Family:
         self.is_full_logged = False
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> InstrumentKind:
         return _KINDS[self.instrument_type]
 
     def items(self) -> "Iterator[tuple[MetricName, Instrument]]":
@@ -75,7 +75,7 @@ class CollectedFamily(Family):
     def __init__(
         self, name: MetricName, read: Callable[[], Collected], doc: str, max_series: int
     ) -> None:
-        super().__init__(name.family(Kind.GAUGE), Gauge, doc)
+        super().__init__(name.family(InstrumentKind.GAUGE), Gauge, doc)
         self._name = name
         self._read = read
         self._max_series = max_series

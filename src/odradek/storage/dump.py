@@ -34,7 +34,7 @@ from odradek.records.control import parse_control_type, parse_end_transaction_ma
 from odradek.records.record import Record, read_records
 from odradek.storage import paths
 from odradek.storage.directories.checkpoints import parse_epoch_checkpoint, parse_offset_checkpoint
-from odradek.storage.indexes.index import Column, Index
+from odradek.storage.indexes.index import Index, SlotColumn
 from odradek.storage.indexes.offset_index import OffsetIndex
 from odradek.storage.indexes.time_index import TimeIndex
 from odradek.storage.indexes.transaction_index import TransactionIndex
@@ -294,7 +294,7 @@ class _Entries:
         for slot in range(self._used):
             yield self._field(key, slot), self._field(value, slot)
 
-    def _field(self, column: Column, slot: int) -> int:
+    def _field(self, column: SlotColumn, slot: int) -> int:
         stored: int = column.unpack(self._data, slot * column.stride + column.shift)[0]
         return stored + self._base_offset if column.is_relative else stored
 

@@ -46,7 +46,7 @@ from random import Random
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from odradek.files import Disk
-from odradek.testing.durability import Directory, File, Image, Node
+from odradek.testing.durability import Directory, DiskNode, File, Image
 from odradek.testing.faults import Faults
 from odradek.testing.shadow import Shadow
 
@@ -57,7 +57,7 @@ __all__ = ["SimDisk"]
 
 
 class _Descriptor(NamedTuple):
-    node: Node
+    node: DiskNode
     # Device and inode: tells a descriptor of ours from one that was given its number later.
     identity: tuple[int, int]
 
@@ -312,12 +312,12 @@ class SimDisk(Disk):
             self.operations.append((operation, path))
         self._faults.check_error(operation, path)
 
-    def _begin_on(self, fd: int, operation: str, *, mutates: bool = True) -> Node:
+    def _begin_on(self, fd: int, operation: str, *, mutates: bool = True) -> DiskNode:
         node = self._node_of(fd)
         self._begin(operation, node.path, mutates=mutates)
         return node
 
-    def _node_of(self, fd: int) -> Node:
+    def _node_of(self, fd: int) -> DiskNode:
         descriptor = self._descriptors.get(fd)
         if descriptor is None:
             raise OSError(errno.EBADF, f"descriptor {fd} is closed or was opened past this disk")

@@ -12,7 +12,7 @@ page that differs from it has one of three outcomes, drawn page by page and in n
 The length falls anywhere between the durable and the current one. Pages dropped by a failed sync
 never reach the disk unless they are written again (Linux marks them clean, reads still show them).
 
-Names. Every create, rename and removal is an entry of the `Journal`. Entries of one directory
+Names. Every create, rename and removal is an entry of the `UnsyncedNames`. Entries of one directory
 become durable in the order they were made, as on a journalling file system; directories are
 independent of each other. A rename between two directories is one entry of both: it happens in
 both or in neither, and after all earlier entries of both. Example, with two pending entries in
@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from odradek.lazy_dataclass import dataclass
 
-__all__ = ["PAGE_BYTES", "Change", "Directory", "File", "Image", "Journal", "Node"]
+__all__ = ["PAGE_BYTES", "Directory", "DiskNode", "File", "Image", "NameChange", "UnsyncedNames"]
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
@@ -118,7 +118,7 @@ def _data_extents(fd: int, length: int) -> Iterator[tuple[int, int]]:
         yield start // PAGE_BYTES, position
 
 
-class Node:
+class DiskNode:
     """What a name stands for. Keeps its last name, so that it can be told about in a message."""
 
     __slots__ = ("name", "parent")
@@ -136,18 +136,18 @@ class Node:
         return f"{above}/{self.name}" if above else self.name
 
 
-class Directory(Node):
+class Directory(DiskNode):
     """Names as the running process sees them, and as a crash leaves them at the least."""
 
     __slots__ = ("durable", "live")
 
     def __init__(self) -> None:
         super().__init__()
-        self.live: dict[str, Node] = {}
-        self.durable: dict[str, Node] = {}
+        self.live: dict[str, DiskNode] = {}
+        self.durable: dict[str, DiskNode] = {}
 
 
-class File(Node):
+class File(DiskNode):
     """Bytes as of the last sync; the current ones are in the real file."""
 
     __slots__ = ("durable", "lost", "removed")
@@ -189,23 +189,23 @@ class File(Node):
         return Image.cut(random.choice((*lengths, random.randint(*lengths))), pages)
 
 
-class Change(NamedTuple):
+class NameChange(NamedTuple):
     """From now on `name` in `directory` stands for `node`, or for nothing."""
 
     directory: Directory
     name: str
-    node: Node | None
+    node: DiskNode | None
 
 
-class Journal:
+class UnsyncedNames:
     """The name operations that no directory sync has made durable yet, oldest first."""
 
     __slots__ = ("_pending",)
 
     def __init__(self) -> None:
-        self._pending: list[tuple[Change, ...]] = []
+        self._pending: list[tuple[NameChange, ...]] = []
 
-    def record(self, *changes: Change) -> None:
+    def record(self, *changes: NameChange) -> None:
         """Adds one operation; its changes are durable together or not at all."""
         self._pending.append(changes)
         for directory, name, node in changes:
@@ -218,8 +218,8 @@ class Journal:
     def sync(self, directory: Directory) -> None:
         """Makes the operations of `directory` durable, and those they have to follow."""
         needed = {directory}
-        chosen: list[tuple[Change, ...]] = []
-        others: list[tuple[Change, ...]] = []
+        chosen: list[tuple[NameChange, ...]] = []
+        others: list[tuple[NameChange, ...]] = []
         for operation in reversed(self._pending):
             touched = {change.directory for change in operation}
             if touched.isdisjoint(needed):
@@ -252,7 +252,7 @@ class Journal:
         self._pending = []
 
 
-def _apply(operations: Iterable[tuple[Change, ...]]) -> None:
+def _apply(operations: Iterable[tuple[NameChange, ...]]) -> None:
     for operation in operations:
         for directory, name, node in operation:
             if node is None:

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from random import Random
 
-from odradek.testing.durability import Change, Directory, File, Image, Journal, Node
+from odradek.testing.durability import Directory, DiskNode, File, Image, NameChange, UnsyncedNames
 
 __all__ = ["Shadow"]
 
@@ -29,7 +29,7 @@ class Shadow:
     def _adopt(self) -> None:
         """Starts anew: what the root holds is durable."""
         self._top = Directory()
-        self._journal = Journal()
+        self._journal = UnsyncedNames()
         self.settle()
 
     def settle(self) -> None:
@@ -61,9 +61,9 @@ class Shadow:
             raise ValueError(f"{path} lies outside of the disk, which is {self._root}")
         return absolute[len(self._root) + 1 :]
 
-    def find(self, path: str) -> Node | None:
+    def find(self, path: str) -> DiskNode | None:
         """Returns what the running process sees at `path`."""
-        node: Node | None = self._top
+        node: DiskNode | None = self._top
         for name in self._names(path):
             if not isinstance(node, Directory):
                 return None
@@ -72,23 +72,25 @@ class Shadow:
             node = node.live.get(name)
         return node
 
-    def find_durable(self, path: str) -> Node | None:
+    def find_durable(self, path: str) -> DiskNode | None:
         """Returns what is at `path` at the least after a crash."""
-        node: Node | None = self._top
+        node: DiskNode | None = self._top
         for name in self._names(path):
             node = node.durable.get(name) if isinstance(node, Directory) else None
         return node
 
-    def note_created(self, path: str, node: Node) -> None:
-        self._journal.record(Change(*self._place(path), node))
+    def note_created(self, path: str, node: DiskNode) -> None:
+        self._journal.record(NameChange(*self._place(path), node))
 
     def note_removed(self, path: str) -> None:
-        self._journal.record(Change(*self._place(path), None))
+        self._journal.record(NameChange(*self._place(path), None))
 
-    def note_renamed(self, source: str, target: str, node: Node) -> None:
-        self._journal.record(Change(*self._place(source), None), Change(*self._place(target), node))
+    def note_renamed(self, source: str, target: str, node: DiskNode) -> None:
+        self._journal.record(
+            NameChange(*self._place(source), None), NameChange(*self._place(target), node)
+        )
 
-    def remember_content(self, node: Node | None) -> None:
+    def remember_content(self, node: DiskNode | None) -> None:
         """Keeps the bytes of a file that is about to lose its name; a crash may need them."""
         if isinstance(node, File):
             node.removed = Image.read(self._absolute(node))
@@ -101,12 +103,12 @@ class Shadow:
         """Records what was created and removed past the disk, as operations not yet durable."""
         found = _listing(self._absolute(directory))
         for name in sorted(directory.live.keys() - found.keys()):
-            self._journal.record(Change(directory, name, None))
+            self._journal.record(NameChange(directory, name, None))
         for name, is_directory in found.items():
             node = directory.live.get(name)
             if node is None or isinstance(node, Directory) != is_directory:
                 node = Directory() if is_directory else File()
-                self._journal.record(Change(directory, name, node))
+                self._journal.record(NameChange(directory, name, node))
             if recursive and isinstance(node, Directory):
                 self._reconcile(node, recursive=True)
 
@@ -128,7 +130,7 @@ class Shadow:
         relative = self.relative(path)
         return relative.split("/") if relative else []
 
-    def _absolute(self, node: Node) -> str:
+    def _absolute(self, node: DiskNode) -> str:
         return os.path.join(self._root, node.path)
 
 

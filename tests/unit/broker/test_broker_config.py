@@ -10,7 +10,7 @@ from odradek.broker.config import (
     BrokerSettings,
     load_broker_settings,
 )
-from odradek.config import Source
+from odradek.config import SettingSource
 from odradek.errors import ConfigError
 from odradek.storage.log.config import LogManagerConfig
 
@@ -252,7 +252,7 @@ class TestDynamic:
     def test_a_change_makes_new_settings(self) -> None:
         before = load()
 
-        after = before.with_dynamic(Source.DYNAMIC_DEFAULT, {"log.retention.ms": "1000"})
+        after = before.with_dynamic(SettingSource.DYNAMIC_DEFAULT, {"log.retention.ms": "1000"})
 
         assert after.topic_defaults.retention_ms == 1000
         assert before.topic_defaults.retention_ms == 604_800_000
@@ -268,13 +268,13 @@ class TestDynamic:
     )
     def test_what_cannot_be_changed_is_refused(self, name: str, value: str, message: str) -> None:
         with pytest.raises(ConfigError, match=message):
-            load().with_dynamic(Source.DYNAMIC_BROKER, {name: value})
+            load().with_dynamic(SettingSource.DYNAMIC_BROKER, {name: value})
 
 
 class TestRows:
     def test_a_row_tells_everything(self) -> None:
         settings = load(log_retention_hours="2").with_dynamic(
-            Source.DYNAMIC_DEFAULT, {"log.retention.ms": "5"}
+            SettingSource.DYNAMIC_DEFAULT, {"log.retention.ms": "5"}
         )
 
         row = next(row for row in settings.rows() if row.name == "log.retention.ms")
@@ -331,8 +331,8 @@ class TestRows:
     def test_the_clusters_defaults_are_those_that_are_set(self) -> None:
         settings = (
             load()
-            .with_dynamic(Source.DYNAMIC_DEFAULT, {"log.retention.ms": "5"})
-            .with_dynamic(Source.DYNAMIC_BROKER, {"log.retention.ms": "7"})
+            .with_dynamic(SettingSource.DYNAMIC_DEFAULT, {"log.retention.ms": "5"})
+            .with_dynamic(SettingSource.DYNAMIC_BROKER, {"log.retention.ms": "7"})
         )
 
         rows = settings.cluster_default_rows()

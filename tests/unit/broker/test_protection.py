@@ -8,7 +8,7 @@ import pytest
 from odradek.broker.config import BROKER_DEFINITION, KAFKA_KEYS, load_broker_settings
 from odradek.broker.config.protection import HARMLESS, PROTECTED_NAMESPACES, UNSERVED
 from odradek.broker.settings.live_settings import check_certificates
-from odradek.config import Source
+from odradek.config import SettingSource
 from odradek.config.declaration import environment_name
 from odradek.errors import ConfigError
 from tests.support.network import make_certificate
@@ -148,7 +148,7 @@ class TestDynamicKeystores:
 
     def check(self, given: dict[str, str], changed: dict[str, str]) -> None:
         before = load_broker_settings(None, given, {})
-        after = before.with_dynamic(Source.DYNAMIC_BROKER, changed)
+        after = before.with_dynamic(SettingSource.DYNAMIC_BROKER, changed)
         check_certificates(before, after, changed)
 
     @pytest.mark.parametrize(
@@ -192,7 +192,9 @@ class TestDynamicKeystores:
         self, pem: Path
     ) -> None:
         stored = {"ssl.keystore.location": str(pem)}
-        before = load_broker_settings(None, {}, {}).with_dynamic(Source.DYNAMIC_BROKER, stored)
+        before = load_broker_settings(None, {}, {}).with_dynamic(
+            SettingSource.DYNAMIC_BROKER, stored
+        )
         changed = {"log.retention.ms": "5"}
-        after = before.with_dynamic(Source.DYNAMIC_BROKER, {**stored, **changed})
+        after = before.with_dynamic(SettingSource.DYNAMIC_BROKER, {**stored, **changed})
         check_certificates(before, after, changed)

@@ -14,10 +14,10 @@ from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.delta import (
     ClusterDelta,
+    ClusterMembership,
     HostedPartition,
     ImageDelta,
     LocalDelta,
-    Membership,
     StoppedPartition,
 )
 from odradek.metadata.image import ClusterImage, ConfigResource, PartitionState
@@ -86,7 +86,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 def cluster(*partitions: PartitionState, epoch: int = 1, **fields: object) -> ClusterDelta:
     return ClusterDelta(
         controller_epoch=epoch,
-        membership=Membership(1, ()),
+        membership=ClusterMembership(1, ()),
         partitions=partitions,
         **fields,  # type: ignore[arg-type]
     )

@@ -11,7 +11,7 @@ from odradek.broker.config import (
     TopicConfigs,
     load_broker_settings,
 )
-from odradek.config import Kind, Source
+from odradek.config import Kind, SettingSource
 from odradek.errors import ApiError, ErrorCode
 from odradek.storage.log.config import LogConfig
 
@@ -138,7 +138,9 @@ class TestWhatCounts:
         configs = TopicConfigs(broker)
         configs.apply("t", {"segment.bytes": "1000"})
 
-        configs.use_broker(broker.with_dynamic(Source.DYNAMIC_BROKER, {"log.retention.ms": "7"}))
+        configs.use_broker(
+            broker.with_dynamic(SettingSource.DYNAMIC_BROKER, {"log.retention.ms": "7"})
+        )
 
         assert configs.log_config("t") == LogConfig(segment_bytes=1000, retention_ms=7)
         assert configs.log_config("other") == LogConfig(retention_ms=7)
@@ -150,7 +152,7 @@ class TestWhatCounts:
         configs.apply("table", {"cleanup.policy": "compact", "segment.bytes": "1000"})
         for retention in ("7", "8"):
             changed = {"log.retention.ms": retention, "log.segment.bytes": "5000"}
-            broker = broker.with_dynamic(Source.DYNAMIC_DEFAULT, changed)
+            broker = broker.with_dynamic(SettingSource.DYNAMIC_DEFAULT, changed)
             configs.use_broker(broker)
 
             table = configs.get("table")

@@ -7,11 +7,11 @@ import pytest
 from odradek.broker.config import BROKER_DEFINITION
 from odradek.config import (
     Definition,
-    Difference,
     Kind,
     Password,
+    SettingDifference,
     Settings,
-    Source,
+    SettingSource,
     agreed_values,
     differences,
     key,
@@ -37,7 +37,7 @@ class SharedConfig:
 
 def told_by(**given: object) -> dict[str, str | None]:
     file = {name.replace("_", "."): value for name, value in given.items()}
-    return agreed_values(Settings(Definition(SharedConfig), {Source.FILE: file}))
+    return agreed_values(Settings(Definition(SharedConfig), {SettingSource.FILE: file}))
 
 
 def test_a_broker_tells_what_counts_for_agreed_keys_alone() -> None:
@@ -56,8 +56,8 @@ def test_differing_keys_are_named_with_both_values() -> None:
     found = differences(told_by(), told_by(offsets_partitions=10, retention_ms=-1))
 
     assert found == (
-        Difference("offsets.partitions", "50", "10"),
-        Difference("retention.ms", "604800000", "-1"),
+        SettingDifference("offsets.partitions", "50", "10"),
+        SettingDifference("retention.ms", "604800000", "-1"),
     )
     assert str(found[0]) == "offsets.partitions: '50' here, '10' there"
 
@@ -65,9 +65,11 @@ def test_differing_keys_are_named_with_both_values() -> None:
 def test_a_key_that_only_one_broker_knows_differs() -> None:
     ours = told_by()
 
-    assert differences(ours, {**ours, "new.key": None}) == (Difference("new.key", None, None),)
+    assert differences(ours, {**ours, "new.key": None}) == (
+        SettingDifference("new.key", None, None),
+    )
     found = differences(ours, {"retention.ms": "604800000"})
-    assert found == (Difference("offsets.partitions", "50", None),)
+    assert found == (SettingDifference("offsets.partitions", "50", None),)
     assert str(found[0]) == "offsets.partitions: '50' here, not set there"
 
 

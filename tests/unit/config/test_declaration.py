@@ -12,7 +12,7 @@ from odradek.config import (
     Kind,
     NonEmpty,
     Settings,
-    Source,
+    SettingSource,
     Update,
     check_declared,
     inherited_key,
@@ -224,8 +224,8 @@ class TestOneDeclarationForATopicAndItsBroker:
 
     def test_both_sides_are_built_from_the_same_settings(self) -> None:
         definition = Definition(InheritedConfig, InheritingConfig)
-        settings = Settings(definition, {Source.FILE: {"log.roll.hours": 1}})
-        topic = settings.with_layer(Source.DYNAMIC_TOPIC, {"retention.bytes": "7"})
+        settings = Settings(definition, {SettingSource.FILE: {"log.roll.hours": 1}})
+        topic = settings.with_layer(SettingSource.DYNAMIC_TOPIC, {"retention.bytes": "7"})
 
         assert settings.build(InheritedConfig).segment_ms == 3_600_000
         assert topic.build(InheritingConfig) == InheritingConfig(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from odradek.config import Definition, Password, Settings, Source, parse_properties
+from odradek.config import Definition, Password, Settings, SettingSource, parse_properties
 from odradek.errors import ConfigError
 from tests.unit.config.declared_configs import LogConfig, SocketConfig, TopicConfig
 
@@ -13,7 +13,9 @@ BROKER = Definition(LogConfig, SocketConfig)
 
 
 def from_file(**properties: object) -> Settings:
-    return Settings(BROKER, {Source.FILE: {k.replace("_", "."): v for k, v in properties.items()}})
+    return Settings(
+        BROKER, {SettingSource.FILE: {k.replace("_", "."): v for k, v in properties.items()}}
+    )
 
 
 def test_a_component_gets_its_own_class() -> None:
@@ -29,12 +31,12 @@ def test_a_component_gets_its_own_class() -> None:
 
 def test_every_source_beats_the_weaker_ones() -> None:
     order = [
-        Source.FILE,
-        Source.ENVIRONMENT,
-        Source.COMMAND_LINE,
-        Source.DYNAMIC_DEFAULT,
-        Source.DYNAMIC_BROKER,
-        Source.DYNAMIC_TOPIC,
+        SettingSource.FILE,
+        SettingSource.ENVIRONMENT,
+        SettingSource.COMMAND_LINE,
+        SettingSource.DYNAMIC_DEFAULT,
+        SettingSource.DYNAMIC_BROKER,
+        SettingSource.DYNAMIC_TOPIC,
     ]
     for weak, strong in itertools.combinations(order, 2):
         settings = Settings(
@@ -54,16 +56,16 @@ def test_start_up_sources() -> None:
     )
     config = settings.build(SocketConfig)
     assert (config.threads, config.broker_id, config.idle_ratio) == (6, 2, 0.25)
-    assert settings.get("broker.id").source is Source.ENVIRONMENT
-    assert [source.wire_number for source in Source] == [5, 4, 4, 4, 3, 2, 1, 7, 8]
+    assert settings.get("broker.id").source is SettingSource.ENVIRONMENT
+    assert [source.wire_number for source in SettingSource] == [5, 4, 4, 4, 3, 2, 1, 7, 8]
 
 
 def test_none_is_unset() -> None:
     assert (
-        Settings(BROKER, {Source.FILE: {"num.network.threads": None}})
+        Settings(BROKER, {SettingSource.FILE: {"num.network.threads": None}})
         .get("num.network.threads")
         .source
-        is Source.DEFAULT
+        is SettingSource.DEFAULT
     )
 
 
@@ -83,7 +85,7 @@ def test_none_is_unset() -> None:
 def test_within_one_source_the_finer_name_counts(
     properties: Mapping[str, object], retention_ms: int
 ) -> None:
-    settings = Settings(BROKER, {Source.FILE: properties})
+    settings = Settings(BROKER, {SettingSource.FILE: properties})
     assert settings.build(LogConfig).retention_ms == retention_ms
 
 
@@ -91,17 +93,17 @@ def test_a_stronger_source_counts_under_whatever_name() -> None:
     settings = Settings(
         BROKER,
         {
-            Source.FILE: {"log.retention.ms": 1000, "log.retention.hours": 2},
-            Source.COMMAND_LINE: {"log.retention.hours": 1},
+            SettingSource.FILE: {"log.retention.ms": 1000, "log.retention.hours": 2},
+            SettingSource.COMMAND_LINE: {"log.retention.hours": 1},
         },
     )
     setting = settings.get("log.retention.ms")
     assert setting.value == 3_600_000
     assert [(level.name, level.source, level.value) for level in setting.levels] == [
-        ("log.retention.hours", Source.COMMAND_LINE, 1),
-        ("log.retention.ms", Source.FILE, 1000),
-        ("log.retention.hours", Source.FILE, 2),
-        ("log.retention.hours", Source.DEFAULT, 168),
+        ("log.retention.hours", SettingSource.COMMAND_LINE, 1),
+        ("log.retention.ms", SettingSource.FILE, 1000),
+        ("log.retention.hours", SettingSource.FILE, 2),
+        ("log.retention.hours", SettingSource.DEFAULT, 168),
     ]
 
 
@@ -111,9 +113,11 @@ def test_one_directory_or_several() -> None:
 
 
 def test_topics_fall_back_to_the_brokers_keys() -> None:
-    broker = Settings(Definition(TopicConfig, LogConfig), {Source.FILE: {"log.retention.hours": 1}})
+    broker = Settings(
+        Definition(TopicConfig, LogConfig), {SettingSource.FILE: {"log.retention.hours": 1}}
+    )
     topic = broker.with_dynamic(
-        Source.DYNAMIC_TOPIC, {"segment.bytes": "2048"}, config_class=TopicConfig
+        SettingSource.DYNAMIC_TOPIC, {"segment.bytes": "2048"}, config_class=TopicConfig
     )
     assert topic.build(TopicConfig) == TopicConfig(retention_ms=3_600_000, segment_bytes=2048)
     levels = topic.get("segment.bytes").levels
@@ -123,7 +127,7 @@ def test_topics_fall_back_to_the_brokers_keys() -> None:
     ]
     with pytest.raises(ConfigError, match=r"log\.segment\.bytes.*unknown key"):
         broker.with_dynamic(
-            Source.DYNAMIC_TOPIC, {"log.segment.bytes": "2048"}, config_class=TopicConfig
+            SettingSource.DYNAMIC_TOPIC, {"log.segment.bytes": "2048"}, config_class=TopicConfig
         )
 
 
@@ -144,7 +148,7 @@ def test_topics_fall_back_to_the_brokers_keys() -> None:
 )
 def test_a_bad_value_is_named_with_its_reason(name: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Settings(BROKER, {Source.FILE: {name: value}})
+        Settings(BROKER, {SettingSource.FILE: {name: value}})
     assert str(caught.value).startswith(message)
     assert caught.value.key == name
 
@@ -154,8 +158,8 @@ def test_a_bad_value_is_refused_even_if_it_does_not_count() -> None:
         Settings(
             BROKER,
             {
-                Source.FILE: {"log.segment.bytes": "bad"},
-                Source.COMMAND_LINE: {"log.segment.bytes": "1000"},
+                SettingSource.FILE: {"log.segment.bytes": "bad"},
+                SettingSource.COMMAND_LINE: {"log.segment.bytes": "1000"},
             },
         )
 
@@ -163,7 +167,7 @@ def test_a_bad_value_is_refused_even_if_it_does_not_count() -> None:
 def test_a_secret_is_not_shown_in_errors() -> None:
     for raw in ("abc", 12345):
         with pytest.raises(ConfigError) as caught:
-            Settings(BROKER, {Source.FILE: {"ssl.keystore.password": raw}})
+            Settings(BROKER, {SettingSource.FILE: {"ssl.keystore.password": raw}})
         assert str(raw) not in str(caught.value)
         assert "[hidden]" in str(caught.value)
 
@@ -186,10 +190,10 @@ def test_unknown_keys_are_reported_by_name_with_the_nearest() -> None:
         reserved_variables=["ODRADEK_PURE"],
     )
     assert [(each.name, each.source, each.suggestion) for each in settings.unknown] == [
-        ("log.segmnt.bytes", Source.FILE, "log.segment.bytes"),
-        ("zzz", Source.FILE, None),
-        ("ODRADEK_LOG_SEGMENT_BYTE", Source.ENVIRONMENT, "ODRADEK_LOG_SEGMENT_BYTES"),
-        ("ODRADEK_HOME", Source.ENVIRONMENT, None),
+        ("log.segmnt.bytes", SettingSource.FILE, "log.segment.bytes"),
+        ("zzz", SettingSource.FILE, None),
+        ("ODRADEK_LOG_SEGMENT_BYTE", SettingSource.ENVIRONMENT, "ODRADEK_LOG_SEGMENT_BYTES"),
+        ("ODRADEK_HOME", SettingSource.ENVIRONMENT, None),
     ]
     assert [each.value for each in settings.unknown] == list(map(Password, "515/"))
     assert str(settings.unknown[0]) == (
@@ -203,11 +207,11 @@ def test_listener_overrides_beat_the_plain_key_from_any_source() -> None:
     settings = Settings(
         BROKER,
         {
-            Source.FILE: {
+            SettingSource.FILE: {
                 "broker.id": 1,
                 "listener.name.internal.ssl.keystore.password": "inside",
             },
-            Source.DYNAMIC_BROKER: {"ssl.keystore.password": "plain"},
+            SettingSource.DYNAMIC_BROKER: {"ssl.keystore.password": "plain"},
         },
     )
     internal = settings.build(SocketConfig, listener="INTERNAL")
@@ -219,21 +223,31 @@ def test_listener_overrides_beat_the_plain_key_from_any_source() -> None:
 @pytest.mark.parametrize(
     ("source", "name", "value", "why"),
     [
-        (Source.DYNAMIC_BROKER, "broker.id", "2", "cannot be changed while the broker runs"),
-        (Source.DYNAMIC_DEFAULT, "log.roll.ms", "2", "cannot be changed while the broker runs"),
-        (Source.DYNAMIC_DEFAULT, "listeners", "x", "for one broker only"),
+        (SettingSource.DYNAMIC_BROKER, "broker.id", "2", "cannot be changed while the broker runs"),
         (
-            Source.DYNAMIC_DEFAULT,
+            SettingSource.DYNAMIC_DEFAULT,
+            "log.roll.ms",
+            "2",
+            "cannot be changed while the broker runs",
+        ),
+        (SettingSource.DYNAMIC_DEFAULT, "listeners", "x", "for one broker only"),
+        (
+            SettingSource.DYNAMIC_DEFAULT,
             "listener.name.a.ssl.keystore.password",
             "secret",
             "for one broker only",
         ),
-        (Source.DYNAMIC_BROKER, "num.network.thread", "2", "did you mean num.network.threads"),
-        (Source.DYNAMIC_BROKER, "zzz", "2", "unknown key"),
-        (Source.DYNAMIC_BROKER, "num.network.threads", "101", "must be between"),
+        (
+            SettingSource.DYNAMIC_BROKER,
+            "num.network.thread",
+            "2",
+            "did you mean num.network.threads",
+        ),
+        (SettingSource.DYNAMIC_BROKER, "zzz", "2", "unknown key"),
+        (SettingSource.DYNAMIC_BROKER, "num.network.threads", "101", "must be between"),
     ],
 )
-def test_refused_updates(source: Source, name: str, value: str, why: str) -> None:
+def test_refused_updates(source: SettingSource, name: str, value: str, why: str) -> None:
     settings = from_file(broker_id=1)
     with pytest.raises(ConfigError, match=why) as caught:
         settings.with_dynamic(source, {name: value})
@@ -243,8 +257,10 @@ def test_refused_updates(source: Source, name: str, value: str, why: str) -> Non
 
 def test_updates_make_new_settings_and_tell_what_changed() -> None:
     before = from_file(broker_id=1, log_retention_ms=5)
-    after = before.with_dynamic(Source.DYNAMIC_DEFAULT, {"log.retention.ms": "9"}).with_dynamic(
-        Source.DYNAMIC_BROKER,
+    after = before.with_dynamic(
+        SettingSource.DYNAMIC_DEFAULT, {"log.retention.ms": "9"}
+    ).with_dynamic(
+        SettingSource.DYNAMIC_BROKER,
         {
             "num.network.threads": "8",
             "listener.name.internal.ssl.keystore.password": "secret",
@@ -258,14 +274,16 @@ def test_updates_make_new_settings_and_tell_what_changed() -> None:
         "log.retention.ms",
         "num.network.threads",
     )
-    undone = after.with_dynamic(Source.DYNAMIC_BROKER, {})
+    undone = after.with_dynamic(SettingSource.DYNAMIC_BROKER, {})
     assert undone.changed_keys(before) == ("log.retention.ms",)
     assert before.changed_keys(before) == ()
 
 
 def test_replacing_a_layer_forgets_its_unknown_keys() -> None:
-    settings = Settings(BROKER, {Source.FILE: {"zzz": "1"}, Source.COMMAND_LINE: {"yyy": "1"}})
-    replaced = settings.with_layer(Source.FILE, {"xxx": "1"})
+    settings = Settings(
+        BROKER, {SettingSource.FILE: {"zzz": "1"}, SettingSource.COMMAND_LINE: {"yyy": "1"}}
+    )
+    replaced = settings.with_layer(SettingSource.FILE, {"xxx": "1"})
     assert [unknown.name for unknown in replaced.unknown] == ["yyy", "xxx"]
 
 

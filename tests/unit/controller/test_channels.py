@@ -12,7 +12,7 @@ from odradek.controller.channels import (
     ControllerChannels,
 )
 from odradek.metadata.control_requests import ControlRequest, ControlResponse
-from odradek.metadata.image import Broker
+from odradek.metadata.image import LiveBroker
 from odradek.metrics import MetricName, MetricRegistry
 from odradek.model import Endpoint
 from odradek.protocol.messages.stop_replica import StopReplicaResponse
@@ -66,7 +66,7 @@ class Setup:
             name_prefix=prefix,
         )
 
-    def _open(self, target: Broker, _endpoint: Endpoint | None) -> ControlChannel:
+    def _open(self, target: LiveBroker, _endpoint: Endpoint | None) -> ControlChannel:
         self.opened.append(target.id)
         return self.peers[target.id]
 

@@ -13,7 +13,7 @@ from odradek.controller.context import (
 )
 from odradek.controller.stats import ControllerStats
 from odradek.errors import ApiError, ErrorCode
-from odradek.metadata.image import Broker
+from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import PartitionRecord, RegisteredBroker, TopicRecord
 from odradek.metrics import MetricRegistry
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
@@ -175,5 +175,5 @@ def test_deletion_starts_only_for_queued_topics() -> None:
 def test_a_broker_has_a_listener_once() -> None:
     endpoint = broker(1).endpoints[0]
     with pytest.raises(ApiError) as twice:
-        Broker(1, (endpoint, endpoint))
+        LiveBroker(1, (endpoint, endpoint))
     assert twice.value.code is ErrorCode.INVALID_REQUEST

@@ -21,7 +21,7 @@ from odradek.metadata.changes import (
     PartitionChanged,
     TopicCreated,
 )
-from odradek.metadata.image import Broker
+from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
     Fence,
     Hint,
@@ -58,7 +58,7 @@ class Setup:
             config=config,
         )
 
-    def _open(self, target: Broker, endpoint: Endpoint | None) -> ControlChannel:
+    def _open(self, target: LiveBroker, endpoint: Endpoint | None) -> ControlChannel:
         self.opened.append(endpoint)
         return LocalChannel(self.recorders[target.id].handle)
 
@@ -163,7 +163,7 @@ def test_where_the_controller_connects_to(
         endpoints = tuple(
             Endpoint("h", port, name, SecurityProtocol.PLAINTEXT) for name, port in ports.items()
         )
-        setup.quorum.brokers[1] = RegisteredBroker(Broker(1, endpoints), 1)
+        setup.quorum.brokers[1] = RegisteredBroker(LiveBroker(1, endpoints), 1)
         async with setup.controller:
             await setup.tell(LeadershipWon(1, Fence(1)))
             [endpoint] = setup.opened
@@ -213,7 +213,7 @@ def test_channels_follow_the_brokers() -> None:
             operations: list[tuple[str, int]] = []
             add, remove = channels.add_broker, channels.remove_broker
 
-            def add_broker(broker: Broker) -> None:
+            def add_broker(broker: LiveBroker) -> None:
                 operations.append(("add", broker.id))
                 add(broker)
 

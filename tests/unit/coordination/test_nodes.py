@@ -30,7 +30,7 @@ from odradek.coordination.nodes import (
     parse_partitions,
     parse_reassignments,
 )
-from odradek.coordination.paths import ConfigType
+from odradek.coordination.paths import ConfigNodeType
 from odradek.errors import BadNodeData
 from odradek.model import (
     Endpoint,
@@ -57,9 +57,9 @@ SECURE = Endpoint("::1", 9093, "CLIENTS", SecurityProtocol.SASL_SSL)
         (paths.partition_path(TP), "/brokers/topics/orders/partitions/3"),
         (paths.partition_state_path(TP), "/brokers/topics/orders/partitions/3/state"),
         (paths.delete_topic_path("orders"), "/admin/delete_topics/orders"),
-        (paths.config_path(ConfigType.TOPIC, "orders"), "/config/topics/orders"),
-        (paths.config_path(ConfigType.BROKER, None), "/config/brokers/<default>"),
-        (paths.config_path(ConfigType.USER, "a b*~é"), "/config/users/a%20b%2A%7E%C3%A9"),
+        (paths.config_path(ConfigNodeType.TOPIC, "orders"), "/config/topics/orders"),
+        (paths.config_path(ConfigNodeType.BROKER, None), "/config/brokers/<default>"),
+        (paths.config_path(ConfigNodeType.USER, "a b*~é"), "/config/users/a%20b%2A%7E%C3%A9"),
         (
             paths.user_client_entity("CN=x,O=y", "c/1"),
             "users/CN%3Dx%2CO%3Dy/clients/c%2F1",
@@ -72,11 +72,11 @@ SECURE = Endpoint("::1", 9093, "CLIENTS", SecurityProtocol.SASL_SSL)
             paths.user_client_entity("<default>", "<default>"),
             "users/%3Cdefault%3E/clients/%3Cdefault%3E",
         ),
-        (paths.config_entity(ConfigType.CLIENT, "<default>"), "clients/%3Cdefault%3E"),
-        (paths.config_entity(ConfigType.USER, "."), "users/%2E"),
-        (paths.config_entity(ConfigType.USER, ".."), "users/%2E%2E"),
-        (paths.config_entity(ConfigType.USER, "..."), "users/..."),
-        (paths.config_entity(ConfigType.TOPIC, "t2"), "topics/t2"),
+        (paths.config_entity(ConfigNodeType.CLIENT, "<default>"), "clients/%3Cdefault%3E"),
+        (paths.config_entity(ConfigNodeType.USER, "."), "users/%2E"),
+        (paths.config_entity(ConfigNodeType.USER, ".."), "users/%2E%2E"),
+        (paths.config_entity(ConfigNodeType.USER, "..."), "users/..."),
+        (paths.config_entity(ConfigNodeType.TOPIC, "t2"), "topics/t2"),
         (paths.config_change_path("topics/t2"), "/config/topics/t2"),
     ],
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from odradek.coordinator.loading import Phase, StateLoader
+from odradek.coordinator.loading import LoadPhase, StateLoader
 from odradek.errors import ErrorCode
 from odradek.records.batch import BatchHeader
 from odradek.records.builder import build_batch
@@ -126,7 +126,7 @@ def test_an_empty_partition_is_loaded_too() -> None:
     made = Runtime()
     made.lead(0)
     made.tasks.run()
-    assert made.runtime.phase(P) is Phase.ACTIVE
+    assert made.runtime.phase(P) is LoadPhase.ACTIVE
 
 
 def test_markers_of_transactions_are_told() -> None:
@@ -176,7 +176,7 @@ def test_a_newer_epoch_ends_a_load_that_is_under_way() -> None:
     made.lead(5)
     made.tasks.run()
     assert made.values() == [b"old", b"of epoch 6"]
-    assert made.runtime.phase(P) is Phase.ACTIVE
+    assert made.runtime.phase(P) is LoadPhase.ACTIVE
     made.write(b"later")
     assert made.values() == [b"old", b"of epoch 6"], "one state was installed, that of 7"
 
@@ -323,4 +323,4 @@ def test_a_replica_that_goes_forgets_its_epochs() -> None:
     assert not made.installed
     assert made.lead(0)
     made.tasks.run()
-    assert made.runtime.phase(P) is Phase.ACTIVE
+    assert made.runtime.phase(P) is LoadPhase.ACTIVE

@@ -9,8 +9,8 @@ import pytest
 
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.cache import MetadataCache, PartitionMetadata
-from odradek.metadata.delta import ClusterDelta, Membership
-from odradek.metadata.image import NO_NODE, Broker, ConfigResource, Node, PartitionState
+from odradek.metadata.delta import ClusterDelta, ClusterMembership
+from odradek.metadata.image import NO_NODE, ConfigResource, LiveBroker, Node, PartitionState
 from odradek.model import LEADER_DURING_DELETE, Endpoint, SecurityProtocol, TopicPartition
 from odradek.protocol.enums import ConfigResourceType
 from tests.support.caches import update_cache
@@ -19,12 +19,12 @@ T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
 ID_A, ID_B = uuid.UUID(int=10), uuid.UUID(int=11)
 
 
-def broker(broker_id: int, *listeners: str) -> Broker:
+def broker(broker_id: int, *listeners: str) -> LiveBroker:
     endpoints = tuple(
         Endpoint(f"h{broker_id}", 9092 + index, listener, SecurityProtocol.PLAINTEXT)
         for index, listener in enumerate(listeners or ("PLAINTEXT",))
     )
-    return Broker(broker_id, endpoints)
+    return LiveBroker(broker_id, endpoints)
 
 
 def state(
@@ -43,11 +43,11 @@ def state(
 BROKERS = (broker(0), broker(1), broker(2))
 BASE = ClusterDelta(
     controller_epoch=1,
-    membership=Membership(1, BROKERS),
+    membership=ClusterMembership(1, BROKERS),
     partitions=(state("t", 0, 1, (1, 2)), state("t", 1, 2, (2, 0))),
     topic_ids={"t": ID_A},
 )
-SAME = Membership(1, BROKERS)
+SAME = ClusterMembership(1, BROKERS)
 
 
 def base() -> MetadataCache:
@@ -56,7 +56,9 @@ def base() -> MetadataCache:
     return cache
 
 
-def update(*partitions: PartitionState, members: Membership = SAME, epoch: int = 1) -> ClusterDelta:
+def update(
+    *partitions: PartitionState, members: ClusterMembership = SAME, epoch: int = 1
+) -> ClusterDelta:
     return ClusterDelta(controller_epoch=epoch, membership=members, partitions=partitions)
 
 
@@ -90,7 +92,7 @@ def test_the_live_brokers_are_replaced_and_partitions_kept() -> None:
     """06:M3."""
     cache = base()
     topics = cache.image.topics
-    deleted = update_cache(cache, 2, update(members=Membership(None, BROKERS[:2])))
+    deleted = update_cache(cache, 2, update(members=ClusterMembership(None, BROKERS[:2])))
     assert deleted == []
     assert cache.get_controller_id() is None
     assert cache.get_all_partitions() == {T0, T1}
@@ -149,7 +151,7 @@ def test_replica_endpoints() -> None:
     assert endpoints == {1: Node(1, "h1", 9092), 2: Node(2, "h2", 9092)}
     assert cache.get_partition_replica_endpoints(T0, "SSL") == {}
     assert cache.get_partition_replica_endpoints(TopicPartition("t", 9), "PLAINTEXT") == {}
-    update_cache(cache, 2, update(members=Membership(1, BROKERS[:2])))
+    update_cache(cache, 2, update(members=ClusterMembership(1, BROKERS[:2])))
     assert cache.get_partition_replica_endpoints(T0, "PLAINTEXT").keys() == {1}
 
 
@@ -160,7 +162,7 @@ def test_different_listeners_are_an_error_in_the_log_only(
     cache = MetadataCache(0)
     brokers = (broker(0, "A", "B"), broker(1, "A", "B"), broker(2, "A"))
     with caplog.at_level(logging.ERROR):
-        update_cache(cache, 1, update(members=Membership(1, brokers)))
+        update_cache(cache, 1, update(members=ClusterMembership(1, brokers)))
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "Listeners are not identical across brokers" in caplog.text
     assert cache.get_alive_brokers() == list(brokers)
@@ -172,7 +174,9 @@ def test_listeners_are_not_compared_while_this_broker_is_not_listed(
     """06:M10."""
     cache = MetadataCache(0)
     with caplog.at_level(logging.ERROR):
-        update_cache(cache, 1, update(members=Membership(1, (broker(1, "A", "B"), broker(2, "A")))))
+        update_cache(
+            cache, 1, update(members=ClusterMembership(1, (broker(1, "A", "B"), broker(2, "A"))))
+        )
     assert caplog.records == []
     assert len(cache.get_alive_brokers()) == 2
 
@@ -248,7 +252,7 @@ def test_readers_see_whole_updates_only() -> None:
                 update(
                     state("t", 0, number),
                     state("t", 1, number),
-                    members=Membership(number, BROKERS),
+                    members=ClusterMembership(number, BROKERS),
                     epoch=number,
                 ),
             )
@@ -322,7 +326,7 @@ def test_a_leader_that_cannot_be_reached(
     listener: str, names_listener: bool, expected: ErrorCode
 ) -> None:
     cache = MetadataCache(0)
-    update_cache(cache, 1, replace(BASE, membership=Membership(1, LISTENER_BROKERS)))
+    update_cache(cache, 1, replace(BASE, membership=ClusterMembership(1, LISTENER_BROKERS)))
     (topic,) = cache.get_topic_metadata(["t"], listener, error_unavailable_listeners=names_listener)
     assert topic.id == ID_A
     leader = 1 if expected is ErrorCode.NONE else -1
@@ -332,7 +336,7 @@ def test_a_leader_that_cannot_be_reached(
 @pytest.mark.parametrize("names_listener", [False, True])
 def test_a_dead_leader_is_not_available_whatever_the_listener(names_listener: bool) -> None:
     cache = base()
-    update_cache(cache, 2, update(members=Membership(1, BROKERS[::2])))
+    update_cache(cache, 2, update(members=ClusterMembership(1, BROKERS[::2])))
     (topic,) = cache.get_topic_metadata(
         ["t", "unknown"], "PLAINTEXT", error_unavailable_listeners=names_listener
     )
@@ -344,7 +348,7 @@ def test_a_dead_leader_is_not_available_whatever_the_listener(names_listener: bo
 
 def test_dead_replicas_are_an_error_for_the_oldest_clients_only() -> None:
     cache = base()
-    update_cache(cache, 2, update(members=Membership(1, BROKERS[:2])))
+    update_cache(cache, 2, update(members=ClusterMembership(1, BROKERS[:2])))
     (old,) = cache.get_topic_metadata(["t"], "PLAINTEXT", error_unavailable_endpoints=True)
     assert old.partitions[0] == PartitionMetadata(
         ErrorCode.REPLICA_NOT_AVAILABLE, 0, 1, 0, (1,), (1,), ()
@@ -356,7 +360,7 @@ def test_dead_replicas_are_an_error_for_the_oldest_clients_only() -> None:
 
 def test_cluster_metadata() -> None:
     cache = MetadataCache(0)
-    update_cache(cache, 1, replace(BASE, membership=Membership(1, LISTENER_BROKERS)))
+    update_cache(cache, 1, replace(BASE, membership=ClusterMembership(1, LISTENER_BROKERS)))
     seen = cache.get_cluster_metadata("cluster", "A")
     assert seen.cluster_id == "cluster"
     assert [node.id for node in seen.nodes] == [0, 1]

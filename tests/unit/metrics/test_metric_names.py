@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.metrics.names import Kind, MetricName
+from odradek.metrics.names import InstrumentKind, MetricName
 
 
 def test_the_name_is_kafkas() -> None:
@@ -39,24 +39,28 @@ def test_special_values_are_quoted_as_jmx_does(value: str, written: str) -> None
     [
         (
             MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec"),
-            Kind.METER,
+            InstrumentKind.METER,
             "kafka_server_brokertopicmetrics_bytesin_total",
         ),
         (
             MetricName("kafka.network", "RequestMetrics", "TotalTimeMs"),
-            Kind.HISTOGRAM,
+            InstrumentKind.HISTOGRAM,
             "kafka_network_requestmetrics_totaltimems",
         ),
         (
             MetricName("kafka.server", "ReplicaManager", "UnderReplicatedPartitions"),
-            Kind.GAUGE,
+            InstrumentKind.GAUGE,
             "kafka_server_replicamanager_underreplicatedpartitions",
         ),
-        (MetricName("kafka.log", "Log-Flush", "x y"), Kind.GAUGE, "kafka_log_log_flush_x_y"),
-        (MetricName("4", "T", "n"), Kind.GAUGE, "_4_t_n"),
+        (
+            MetricName("kafka.log", "Log-Flush", "x y"),
+            InstrumentKind.GAUGE,
+            "kafka_log_log_flush_x_y",
+        ),
+        (MetricName("4", "T", "n"), InstrumentKind.GAUGE, "_4_t_n"),
     ],
 )
-def test_prometheus_families(name: MetricName, kind: Kind, family: str) -> None:
+def test_prometheus_families(name: MetricName, kind: InstrumentKind, family: str) -> None:
     assert name.family(kind) == family
 
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from random import Random
 
-from odradek.testing.durability import PAGE_BYTES, Change, Directory, File, Image, Journal
+from odradek.testing.durability import PAGE_BYTES, Directory, File, Image, NameChange, UnsyncedNames
 
 
 def image(content: bytes) -> Image:
@@ -112,12 +112,12 @@ def test_a_page_cut_off_after_a_failed_sync_is_a_new_page() -> None:
 def test_names_between_two_directories_keep_their_order() -> None:
     """The worked example of the module's docstring."""
 
-    def example() -> tuple[Directory, Directory, Journal]:
-        a, b, journal, x, y = Directory(), Directory(), Journal(), File(), File()
-        journal.record(Change(a, "x", x))
-        journal.record(Change(b, "y", y))
-        journal.record(Change(a, "x", None), Change(b, "x", x))
-        journal.record(Change(b, "y", None))
+    def example() -> tuple[Directory, Directory, UnsyncedNames]:
+        a, b, journal, x, y = Directory(), Directory(), UnsyncedNames(), File(), File()
+        journal.record(NameChange(a, "x", x))
+        journal.record(NameChange(b, "y", y))
+        journal.record(NameChange(a, "x", None), NameChange(b, "x", x))
+        journal.record(NameChange(b, "y", None))
         return a, b, journal
 
     a, b, journal = example()
@@ -142,10 +142,10 @@ def test_names_between_two_directories_keep_their_order() -> None:
 def test_nothing_overtakes_a_rename_between_directories() -> None:
     seen = set()
     for seed in range(100):
-        a, b, journal, x = Directory(), Directory(), Journal(), File()
-        journal.record(Change(a, "x", x))
-        journal.record(Change(a, "x", None), Change(b, "x", x))
-        journal.record(Change(b, "later", File()))
+        a, b, journal, x = Directory(), Directory(), UnsyncedNames(), File()
+        journal.record(NameChange(a, "x", x))
+        journal.record(NameChange(a, "x", None), NameChange(b, "x", x))
+        journal.record(NameChange(b, "later", File()))
         journal.tear(Random(seed))
         seen.add((tuple(a.durable), tuple(b.durable)))
 
@@ -153,8 +153,8 @@ def test_nothing_overtakes_a_rename_between_directories() -> None:
 
 
 def test_a_name_that_a_crash_dropped_stays_dropped() -> None:
-    directory, journal = Directory(), Journal()
-    journal.record(Change(directory, "x", File()))
+    directory, journal = Directory(), UnsyncedNames()
+    journal.record(NameChange(directory, "x", File()))
     journal.tear(Random(0))
     durable = set(directory.durable)
     journal.sync_all()
@@ -163,11 +163,11 @@ def test_a_name_that_a_crash_dropped_stays_dropped() -> None:
 
 
 def test_paths_follow_renames() -> None:
-    top, journal = Directory(), Journal()
+    top, journal = Directory(), UnsyncedNames()
     inner, file = Directory(), File()
-    journal.record(Change(top, "t-0", inner))
-    journal.record(Change(inner, "0.log", file))
+    journal.record(NameChange(top, "t-0", inner))
+    journal.record(NameChange(inner, "0.log", file))
     assert file.path == os.path.join("t-0", "0.log")
 
-    journal.record(Change(top, "t-0", None), Change(top, "t-0.deleted", inner))
+    journal.record(NameChange(top, "t-0", None), NameChange(top, "t-0.deleted", inner))
     assert file.path == os.path.join("t-0.deleted", "0.log")

@@ -25,7 +25,7 @@ from odradek.broker.config.kafka_keys import KAFKA_KEYS
 from odradek.broker.config.protection import base_names, check_given_tls, check_protection
 from odradek.broker.config.tls import TlsSettings
 from odradek.broker.config.topic import TopicDefaults
-from odradek.config import Definition, Settings, Source, UnknownKey, Value, parse_properties
+from odradek.config import Definition, Settings, SettingSource, UnknownKey, Value, parse_properties
 from odradek.config.declaration import LISTENER_PREFIX, environment_name
 from odradek.controller.config import LeaderBalanceConfig
 from odradek.coordinator.config import GroupCoordinatorConfig
@@ -151,7 +151,7 @@ class BrokerSettings:
         unset = {
             key: field
             for key, field in _LOWERED.items()
-            if self.settings.get(key).source is Source.DEFAULT
+            if self.settings.get(key).source is SettingSource.DEFAULT
             and getattr(self.internal_topics, field) > broker_count
         }
         if unset:
@@ -161,7 +161,7 @@ class BrokerSettings:
         return self.internal_topics.lowered(tuple(unset.values()), broker_count)
 
     def with_dynamic(
-        self, source: Source, raw: Mapping[str, object], *, is_stored: bool = False
+        self, source: SettingSource, raw: Mapping[str, object], *, is_stored: bool = False
     ) -> "BrokerSettings":
         """With all values of one dynamic source replaced.
 
@@ -202,12 +202,12 @@ class BrokerSettings:
             rows += [
                 row_of_level(setting.key, level)
                 for level in setting.levels
-                if level.source is Source.DYNAMIC_DEFAULT and level.name == name
+                if level.source is SettingSource.DYNAMIC_DEFAULT and level.name == name
             ]
         return rows
 
     def _check_ids(self) -> None:
-        given: dict[Source, Value] = {}
+        given: dict[SettingSource, Value] = {}
         for level in self.settings.get("broker.id").levels:
             # The stronger name comes first; the same number twice is Kafka's habit.
             if given.setdefault(level.source, level.value) != level.value:
@@ -280,7 +280,7 @@ def _read_properties(path: str) -> Mapping[str, str]:
 
 def _warning(unknown: UnknownKey) -> str:
     name = unknown.name
-    if unknown.source is Source.ENVIRONMENT:
+    if unknown.source is SettingSource.ENVIRONMENT:
         is_kafkas = any(environment_name(key) == name for key in KAFKA_KEYS)
     else:
         is_kafkas = any(key in KAFKA_KEYS for key in base_names(name))

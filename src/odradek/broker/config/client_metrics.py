@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final
 
 from odradek.broker.config.describe import ConfigRow, row_of
-from odradek.config import Definition, Kind, Settings, Source, key
+from odradek.config import Definition, Kind, Settings, SettingSource, key
 from odradek.config.checks import Rule
 from odradek.config.values import Value
 from odradek.errors import ApiError, ConfigError, ErrorCode
@@ -98,7 +98,7 @@ def check_client_metrics(overrides: Mapping[str, str]) -> None:
                 f"client metrics have no key {name}: expected one of {', '.join(sorted(known))}",
             )
     try:
-        config = _base().with_layer(Source.DYNAMIC_CLIENT_METRICS, overrides)
+        config = _base().with_layer(SettingSource.DYNAMIC_CLIENT_METRICS, overrides)
         interval_ms = config.build(ClientMetricsConfig).interval_ms
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
@@ -112,7 +112,7 @@ def check_client_metrics(overrides: Mapping[str, str]) -> None:
 def client_metrics_rows(overrides: Mapping[str, str]) -> list[ConfigRow]:
     """All settings of a subscription; what is stored and cannot be used is left out."""
     try:
-        settings = _base().with_layer(Source.DYNAMIC_CLIENT_METRICS, overrides)
+        settings = _base().with_layer(SettingSource.DYNAMIC_CLIENT_METRICS, overrides)
     except ConfigError:
         settings = _base()
     return [row_of(settings.get(name)) for name in sorted(settings.definition.keys)]

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
-from odradek.config import ConfigKey, Level, Setting, Source, Update, Value, format_value
+from odradek.config import ConfigKey, Level, Setting, SettingSource, Update, Value, format_value
 from odradek.lazy_dataclass import dataclass
 
 __all__ = ["ConfigRow", "ConfigSynonym", "lowered_row", "row_of", "row_of_level"]
@@ -44,14 +44,14 @@ def row_of(setting: Setting, *, with_defaults: Container[str] | None = None) -> 
     told = (
         level
         for level in setting.levels
-        if level.source is not Source.DEFAULT or level.name in named
+        if level.source is not SettingSource.DEFAULT or level.name in named
     )
     return _row(setting.key, format_value(setting.value), setting.source, told)
 
 
 def lowered_row(setting: Setting, value: Value) -> ConfigRow:
     """The row of a setting whose default the broker has lowered to fit the cluster."""
-    level = Level(name=setting.key.name, source=Source.DEFAULT, value=value)
+    level = Level(name=setting.key.name, source=SettingSource.DEFAULT, value=value)
     return row_of_level(setting.key, level)
 
 
@@ -60,13 +60,15 @@ def row_of_level(key: ConfigKey, level: Level) -> ConfigRow:
     return _row(key, format_value(level.value), level.source, (level,))
 
 
-def _row(key: ConfigKey, text: str | None, source: Source, levels: Iterable[Level]) -> ConfigRow:
+def _row(
+    key: ConfigKey, text: str | None, source: SettingSource, levels: Iterable[Level]
+) -> ConfigRow:
     is_sensitive = key.is_sensitive
     return ConfigRow(
         name=key.name,
         value=None if is_sensitive else text,
         source=source.wire_number,
-        is_default=source is Source.DEFAULT,
+        is_default=source is SettingSource.DEFAULT,
         is_read_only=key.update is Update.READ_ONLY,
         is_sensitive=is_sensitive,
         type=int(key.kind),

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from odradek.broker.config.kafka_keys import KAFKA_KEYS
 from odradek.broker.config.tls import TlsSettings
-from odradek.config import HIDDEN, Settings, Source, UnknownKey
+from odradek.config import HIDDEN, Settings, SettingSource, UnknownKey
 from odradek.config.declaration import (
     ENVIRONMENT_PREFIX,
     LISTENER_PREFIX,
@@ -211,7 +211,11 @@ _HARMLESS_VARIABLES: Final = frozenset(environment_name(name) for name in HARMLE
 _LISTENER_VARIABLE: Final = environment_name(LISTENER_PREFIX)
 _PROTECTED_VARIABLES: Final = tuple(environment_name(name) for name in PROTECTED_NAMESPACES)
 _TLS_DEFAULTS: Final = {key.name: key.effective_default() for key in keys_of(TlsSettings).values()}
-_FROM_THE_OPERATOR: Final = (Source.FILE, Source.ENVIRONMENT, Source.COMMAND_LINE)
+_FROM_THE_OPERATOR: Final = (
+    SettingSource.FILE,
+    SettingSource.ENVIRONMENT,
+    SettingSource.COMMAND_LINE,
+)
 
 
 def check_protection(unknown: Iterable[UnknownKey]) -> None:
@@ -221,7 +225,7 @@ def check_protection(unknown: Iterable[UnknownKey]) -> None:
         ConfigError: Naming the first one, and what to do.
     """
     for each in unknown:
-        is_variable = each.source is Source.ENVIRONMENT
+        is_variable = each.source is SettingSource.ENVIRONMENT
         names = tuple(_variable_names(each.name) if is_variable else base_names(each.name.lower()))
         for name in names:
             found = _UNSERVED_VARIABLES.get(name) if is_variable else name

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from odradek.broker.config.broker import BrokerSettings
 from odradek.broker.config.describe import ConfigRow, row_of
 from odradek.broker.config.topic import TOPIC_DEFINITION, TopicConfig, TopicDefaults
-from odradek.config import Kind, Settings, Source
+from odradek.config import Kind, Settings, SettingSource
 from odradek.config.declaration import keys_of
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.lazy_dataclass import dataclass
@@ -32,11 +32,11 @@ MAX_CACHED_RESULTS = 1_000
 _BROKERS = frozenset(key.name for key in keys_of(TopicDefaults).values())
 
 _SOURCES = (
-    Source.FILE,
-    Source.ENVIRONMENT,
-    Source.COMMAND_LINE,
-    Source.DYNAMIC_DEFAULT,
-    Source.DYNAMIC_BROKER,
+    SettingSource.FILE,
+    SettingSource.ENVIRONMENT,
+    SettingSource.COMMAND_LINE,
+    SettingSource.DYNAMIC_DEFAULT,
+    SettingSource.DYNAMIC_BROKER,
 )
 
 
@@ -134,7 +134,7 @@ class TopicConfigs:
 
     def rows(self, overrides: Mapping[str, str]) -> list[ConfigRow]:
         """Every setting of a topic with these overrides, for DescribeConfigs."""
-        settings = self._base.with_layer(Source.DYNAMIC_TOPIC, self._usable(overrides))
+        settings = self._base.with_layer(SettingSource.DYNAMIC_TOPIC, self._usable(overrides))
         names = sorted(key.name for key in TOPIC_DEFINITION.fields[TopicConfig].values())
         found = (settings.get(name) for name in names)
         return [row_of(setting, with_defaults=_BROKERS) for setting in found if setting.levels]
@@ -153,7 +153,7 @@ class TopicConfigs:
             return known
         _refuse_brokers_keys(overrides)
         settings = self._base.with_dynamic(
-            Source.DYNAMIC_TOPIC, overrides, config_class=TopicConfig
+            SettingSource.DYNAMIC_TOPIC, overrides, config_class=TopicConfig
         )
         topic = settings.build(TopicConfig)
         log = topic.log_config(validate_compressed=self._validate_compressed)
@@ -186,9 +186,9 @@ class TopicConfigs:
         return overrides
 
 
-def _layers_for_topics(settings: Settings) -> dict[Source, dict[str, object]]:
+def _layers_for_topics(settings: Settings) -> dict[SettingSource, dict[str, object]]:
     """What each source says about the broker's defaults of topics."""
-    layers: dict[Source, dict[str, object]] = {source: {} for source in _SOURCES}
+    layers: dict[SettingSource, dict[str, object]] = {source: {} for source in _SOURCES}
     for key in TOPIC_DEFINITION.fields[TopicDefaults].values():
         for level in settings.get(key.name).levels:
             if level.source in layers:

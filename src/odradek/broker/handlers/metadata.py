@@ -10,15 +10,15 @@ from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.broker.quotas.client_quotas import MutationQuota
 from odradek.broker.slices import Steps, in_slices
 from odradek.errors import ApiError, ErrorCode
-from odradek.metadata.cache import TopicMetadata as CachedTopic
+from odradek.metadata.cache import TopicMetadata
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.topic_names import find_name_problem
 from odradek.network.request import Request, SendResponse
 from odradek.protocol.headers import encode_response_header
 from odradek.protocol.hot.metadata import (
     BrokerTuple,
+    MetadataTopic,
     MetadataView,
-    TopicMetadata,
     encode_metadata_frame,
     encode_topic_metadata,
     parse_metadata_request,
@@ -81,7 +81,7 @@ def _find_topics(
     mutations: MutationQuota,
     request: Request,
     context: BrokerContext,
-) -> Iterator[TopicMetadata | None]:
+) -> Iterator[MetadataTopic | None]:
     """The topics to tell of, one after another; None for one that is passed over."""
     wanted = view.topics
     if wanted is None or (request.header.api_version < _FIRST_NULL_IS_ALL_VERSION and not wanted):
@@ -96,7 +96,7 @@ def _find_topics(
 
 def _all(
     image: ClusterImage, request: Request, context: BrokerContext
-) -> Iterator[TopicMetadata | None]:
+) -> Iterator[MetadataTopic | None]:
     for name in context.cache.get_sorted_topics(image):
         # Who may not know of a topic is not told that there is one.
         if _may_describe(name, request, context):
@@ -116,7 +116,7 @@ def _may_create(name: str, request: Request, context: BrokerContext) -> bool:
 
 def _read(
     name: str, image: ClusterImage, request: Request, context: BrokerContext
-) -> CachedTopic | None:
+) -> TopicMetadata | None:
     version = request.header.api_version
     found = context.cache.get_topic_metadata(
         [name],
@@ -129,8 +129,8 @@ def _read(
 
 
 def _with_operations(
-    topic: TopicMetadata, request: Request, context: BrokerContext
-) -> TopicMetadata:
+    topic: MetadataTopic, request: Request, context: BrokerContext
+) -> MetadataTopic:
     """With what the client may do, unless it may not even know of the topic."""
     if topic.name is None or topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return topic
@@ -144,7 +144,7 @@ def _by_name(
     request: Request,
     context: BrokerContext,
     mutations: MutationQuota | None,
-) -> Iterator[TopicMetadata | None]:
+) -> Iterator[MetadataTopic | None]:
     for name in names:
         is_visible = _may_describe(name, request, context)
         known = _known(_read(name, image, request, context) if is_visible else None, context)
@@ -155,7 +155,7 @@ def _by_name(
             error = _create_or_refuse(name, request, context, mutations)
         else:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        yield TopicMetadata(error, name, ZERO_UUID, name in context.internal_topics, ())
+        yield MetadataTopic(error, name, ZERO_UUID, name in context.internal_topics, ())
 
 
 def _create_or_refuse(
@@ -185,12 +185,12 @@ def _create_or_refuse(
 
 def _by_id(
     topic_ids: Iterable[bytes], image: ClusterImage, request: Request, context: BrokerContext
-) -> Iterator[TopicMetadata | None]:
+) -> Iterator[MetadataTopic | None]:
     """Ids were given: names beside them are ignored, and before 12 the request is invalid."""
     is_valid = request.header.api_version >= _FIRST_ID_VERSION
     for topic_id in topic_ids:
         if not is_valid:
-            yield TopicMetadata(ErrorCode.INVALID_REQUEST, "", topic_id, False, ())
+            yield MetadataTopic(ErrorCode.INVALID_REQUEST, "", topic_id, False, ())
             continue
         if topic_id == ZERO_UUID:
             yield None
@@ -199,17 +199,17 @@ def _by_id(
         if name is not None and not _may_describe(name, request, context):
             # An id gives nothing away; the name behind it would.
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            yield TopicMetadata(error, None, topic_id, False, ())
+            yield MetadataTopic(error, None, topic_id, False, ())
             continue
         known = _known(None if name is None else _read(name, image, request, context), context)
-        unknown = TopicMetadata(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, ())
+        unknown = MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, ())
         yield unknown if known is None else known
 
 
-def _known(topic: CachedTopic | None, context: BrokerContext) -> TopicMetadata | None:
+def _known(topic: TopicMetadata | None, context: BrokerContext) -> MetadataTopic | None:
     if topic is None:
         return None
-    return TopicMetadata(
+    return MetadataTopic(
         ErrorCode.NONE,
         topic.name,
         ZERO_UUID if topic.id is None else topic.id.bytes,

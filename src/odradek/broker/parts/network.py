@@ -22,7 +22,7 @@ from odradek.broker.settings.live_settings import (
 from odradek.broker.topic_creation import AutoTopicCreator
 from odradek.controller import Controller
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
-from odradek.metadata.image import Broker as BrokerImage
+from odradek.metadata.image import LiveBroker
 from odradek.metadata_store.engine import StoreEngine
 from odradek.model import Endpoint
 from odradek.network.poller import Poller
@@ -88,9 +88,9 @@ class Network:
         self._broker_id = settings.node.id
         self._rack = settings.node.rack
 
-    def registration(self) -> BrokerImage:
+    def registration(self) -> LiveBroker:
         """This broker, as its cluster is told of it."""
-        return BrokerImage(self._broker_id, self.endpoints, self._rack)
+        return LiveBroker(self._broker_id, self.endpoints, self._rack)
 
     def apply(self, before: BrokerSettings, after: BrokerSettings) -> None:
         """Goes on with other settings."""

@@ -12,7 +12,7 @@ from odradek.broker.authorization import check_allowed
 from odradek.broker.config import ConfigRow
 from odradek.broker.config.client_metrics import client_metrics_rows
 from odradek.broker.context import BrokerContext
-from odradek.config import Kind, Source
+from odradek.config import Kind, SettingSource
 from odradek.errors import ApiError, ErrorCode
 from odradek.metadata.image import ConfigResource
 from odradek.metadata.topic_names import find_name_problem
@@ -110,13 +110,13 @@ def rows_of(resource: ConfigResource, context: BrokerContext) -> Sequence[Config
         case ConfigResourceType.CLIENT_METRICS:
             return client_metrics_rows(context.cache.image.configs.get(resource, {}))
         case ConfigResourceType.GROUP:
-            return _overrides_of(resource, Source.DYNAMIC_GROUP, context)
+            return _overrides_of(resource, SettingSource.DYNAMIC_GROUP, context)
         case kind:
             assert_never(kind)
 
 
 def _overrides_of(
-    resource: ConfigResource, source: Source, context: BrokerContext
+    resource: ConfigResource, source: SettingSource, context: BrokerContext
 ) -> list[ConfigRow]:
     overrides = context.cache.image.configs.get(resource, {})
     return [_plain_row(name, overrides[name], source.wire_number) for name in sorted(overrides)]

@@ -23,7 +23,7 @@ from odradek.broker.context import BrokerContext
 from odradek.broker.settings.alterations import refuse_excess, write_in_portions
 from odradek.broker.settings.config_admin import NamedResource, find_resource, rows_of
 from odradek.broker.settings.live_settings import check_certificates
-from odradek.config import Kind, Source
+from odradek.config import Kind, SettingSource
 from odradek.errors import ApiError, ConfigError, ErrorCode
 from odradek.metadata.changes import ConfigEdit
 from odradek.metadata.image import ConfigResource
@@ -31,8 +31,8 @@ from odradek.network.request import Request
 from odradek.protocol.enums import ConfigOperationType, ConfigResourceType
 
 __all__ = [
+    "ConfigChangeOutcome",
     "KeyChange",
-    "Outcome",
     "Plan",
     "carry_out",
     "plan_each",
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     decide: Callable[[Mapping[str, str]], dict[str, str | None]]
 
 
-class Outcome(NamedTuple):
+class ConfigChangeOutcome(NamedTuple):
     """What became of one resource."""
 
     error: ErrorCode
@@ -96,7 +96,7 @@ async def carry_out(
     *,
     validate_only: bool,
     context: BrokerContext,
-) -> list[Outcome]:
+) -> list[ConfigChangeOutcome]:
     """Makes what was planned happen; the outcome of each plan, in order."""
     outcomes: dict[int, ApiError | None] = {}
     edits: dict[int, ConfigEdit] = {}
@@ -123,8 +123,12 @@ async def carry_out(
     return [_outcome(outcomes[index]) for index in range(len(plans))]
 
 
-def _outcome(error: ApiError | None) -> Outcome:
-    return Outcome(ErrorCode.NONE) if error is None else Outcome(error.code, str(error))
+def _outcome(error: ApiError | None) -> ConfigChangeOutcome:
+    return (
+        ConfigChangeOutcome(ErrorCode.NONE)
+        if error is None
+        else ConfigChangeOutcome(error.code, str(error))
+    )
 
 
 def _set_levels(levels: Mapping[str, str | None], context: BrokerContext) -> None:
@@ -226,7 +230,7 @@ def _check(resource: ConfigResource, overrides: Mapping[str, str], context: Brok
     if resource.type is ConfigResourceType.CLIENT_METRICS:
         check_client_metrics(overrides)
         return
-    source = Source.DYNAMIC_BROKER if resource.name else Source.DYNAMIC_DEFAULT
+    source = SettingSource.DYNAMIC_BROKER if resource.name else SettingSource.DYNAMIC_DEFAULT
     current = context.broker_settings()
     stored = context.cache.image.configs.get(resource, {})
     changed = [name for name, value in overrides.items() if stored.get(name) != value]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from odradek.broker.config import BrokerSettings
 from odradek.broker.parts.storage import Storage
 from odradek.broker.quotas.client_quotas import ClientQuotas
-from odradek.config import Source
+from odradek.config import SettingSource
 from odradek.errors import ConfigError
 from odradek.metadata.delta import ClusterDelta
 from odradek.metadata.image import ClusterImage
@@ -81,7 +81,7 @@ class SettingsChanges:
         """Makes settings of brokers count; returns whether any do here."""
         if name not in ("", str(self.current.node.id)):
             return False
-        source = Source.DYNAMIC_BROKER if name else Source.DYNAMIC_DEFAULT
+        source = SettingSource.DYNAMIC_BROKER if name else SettingSource.DYNAMIC_DEFAULT
         before = self.current
         try:
             self.current = before.with_dynamic(source, overrides, is_stored=True)

@@ -35,9 +35,9 @@ from odradek.model import TopicPartition
 
 __all__ = [
     "CommitCallback",
-    "CommitOutcome",
     "CommitQueue",
     "OffsetAndMetadata",
+    "OffsetCommitOutcome",
     "PendingCommit",
     "check_offsets",
     "decide_outcome",
@@ -70,7 +70,7 @@ _GENERATION_IS_OVER: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.I
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOutcome:
+class OffsetCommitOutcome:
     """What an answer means for the commit, and for the member."""
 
     error: ApiError | None = None
@@ -99,27 +99,27 @@ def check_offsets(
 
 def decide_outcome(
     codes: Iterable[tuple[TopicPartition, int]], *, has_left: bool = False
-) -> CommitOutcome:
+) -> OffsetCommitOutcome:
     """What an answer means; the first partition with an error decides.
 
     Args:
         has_left: Whether this member is in the group no more.
     """
-    retriable: CommitOutcome | None = None
+    retriable: OffsetCommitOutcome | None = None
     refused: dict[ErrorCode, list[TopicPartition]] = {}
     for tp, number in codes:
         if number == ErrorCode.NONE:
             continue
         code = _known(number)
         if code is ErrorCode.FENCED_INSTANCE_ID:
-            return CommitOutcome(error=FencedInstanceIdError())
+            return OffsetCommitOutcome(error=FencedInstanceIdError())
         if code in _GENERATION_IS_OVER:
-            return CommitOutcome(error=CommitFailedError(), resets_generation=True)
+            return OffsetCommitOutcome(error=CommitFailedError(), resets_generation=True)
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             error = CommitFailedError() if has_left else RebalanceInProgressError()
-            return CommitOutcome(error=error)
+            return OffsetCommitOutcome(error=error)
         if code in _FORGET_COORDINATOR or code.retriable:
-            retriable = retriable or CommitOutcome(
+            retriable = retriable or OffsetCommitOutcome(
                 error=ApiError(code, f"commit of {tp}: {code.name}"),
                 is_retriable=True,
                 forgets_coordinator=code in _FORGET_COORDINATOR,
@@ -128,11 +128,11 @@ def decide_outcome(
             refused.setdefault(code, []).append(tp)
     for code, partitions in refused.items():
         names = ", ".join(map(str, sorted(partitions)))
-        return CommitOutcome(error=ApiError(code, f"commit of {names}: {code.name}"))
-    return retriable or CommitOutcome()
+        return OffsetCommitOutcome(error=ApiError(code, f"commit of {names}: {code.name}"))
+    return retriable or OffsetCommitOutcome()
 
 
-def wrap_for_callback(outcome: CommitOutcome) -> Exception | None:
+def wrap_for_callback(outcome: OffsetCommitOutcome) -> Exception | None:
     """The error as the callback of an asynchronous commit gets it."""
     if outcome.error is not None and outcome.is_retriable:
         return RetriableCommitFailedError(outcome.error)

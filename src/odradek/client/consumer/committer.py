@@ -13,9 +13,9 @@ from typing import Protocol
 from odradek.client.client import Client
 from odradek.client.consumer.commits import (
     CommitCallback,
-    CommitOutcome,
     CommitQueue,
     OffsetAndMetadata,
+    OffsetCommitOutcome,
     PendingCommit,
     wrap_for_callback,
 )
@@ -56,7 +56,7 @@ class Committer:
         interceptors: Sequence[CommitListener],
         identify: Callable[[], MemberIdentity],
         invoke: Invoke,
-        on_outcome: Callable[[CommitOutcome, MemberIdentity], None],
+        on_outcome: Callable[[OffsetCommitOutcome, MemberIdentity], None],
         on_change: Callable[[], None],
     ) -> None:
         """Args:
@@ -177,13 +177,13 @@ class Committer:
 
     async def _commit_before(
         self, offsets: Offsets, deadline: Deadline, identity: MemberIdentity | ApiError | None
-    ) -> CommitOutcome:
+    ) -> OffsetCommitOutcome:
         """Commits in turn, as who is given, or as who this is by then."""
         try:
             async with asyncio.timeout(deadline.left_ms() / 1000):
                 await self._turn.acquire()
         except TimeoutError:
-            return CommitOutcome(
+            return OffsetCommitOutcome(
                 error=CallTimeoutError("an earlier commit could not be sent in time"),
                 is_retriable=True,
             )
@@ -191,7 +191,7 @@ class Committer:
             if identity is None:
                 identity = self._try_identify()
             if isinstance(identity, ApiError):
-                return CommitOutcome(error=identity)
+                return OffsetCommitOutcome(error=identity)
             started_ms = self._client.clock.monotonic_ms()
             sent = await self._coordinator.send_commit(offsets, identity, deadline)
         finally:

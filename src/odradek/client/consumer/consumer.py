@@ -1,7 +1,7 @@
 """The consumer of `odradek.aio`: reads topics as a member of a group, or partitions by hand.
 
 The parts and who drives them: `Fetcher` keeps the buffer filled by itself; `PositionTask` looks up
-metadata and positions and `GroupMember` joins and sends heartbeats, in tasks of their own.
+metadata and positions and `MembershipDriver` joins and sends heartbeats, in tasks of their own.
 Whatever the application hears of happens in its own calls: records, callbacks, errors.
 """
 
@@ -29,10 +29,10 @@ from odradek.client.consumer.errors import (
     WakeupError,
 )
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.consumer.group import GroupMember
+from odradek.client.consumer.group import MembershipDriver
 from odradek.client.consumer.group_commits import GroupCommits
 from odradek.client.consumer.metrics import ConsumerMetrics
-from odradek.client.consumer.partition_state import NO_EPOCH, Partitions, PartitionState
+from odradek.client.consumer.partition_state import NO_EPOCH, AssignedPartition, Partitions
 from odradek.client.consumer.position_task import PositionTask
 from odradek.client.consumer.positions import PositionFinder
 from odradek.client.consumer.record_hooks import (
@@ -40,7 +40,7 @@ from odradek.client.consumer.record_hooks import (
     DeserializedRecord,
     RecordHooks,
 )
-from odradek.client.consumer.subscription import RebalanceListener, Subscription
+from odradek.client.consumer.subscription import RebalanceListener, SubscriptionState
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.lifecycle import AsyncClient
 from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
@@ -102,7 +102,7 @@ class Consumer(AsyncClient):
         self._client = Client(options, clock=around.clock, rng=around.random)
         strategies = find_assignors(assignors or mine.partition_assignment_strategy)
         self._hooks = RecordHooks(key_deserializer, value_deserializer, tuple(interceptors))
-        self._subscription = Subscription(exclude_internal=mine.exclude_internal_topics)
+        self._subscription = SubscriptionState(exclude_internal=mine.exclude_internal_topics)
         self._partitions = Partitions()
         self._metrics = ConsumerMetrics(self._client.clock.monotonic_ms)
         # Set when a call that waits should look again.
@@ -116,7 +116,7 @@ class Consumer(AsyncClient):
             on_trouble=lambda: self._position_task.request_metadata(),
         )
         self._coordinator: Coordinator | None = None
-        self._group: GroupMember | None = None
+        self._group: MembershipDriver | None = None
         self._commits: GroupCommits | None = None
         if mine.group_id is not None:
             self._coordinator = Coordinator(self._client, mine.group_id)
@@ -131,7 +131,7 @@ class Consumer(AsyncClient):
                 invoke=self._call_back,
                 on_change=self._wake.set,
             )
-            self._group = GroupMember(
+            self._group = MembershipDriver(
                 self._client,
                 mine,
                 strategies,
@@ -648,7 +648,7 @@ class Consumer(AsyncClient):
             raise InvalidGroupError("enforce_rebalance")
         self._group.request_join("the application asked for it")
 
-    def _state(self, partition: Partition) -> PartitionState:
+    def _state(self, partition: Partition) -> AssignedPartition:
         tp = TopicPartition(*partition)
         state = self._partitions.get(tp)
         if state is None:

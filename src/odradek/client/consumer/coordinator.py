@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from odradek.client.client import Client
 from odradek.client.connections import wait_for_place
-from odradek.client.consumer.commits import CommitOutcome, OffsetAndMetadata, decide_outcome
+from odradek.client.consumer.commits import OffsetAndMetadata, OffsetCommitOutcome, decide_outcome
 from odradek.client.consumer.membership import MemberIdentity
 from odradek.client.errors import CallTimeoutError
 from odradek.client.leaders import api_error
@@ -256,7 +256,7 @@ class Coordinator:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         member: MemberIdentity,
         deadline: Deadline,
-    ) -> CommitOutcome:
+    ) -> OffsetCommitOutcome:
         """Commits, tried once; what went wrong is in the outcome."""
         return await (await self.send_commit(offsets, member, deadline))
 
@@ -265,7 +265,7 @@ class Coordinator:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         member: MemberIdentity,
         deadline: Deadline,
-    ) -> Awaitable[CommitOutcome]:
+    ) -> Awaitable[OffsetCommitOutcome]:
         """The same, but returned from when it is on its way; the outcome is waited for."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for tp, value in offsets.items():
@@ -292,14 +292,14 @@ class Coordinator:
                 ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, deadline, within=_BY_NAME
             )
         except ApiError as error:
-            return _known(CommitOutcome(error=error, is_retriable=error.code.retriable))
+            return _known(OffsetCommitOutcome(error=error, is_retriable=error.code.retriable))
         return self._read_commit(answer)
 
-    async def _read_commit(self, answer: Awaitable[OffsetCommitResponse]) -> CommitOutcome:
+    async def _read_commit(self, answer: Awaitable[OffsetCommitResponse]) -> OffsetCommitOutcome:
         try:
             response = await answer
         except ApiError as error:
-            return CommitOutcome(error=error, is_retriable=error.code.retriable)
+            return OffsetCommitOutcome(error=error, is_retriable=error.code.retriable)
         outcome = decide_outcome(
             (TopicPartition(topic.name, one.partition_index), one.error_code)
             for topic in response.topics
@@ -352,7 +352,7 @@ class Coordinator:
         return found
 
 
-async def _known(outcome: CommitOutcome) -> CommitOutcome:
+async def _known(outcome: OffsetCommitOutcome) -> OffsetCommitOutcome:
     return outcome
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.client.consumer.partition_state import PartitionState
+from odradek.client.consumer.partition_state import AssignedPartition
 from odradek.errors import CorruptRecordError, RecordTooLargeError
 from odradek.records.batch import (
     LOG_OVERHEAD,
@@ -56,7 +56,7 @@ class FetchedData:
 
     def __init__(
         self,
-        state: PartitionState,
+        state: AssignedPartition,
         buffer: Buffer,
         offset: int,
         *,

@@ -33,7 +33,7 @@ from odradek.client.consumer.fetch_requests import (
 from odradek.client.consumer.fetch_session import FetchSession, SessionRequest, Wanted
 from odradek.client.consumer.fetched import FetchedData
 from odradek.client.consumer.metrics import ConsumerMetrics
-from odradek.client.consumer.partition_state import Partitions, PartitionState
+from odradek.client.consumer.partition_state import AssignedPartition, Partitions
 from odradek.client.leaders import api_error, topic_name
 from odradek.errors import ApiError, DecodeError, DisconnectedError, ErrorCode
 from odradek.fetch_states import FetchStates
@@ -63,7 +63,7 @@ class _Link:
         # Whether something was handed out since the last request, see rule 2.
         self.may_ask_again = True
         # The state, the offset, and whether the broker was asked as a follower.
-        self.asked: dict[TopicPartition, tuple[PartitionState, int, bool]] = {}
+        self.asked: dict[TopicPartition, tuple[AssignedPartition, int, bool]] = {}
         self.sent_at_ms = 0
 
 
@@ -92,7 +92,7 @@ class Fetcher:
         self._on_trouble = on_trouble
         self._states = FetchStates()
         # The state and version under which each partition is fetched.
-        self._fetched_as: dict[TopicPartition, tuple[PartitionState, int]] = {}
+        self._fetched_as: dict[TopicPartition, tuple[AssignedPartition, int]] = {}
         self._links: dict[int, _Link] = {}
         self._buffer: deque[FetchedData] = deque()
         # The answer being handed out. It is off the buffer: its partition may be asked for again.
@@ -345,7 +345,9 @@ class Fetcher:
         if has_news:
             self._on_arrival()
 
-    def _take_in_partition(self, state: PartitionState, offset: int, answer: PartitionData) -> bool:
+    def _take_in_partition(
+        self, state: AssignedPartition, offset: int, answer: PartitionData
+    ) -> bool:
         """Buffers what came; returns whether the application has something to hear of."""
         tp = state.tp
         state.high_watermark = answer.high_watermark
@@ -380,7 +382,7 @@ class Fetcher:
     def _take_error(
         self,
         link: _Link,
-        state: PartitionState,
+        state: AssignedPartition,
         offset: int,
         answer: PartitionData,
         *,
@@ -405,7 +407,7 @@ class Fetcher:
         self._failures.append(error)
         return True
 
-    def _on_out_of_range(self, state: PartitionState, offset: int) -> None:
+    def _on_out_of_range(self, state: AssignedPartition, offset: int) -> None:
         if state.position != offset:
             # What is buffered before it has not been handed out: first that, then the trouble.
             self._delay_partitions([state.tp])

@@ -23,11 +23,11 @@ from typing import Final
 
 from odradek.client.assignors import (
     Assignor,
+    Subscription,
     encode_subscription,
     is_cooperative,
     parse_assignment,
 )
-from odradek.client.assignors import Subscription as MemberSubscription
 from odradek.client.client import Client
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.coordinator import Coordinator
@@ -42,7 +42,7 @@ from odradek.client.consumer.membership import (
 )
 from odradek.client.consumer.metrics import ConsumerMetrics
 from odradek.client.consumer.partition_state import Partitions
-from odradek.client.consumer.subscription import Subscription
+from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.leaders import api_error
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, DecodeError, ErrorCode
@@ -65,7 +65,7 @@ from odradek.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 
-__all__ = ["GroupMember"]
+__all__ = ["MembershipDriver"]
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class _Joined:
     assigned: tuple[TopicPartition, ...]
 
 
-class GroupMember:
+class MembershipDriver:
     """See the module's docstring."""
 
     def __init__(
@@ -98,7 +98,7 @@ class GroupMember:
         config: ConsumerConfig,
         assignors: tuple[Assignor, ...],
         coordinator: Coordinator,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         partitions: Partitions,
         metrics: ConsumerMetrics,
         *,
@@ -415,7 +415,7 @@ class GroupMember:
     def _subscribe_with(self, assignor: Assignor) -> bytes:
         owned = tuple(sorted(self._partitions.names())) if self._is_cooperative else ()
         return encode_subscription(
-            MemberSubscription(
+            Subscription(
                 topics=tuple(sorted(self._subscription.topics)),
                 user_data=assignor.user_data(self._remembered, self._remembered_generation),
                 owned=owned,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from odradek.client.client import Client
-from odradek.client.consumer.commits import CommitOutcome, OffsetAndMetadata, check_offsets
+from odradek.client.consumer.commits import OffsetAndMetadata, OffsetCommitOutcome, check_offsets
 from odradek.client.consumer.committer import CommitListener, Committer, Invoke
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.coordinator import Coordinator
@@ -15,11 +15,11 @@ from odradek.client.consumer.errors import (
     FencedInstanceIdError,
     RebalanceInProgressError,
 )
-from odradek.client.consumer.group import GroupMember
+from odradek.client.consumer.group import MembershipDriver
 from odradek.client.consumer.membership import NO_MEMBER, MemberIdentity, Phase
 from odradek.client.consumer.metrics import ConsumerMetrics
 from odradek.client.consumer.partition_state import NO_EPOCH, Partitions
-from odradek.client.consumer.subscription import Subscription
+from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError
 from odradek.model import TopicPartition
@@ -37,7 +37,7 @@ class GroupCommits:
         client: Client,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         partitions: Partitions,
         metrics: ConsumerMetrics,
         *,
@@ -54,7 +54,7 @@ class GroupCommits:
         self._subscription = subscription
         self._partitions = partitions
         # Its member; None as long as there is none to ask.
-        self.group: GroupMember | None = None
+        self.group: MembershipDriver | None = None
         self.committer = Committer(
             client,
             coordinator,
@@ -105,7 +105,7 @@ class GroupCommits:
             raise CommitFailedError
         return membership.identity
 
-    def _on_outcome(self, outcome: CommitOutcome, identity: MemberIdentity) -> None:
+    def _on_outcome(self, outcome: OffsetCommitOutcome, identity: MemberIdentity) -> None:
         group = self.group
         if outcome.error is None or group is None or identity is NO_MEMBER:
             return

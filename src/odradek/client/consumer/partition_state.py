@@ -19,7 +19,7 @@ from typing import Final
 
 from odradek.model import TopicPartition
 
-__all__ = ["NO_EPOCH", "PartitionState", "Partitions", "Stage"]
+__all__ = ["NO_EPOCH", "AssignedPartition", "Partitions", "Stage"]
 
 NO_EPOCH: Final = -1
 
@@ -34,7 +34,7 @@ class Stage(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class PartitionState:
+class AssignedPartition:
     """One partition of the assignment. Replaced when it is assigned anew."""
 
     tp: TopicPartition
@@ -102,9 +102,9 @@ class Partitions:
     """The assignment, in the order in which it was given."""
 
     def __init__(self) -> None:
-        self._states: dict[TopicPartition, PartitionState] = {}
+        self._states: dict[TopicPartition, AssignedPartition] = {}
 
-    def __iter__(self) -> Iterator[PartitionState]:
+    def __iter__(self) -> Iterator[AssignedPartition]:
         return iter(self._states.values())
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class Partitions:
     def __contains__(self, tp: TopicPartition) -> bool:
         return tp in self._states
 
-    def get(self, tp: TopicPartition) -> PartitionState | None:
+    def get(self, tp: TopicPartition) -> AssignedPartition | None:
         return self._states.get(tp)
 
     def names(self) -> frozenset[TopicPartition]:
@@ -122,7 +122,7 @@ class Partitions:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replaces the assignment; partitions that stay keep position and pauses."""
         before = self._states
-        self._states = {tp: before.get(tp) or PartitionState(tp) for tp in partitions}
+        self._states = {tp: before.get(tp) or AssignedPartition(tp) for tp in partitions}
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
         """Hands out no more of these; they stay until the next `assign`."""
@@ -132,7 +132,7 @@ class Partitions:
                 state.is_leaving = True
                 state.version += 1
 
-    def is_current(self, state: PartitionState, version: int) -> bool:
+    def is_current(self, state: AssignedPartition, version: int) -> bool:
         """Whether what was fetched for a state may still be handed out."""
         return state.version == version and self._states.get(state.tp) is state
 

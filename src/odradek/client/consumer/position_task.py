@@ -14,10 +14,10 @@ from typing import Final
 
 from odradek.client.client import Client
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.consumer.group import GroupMember
+from odradek.client.consumer.group import MembershipDriver
 from odradek.client.consumer.partition_state import Partitions
 from odradek.client.consumer.positions import PositionFinder
-from odradek.client.consumer.subscription import Subscription
+from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 
@@ -37,11 +37,11 @@ class PositionTask:
     def __init__(
         self,
         client: Client,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         partitions: Partitions,
         fetcher: Fetcher,
         finder: PositionFinder,
-        group: GroupMember | None,
+        group: MembershipDriver | None,
         *,
         creates_topics: bool,
         on_round: Callable[[], None],

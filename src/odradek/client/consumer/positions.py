@@ -17,7 +17,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.consumer.config import ResetPolicy
 from odradek.client.consumer.coordinator import Coordinator
 from odradek.client.consumer.errors import LogTruncationError, NoOffsetForPartitionError
-from odradek.client.consumer.partition_state import NO_EPOCH, Partitions, PartitionState, Stage
+from odradek.client.consumer.partition_state import NO_EPOCH, AssignedPartition, Partitions, Stage
 from odradek.client.leaders import LeaderCall, api_error, ask_leaders, by_topic
 from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from odradek.client.retry import Deadline
@@ -99,16 +99,16 @@ class PositionFinder:
 
     async def _ask_each(
         self,
-        states: list[PartitionState],
-        ask: Callable[[list[PartitionState]], Awaitable[list[Exception]]],
+        states: list[AssignedPartition],
+        ask: Callable[[list[AssignedPartition]], Awaitable[list[Exception]]],
     ) -> list[Exception]:
         """Asks every leader for its own partitions, none waiting for another."""
-        by_leader: dict[int | None, list[PartitionState]] = {}
+        by_leader: dict[int | None, list[AssignedPartition]] = {}
         for state in states:
             leader = self._client.cluster.leader(state.tp)
             by_leader.setdefault(None if leader is None else leader.id, []).append(state)
 
-        async def ask_one(part: list[PartitionState]) -> list[Exception]:
+        async def ask_one(part: list[AssignedPartition]) -> list[Exception]:
             try:
                 return await ask(part)
             except ApiError as error:
@@ -121,7 +121,7 @@ class PositionFinder:
             tasks = [group.create_task(ask_one(part)) for part in by_leader.values()]
         return [failure for task in tasks for failure in task.result()]
 
-    def _waiting_for(self, stage: Stage) -> list[PartitionState]:
+    def _waiting_for(self, stage: Stage) -> list[AssignedPartition]:
         now_ms = self._client.clock.monotonic_ms()
         return [
             state
@@ -129,7 +129,7 @@ class PositionFinder:
             if state.stage is stage and state.retry_at_ms <= now_ms
         ]
 
-    async def _use_committed(self, states: list[PartitionState]) -> list[Exception]:
+    async def _use_committed(self, states: list[AssignedPartition]) -> list[Exception]:
         if self._coordinator is None:
             for state in states:
                 state.stage = Stage.AWAIT_RESET
@@ -156,7 +156,7 @@ class PositionFinder:
         self.mark_changed_leaders()
         return []
 
-    async def _reset(self, states: list[PartitionState]) -> list[Exception]:
+    async def _reset(self, states: list[AssignedPartition]) -> list[Exception]:
         by_policy = [state for state in states if state.reset_timestamp is None]
         failures: list[Exception] = []
         if self._policy.kind == "none" and by_policy:
@@ -168,7 +168,7 @@ class PositionFinder:
             failures += await self._ask_each(states, self._look_up)
         return failures
 
-    async def _look_up(self, states: list[PartitionState]) -> list[Exception]:
+    async def _look_up(self, states: list[AssignedPartition]) -> list[Exception]:
         versions = {state.tp: state.version for state in states}
         failures: list[Exception] = []
         times = {
@@ -220,7 +220,7 @@ class PositionFinder:
             case _:
                 return LATEST
 
-    async def _validate(self, states: list[PartitionState]) -> list[Exception]:
+    async def _validate(self, states: list[AssignedPartition]) -> list[Exception]:
         versions = {state.tp: state.version for state in states}
         positions = {state.tp: (state.position, state.position_epoch) for state in states}
         epochs = {tp: epoch for tp, (_, epoch) in positions.items()}
@@ -266,21 +266,21 @@ class PositionFinder:
             failures.append(LogTruncationError(truncated))
         return failures
 
-    def _accept(self, state: PartitionState, cluster: Cluster) -> None:
+    def _accept(self, state: AssignedPartition, cluster: Cluster) -> None:
         known = cluster.partition(state.tp)
         state.leader_epoch = NO_EPOCH if known is None else known.leader_epoch
         state.stage = Stage.READY
 
     def _still_waits(
-        self, state: PartitionState, versions: Mapping[TopicPartition, int], stage: Stage
+        self, state: AssignedPartition, versions: Mapping[TopicPartition, int], stage: Stage
     ) -> bool:
         return state.stage is stage and self._partitions.is_current(state, versions[state.tp])
 
-    def _note_trouble(self, states: Iterable[PartitionState]) -> None:
+    def _note_trouble(self, states: Iterable[AssignedPartition]) -> None:
         self.met_trouble = True
         self._retry_later(states)
 
-    def _retry_later(self, states: Iterable[PartitionState]) -> None:
+    def _retry_later(self, states: Iterable[AssignedPartition]) -> None:
         at_ms = self._client.clock.monotonic_ms() + self._client.options.retry_backoff_ms
         for state in states:
             state.retry_at_ms = at_ms

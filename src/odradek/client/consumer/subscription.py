@@ -11,7 +11,7 @@ from typing import Protocol
 from odradek.client.cluster import Cluster
 from odradek.model import TopicPartition
 
-__all__ = ["NO_LISTENER", "RebalanceListener", "Subscription"]
+__all__ = ["NO_LISTENER", "RebalanceListener", "SubscriptionState"]
 
 
 class RebalanceListener(Protocol):
@@ -44,7 +44,7 @@ class _NoListener:
 NO_LISTENER: RebalanceListener = _NoListener()
 
 
-class Subscription:
+class SubscriptionState:
     """See the module's docstring."""
 
     def __init__(self, *, exclude_internal: bool = True) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.client.config import ClientConfig, read_settings
-from odradek.config import Definition, Kind, Settings, Source, key
+from odradek.config import Definition, Kind, Settings, SettingSource, key
 from odradek.errors import ConfigError
 from odradek.records.compression import Codec
 
@@ -211,7 +211,7 @@ def _with_text_acks(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def _is_asked_for(settings: Settings, name: str) -> bool:
-    return settings.get(name).source is not Source.DEFAULT
+    return settings.get(name).source is not SettingSource.DEFAULT
 
 
 def _is_idempotent(settings: Settings, own: ProducerConfig) -> bool:

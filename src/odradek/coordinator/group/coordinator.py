@@ -50,7 +50,7 @@ from odradek.coordinator.group.offsets import (
 from odradek.coordinator.group.partition_load import OFFSETS_TOPIC, OffsetsTopic, PartitionLoad
 from odradek.coordinator.group.records import fits_string
 from odradek.coordinator.group.registry import GroupRegistry
-from odradek.coordinator.group.replay import Replay
+from odradek.coordinator.group.replay import GroupReplay
 from odradek.coordinator.group.upkeep import GroupUpkeep
 from odradek.coordinator.loading import StateLoader
 from odradek.coordinator.stall_clock import StallClock
@@ -421,7 +421,7 @@ class GroupCoordinator:
         return PartitionLoad(
             partition,
             leader_epoch,
-            Replay(self._config),
+            GroupReplay(self._config),
             self._registry,
             on_loaded=self._on_loaded,
             before_unload=self._batcher.flush,

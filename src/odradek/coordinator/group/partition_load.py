@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from odradek.coordinator.group.group import Group
 from odradek.coordinator.group.offsets import GroupOffsets
 from odradek.coordinator.group.registry import GroupRegistry
-from odradek.coordinator.group.replay import Replay
+from odradek.coordinator.group.replay import GroupReplay
 from odradek.coordinator.loading import PartitionLog
 from odradek.coordinator.writing import InternalTopic
 from odradek.records.batch import BatchHeader
@@ -41,7 +41,7 @@ class PartitionLoad:
         self,
         partition: int,
         leader_epoch: int,
-        replay: Replay,
+        replay: GroupReplay,
         registry: GroupRegistry,
         *,
         on_loaded: Callable[[Group], None],

@@ -35,7 +35,7 @@ from odradek.coordinator.group.records import (
 )
 from odradek.errors import DecodeError, LogDataError
 
-__all__ = ["Replay", "ReplayError", "restore_group"]
+__all__ = ["GroupReplay", "ReplayError", "restore_group"]
 
 _Offsets: TypeAlias = dict[tuple[str, int], tuple[int, OffsetAndMetadata]]
 
@@ -44,7 +44,7 @@ class ReplayError(LogDataError):
     """A record that cannot be read."""
 
 
-class Replay:
+class GroupReplay:
     """A partition as far as it has been read."""
 
     __slots__ = (

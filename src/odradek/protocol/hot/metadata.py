@@ -28,9 +28,9 @@ from odradek.protocol.primitives import (
 __all__ = [
     "UNKNOWN_OPERATIONS",
     "BrokerTuple",
+    "MetadataTopic",
     "MetadataView",
     "PartitionTuple",
-    "TopicMetadata",
     "encode_metadata_frame",
     "encode_metadata_response",
     "encode_topic_metadata",
@@ -110,7 +110,7 @@ BrokerTuple = tuple[int, str, int, str | None]
 PartitionTuple = tuple[int, int, int, int, Sequence[int], Sequence[int], Sequence[int]]
 
 
-class TopicMetadata(NamedTuple):
+class MetadataTopic(NamedTuple):
     """One topic of a Metadata response."""
 
     error_code: int
@@ -128,7 +128,7 @@ def encode_metadata_response(
     brokers: Sequence[BrokerTuple],
     cluster_id: str | None,
     controller_id: int,
-    topics: Sequence[TopicMetadata],
+    topics: Sequence[MetadataTopic],
     throttle_time_ms: int = 0,
     cluster_authorized_operations: int = UNKNOWN_OPERATIONS,
     error_code: int = 0,
@@ -188,14 +188,14 @@ def encode_metadata_frame(
     return b"".join(out), b"".join(after)
 
 
-def encode_topic_metadata(version: int, topic: TopicMetadata) -> bytes:
+def encode_topic_metadata(version: int, topic: MetadataTopic) -> bytes:
     """One topic, as it stands in the body of a Metadata response."""
     out: list[bytes] = []
     _encode_topic(version, topic, out)
     return b"".join(out)
 
 
-def _encode_topic(version: int, topic: TopicMetadata, out: list[bytes]) -> None:
+def _encode_topic(version: int, topic: MetadataTopic, out: list[bytes]) -> None:
     flexible = version >= 9
     out.append(_INT16(topic.error_code))
     if topic.name is None and version < 12:

@@ -19,7 +19,7 @@ from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
 from odradek.client.options import client_options
 from odradek.clock import Clock, SystemClock
 
-__all__ = ["CONNECTIONS", "IDLE_MS", "Connection", "ConnectionCache"]
+__all__ = ["CONNECTIONS", "IDLE_MS", "ClusterConnection", "ConnectionCache"]
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 IDLE_MS: Final = 30_000
 
 
-class Connection:
+class ClusterConnection:
     """A client of one cluster, on an event loop in a thread of its own."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -61,7 +61,7 @@ async def _closed(client: Client) -> None:
 
 @dataclass(slots=True)
 class _Entry:
-    connection: Connection
+    connection: ClusterConnection
     use_count: int = 0
     last_used_ms: int = 0
 
@@ -70,7 +70,7 @@ class _Entry:
 class ConnectionCache:
     """See the module's docstring. For several threads."""
 
-    connect: Callable[[Mapping[str, str]], Connection] = Connection
+    connect: Callable[[Mapping[str, str]], ClusterConnection] = ClusterConnection
     clock: Clock = field(default_factory=SystemClock)
     idle_ms: int = IDLE_MS
     _entries: dict[tuple[tuple[str, str], ...], _Entry] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class ConnectionCache:
     _closer: threading.Thread | None = None
 
     @contextmanager
-    def lease(self, settings: Mapping[str, str]) -> Iterator[Connection]:
+    def lease(self, settings: Mapping[str, str]) -> Iterator[ClusterConnection]:
         """A connection for the length of the block.
 
         Raises:

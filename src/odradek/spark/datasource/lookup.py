@@ -14,7 +14,7 @@ from odradek.client.range_reader import topic_id_text
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.spark.datasource.bounds import Bound
-from odradek.spark.datasource.connections import Connection
+from odradek.spark.datasource.connections import ClusterConnection
 from odradek.spark.datasource.options import Selection
 
 __all__ = ["ClusterLookup", "Lookup", "Selected", "is_wanted", "resolve"]
@@ -64,7 +64,7 @@ class Lookup(Protocol):
 class ClusterLookup:
     """A `Lookup` that asks brokers."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClusterConnection) -> None:
         self._connection = connection
         self._isolation_level = connection.config.isolation
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from odradek.client.consumer.fetched import FetchedData
-from odradek.client.consumer.partition_state import PartitionState
+from odradek.client.consumer.partition_state import AssignedPartition
 from odradek.client.errors import CallTimeoutError, RecreatedTopicError
 from odradek.client.offsets import EARLIEST
 from odradek.client.range_reader import FetchedBatches, read_range
 from odradek.errors import OffsetOutOfRangeError
 from odradek.records.columns import ColumnBuilder, Columns
 from odradek.spark.datasource.batches import batches_of
-from odradek.spark.datasource.connections import CONNECTIONS, Connection, ConnectionCache
+from odradek.spark.datasource.connections import CONNECTIONS, ClusterConnection, ConnectionCache
 from odradek.spark.datasource.data_loss import DataLossPolicy, Loss
 from odradek.spark.datasource.lookup import ClusterLookup
 from odradek.spark.datasource.options import Selection, SourceOptions
@@ -40,7 +40,7 @@ def read_split(
 
 
 class _Task:
-    def __init__(self, connection: Connection, options: SourceOptions, split: Split) -> None:
+    def __init__(self, connection: ClusterConnection, options: SourceOptions, split: Split) -> None:
         self._connection = connection
         self._options = options
         self._split = split
@@ -89,7 +89,7 @@ class _Task:
 
     def _decode(self, fetched: FetchedBatches) -> Columns:
         data = FetchedData(
-            PartitionState(self._split.tp),
+            AssignedPartition(self._split.tp),
             fetched.records,
             fetched.offset,
             aborted=fetched.aborted if self._options.is_read_committed else None,

@@ -37,7 +37,13 @@ from odradek.records.key_table import SECRET_SIZE
 from odradek.storage.cleaning.batch_filter import LastRecord
 from odradek.storage.cleaning.checkpoint import FirstDirtyOffsets
 from odradek.storage.cleaning.config import CleanerConfig
-from odradek.storage.cleaning.plan import Cleanable, Source, choose, find_cleanable, list_sources
+from odradek.storage.cleaning.plan import (
+    Cleanable,
+    SourceSegment,
+    choose,
+    find_cleanable,
+    list_sources,
+)
 from odradek.storage.cleaning.stats import CleanerStats
 from odradek.storage.cleaning.throttle import Throttle
 from odradek.storage.cleaning.work import (
@@ -471,7 +477,7 @@ class LogCleaner:
         self._wait()
 
 
-def _is_untouched(log: Log, group: list[Source]) -> bool:
+def _is_untouched(log: Log, group: list[SourceSegment]) -> bool:
     return all(
         source.segment in log.segments
         and source.segment is not log.active

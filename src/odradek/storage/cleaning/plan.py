@@ -29,7 +29,7 @@ from odradek.storage.segments.segment import LogSegment
 
 __all__ = [
     "Cleanable",
-    "Source",
+    "SourceSegment",
     "choose",
     "find_cleanable",
     "group_sources",
@@ -118,7 +118,7 @@ def choose(found: Iterable[Cleanable]) -> Cleanable | None:
     return max(due, key=lambda cleanable: cleanable.dirty_ratio, default=None)
 
 
-class Source(NamedTuple):
+class SourceSegment(NamedTuple):
     """A segment as it is when a pass begins; another thread reads its file by `path`."""
 
     segment: LogSegment
@@ -130,7 +130,7 @@ class Source(NamedTuple):
     time_index_bytes: int
 
 
-def list_sources(log: Log, first_uncleanable_offset: int) -> list[Source]:
+def list_sources(log: Log, first_uncleanable_offset: int) -> list[SourceSegment]:
     """The segments that lie below an offset as a whole, oldest first.
 
     Raises:
@@ -142,7 +142,7 @@ def list_sources(log: Log, first_uncleanable_offset: int) -> list[Source]:
         if following is None or following.base_offset > first_uncleanable_offset:
             break
         sources.append(
-            Source(
+            SourceSegment(
                 segment,
                 segment.path,
                 segment.base_offset,
@@ -164,14 +164,14 @@ def _index_bytes(path: str, if_missing: int) -> int:
 
 
 def group_sources(
-    sources: Iterable[Source], *, end_offset: int, max_bytes: int, max_index_bytes: int
-) -> list[list[Source]]:
+    sources: Iterable[SourceSegment], *, end_offset: int, max_bytes: int, max_index_bytes: int
+) -> list[list[SourceSegment]]:
     """Neighbours that together fit in one segment, of those that begin below `end_offset`.
 
     Sizes are those before cleaning, so what comes out fits in any case; and the offsets of a group
     lie within an int32 of its base (KAFKA-5413).
     """
-    groups: list[list[Source]] = []
+    groups: list[list[SourceSegment]] = []
     for source in sources:
         if source.base_offset >= end_offset:
             break

@@ -32,7 +32,7 @@ from odradek.records.key_table import MAX_SLOTS, SLOT_SIZE, KeyTable
 from odradek.records.record import read_region
 from odradek.storage.cleaning.batch_filter import BatchFilter, LastRecord
 from odradek.storage.cleaning.config import CleanerConfig
-from odradek.storage.cleaning.plan import Source, group_sources
+from odradek.storage.cleaning.plan import SourceSegment, group_sources
 from odradek.storage.cleaning.throttle import Throttle
 from odradek.storage.cleaning.transactions import CleanedTransactions
 from odradek.storage.indexes.transaction_index import AbortedTransaction
@@ -82,7 +82,7 @@ class PassPlan:
     name: str  # Of the partition, for messages.
     directory: str
     config: LogConfig
-    sources: Sequence[Source]
+    sources: Sequence[SourceSegment]
     first_dirty_offset: int
     first_uncleanable_offset: int
     aborted: Sequence[AbortedTransaction]
@@ -122,7 +122,7 @@ class CleaningPass:
     throttle: Throttle
     stats: PassStats = field(default_factory=PassStats)
     end_offset: int = -1
-    groups: list[list[Source]] = field(default_factory=list)
+    groups: list[list[SourceSegment]] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
     _table: KeyTable | None = None
     _filter: BatchFilter | None = None
@@ -189,7 +189,7 @@ class CleaningPass:
         return max(2, min(most, wanted, MAX_SLOTS))
 
     def _read_keys_of(
-        self, source: Source, table: KeyTable, transactions: CleanedTransactions
+        self, source: SourceSegment, table: KeyTable, transactions: CleanedTransactions
     ) -> tuple[int, bool]:
         """Last offset of the last batch whose keys all fit, and whether that was the last batch."""
         first_dirty = self.plan.first_dirty_offset
@@ -226,7 +226,7 @@ class CleaningPass:
 
     # Copying
 
-    def clean(self, group: Sequence[Source], now_ms: int) -> LogSegment:
+    def clean(self, group: Sequence[SourceSegment], now_ms: int) -> LogSegment:
         """Writes what is left of a group; the segment is complete, synced, and not in place.
 
         Raises:
@@ -287,7 +287,9 @@ class CleaningPass:
                     raise LeftBehindError(error) from error
             raise
 
-    def _copy(self, group: Sequence[Source], segment: LogSegment, batch_filter: BatchFilter) -> int:
+    def _copy(
+        self, group: Sequence[SourceSegment], segment: LogSegment, batch_filter: BatchFilter
+    ) -> int:
         """Copies a group; returns when the last of its segments was written to."""
         mtime_ns = 0
         writer = _Writer(segment, self._buffer_bytes)
@@ -319,7 +321,9 @@ class CleaningPass:
     def _buffer_bytes(self) -> int:
         return max(self.config.io_buffer_bytes // self.config.threads, HEADER_SIZE)
 
-    def _batches(self, source: Source, skim: Skim) -> Iterator[tuple[BatchHeader, memoryview]]:
+    def _batches(
+        self, source: SourceSegment, skim: Skim
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches of a segment but for those that were skimmed; a damaged one is an error."""
         self._check_cancelled()
         fd = self.disk.open(source.path, os.O_RDONLY)

@@ -43,8 +43,8 @@ from odradek.files import Disk
 __all__ = [
     "INT32_MAX",
     "WARM_BYTES",
-    "Column",
     "Index",
+    "SlotColumn",
     "find_floor_slot",
     "find_slot_range",
     "find_slot_range_plain",
@@ -62,7 +62,7 @@ WARM_BYTES = 8192
 _NO_DESCRIPTOR_LEFT = (errno.EMFILE, errno.ENFILE)
 
 
-class Column(NamedTuple):
+class SlotColumn(NamedTuple):
     """Where one field of every slot lies."""
 
     unpack: Callable[[Any, int], tuple[Any, ...]]  # (buffer, byte position) -> (value,)
@@ -71,7 +71,9 @@ class Column(NamedTuple):
     is_relative: bool = False  # Stored minus the base offset of the index.
 
     @classmethod
-    def of(cls, layout: str, *, stride: int, shift: int = 0, is_relative: bool = False) -> "Column":
+    def of(
+        cls, layout: str, *, stride: int, shift: int = 0, is_relative: bool = False
+    ) -> "SlotColumn":
         """Builds the column of a field packed as `layout`."""
         return cls(Struct(layout).unpack_from, stride, shift, is_relative)
 
@@ -82,7 +84,7 @@ def first_hot_slot(entries: int, warm_entries: int) -> int:
 
 
 def find_slot_range(
-    column: Column, data: Any, entries: int, target: int, *, warm_entries: int
+    column: SlotColumn, data: Any, entries: int, target: int, *, warm_entries: int
 ) -> tuple[int, int]:
     """Finds the slots around `target`, visiting few cold pages.
 
@@ -118,7 +120,7 @@ def find_slot_range(
 
 
 def find_floor_slot(
-    column: Column, data: Any, entries: int, target: int, *, warm_entries: int
+    column: SlotColumn, data: Any, entries: int, target: int, *, warm_entries: int
 ) -> int:
     """Finds `lower` of `find_slot_range` alone, in the same two sections and fewer steps.
 
@@ -167,7 +169,9 @@ def find_floor_slot(
     return low
 
 
-def find_slot_range_plain(column: Column, data: Any, entries: int, target: int) -> tuple[int, int]:
+def find_slot_range_plain(
+    column: SlotColumn, data: Any, entries: int, target: int
+) -> tuple[int, int]:
     """Answers as `find_slot_range`, by textbook binary search: the oracle it is tested against."""
 
     def stored(slot: int) -> int:
@@ -226,8 +230,8 @@ class Index(ABC):
 
     entry_size: ClassVar[int]
     warm_entries: ClassVar[int]  # Slots of the warm section.
-    key: ClassVar[Column]
-    value: ClassVar[Column]
+    key: ClassVar[SlotColumn]
+    value: ClassVar[SlotColumn]
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, InvalidOffsetError, OffsetOverflowError
-from odradek.storage.indexes.index import INT32_MAX, WARM_BYTES, Column, Index
+from odradek.storage.indexes.index import INT32_MAX, WARM_BYTES, Index, SlotColumn
 
 __all__ = ["OffsetIndex", "OffsetPosition"]
 
@@ -42,8 +42,8 @@ class OffsetIndex(Index):
 
     entry_size = _SIZE
     warm_entries = WARM_BYTES // _SIZE
-    key = Column.of(">i", stride=_SIZE, is_relative=True)
-    value = Column.of(">i", stride=_SIZE, shift=4)
+    key = SlotColumn.of(">i", stride=_SIZE, is_relative=True)
+    value = SlotColumn.of(">i", stride=_SIZE, shift=4)
 
     # Offset of the last entry, the base offset if there is none.
     last_offset: int

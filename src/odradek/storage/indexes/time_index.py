@@ -19,7 +19,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, InvalidOffsetError, TimestampRegressionError
-from odradek.storage.indexes.index import INT32_MAX, WARM_BYTES, Column, Index
+from odradek.storage.indexes.index import INT32_MAX, WARM_BYTES, Index, SlotColumn
 
 __all__ = ["NO_TIMESTAMP", "TimeIndex", "TimestampOffset"]
 
@@ -46,8 +46,8 @@ class TimeIndex(Index):
 
     entry_size = _SIZE
     warm_entries = WARM_BYTES // _SIZE
-    key = Column.of(">q", stride=_SIZE)
-    value = Column.of(">i", stride=_SIZE, shift=8, is_relative=True)
+    key = SlotColumn.of(">q", stride=_SIZE)
+    value = SlotColumn.of(">i", stride=_SIZE, shift=8, is_relative=True)
 
     # (timestamp, offset) of the last entry. One tuple, so that a reader never sees half of it.
     _last: tuple[int, int]

@@ -22,8 +22,8 @@ from odradek.metadata.admin_requests import (
 )
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, ConfigSet, QuotaSet
-from odradek.metadata.delta import ClusterDelta, Membership
-from odradek.metadata.image import Broker, ConfigResource, PartitionState, QuotaEntity
+from odradek.metadata.delta import ClusterDelta, ClusterMembership
+from odradek.metadata.image import ConfigResource, LiveBroker, PartitionState, QuotaEntity
 from odradek.metadata.ports import AlterIsrOutcome, IsrConflict, ProducerIds
 from odradek.metrics import MetricRegistry
 from odradek.model import (
@@ -243,10 +243,10 @@ class FakeControllerPort:
     def broker_epoch(self) -> int:
         return 0
 
-    async def register(self, broker: Broker) -> int:
+    async def register(self, broker: LiveBroker) -> int:
         return broker.id
 
-    async def update_registration(self, broker: Broker) -> None: ...
+    async def update_registration(self, broker: LiveBroker) -> None: ...
 
     async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None: ...
 
@@ -366,7 +366,7 @@ class BrokerFixture:
 
     def publish_brokers(self, *broker_ids: int) -> None:
         brokers = tuple(
-            Broker(
+            LiveBroker(
                 broker_id,
                 (
                     Endpoint(f"h{broker_id}", 9092, LISTENER, SecurityProtocol.PLAINTEXT),
@@ -375,7 +375,7 @@ class BrokerFixture:
             )
             for broker_id in broker_ids
         )
-        self.publish(ClusterDelta(membership=Membership(BROKER_ID, brokers)))
+        self.publish(ClusterDelta(membership=ClusterMembership(BROKER_ID, brokers)))
 
     def publish_topic(
         self, name: str, partition_count: int = 1, *, number: int = 1, leader: int = BROKER_ID

@@ -8,7 +8,7 @@ import pytest
 from odradek.broker.handlers.alter_configs import handle_alter_configs
 from odradek.broker.handlers.describe_configs import handle_describe_configs
 from odradek.broker.handlers.incremental_alter_configs import handle_incremental_alter_configs
-from odradek.config import Source
+from odradek.config import SettingSource
 from odradek.errors import ErrorCode
 from odradek.metadata.changes import ConfigSet
 from odradek.metadata.image import ConfigResource
@@ -171,7 +171,7 @@ def test_the_broker_without_a_name_has_the_dynamic_defaults_that_are_set(
 ) -> None:
     assert describe(broker, BROKER, "").configs == ()
     broker.settings = broker.settings.with_dynamic(
-        Source.DYNAMIC_DEFAULT, {"log.segment.bytes": "5000"}
+        SettingSource.DYNAMIC_DEFAULT, {"log.segment.bytes": "5000"}
     )
     [row] = describe(broker, BROKER, "").configs
     assert (row.name, row.value, row.config_source) == ("log.segment.bytes", "5000", 3)

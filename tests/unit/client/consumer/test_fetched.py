@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.client.consumer.fetched import FetchedData
-from odradek.client.consumer.partition_state import PartitionState, Stage
+from odradek.client.consumer.partition_state import AssignedPartition, Stage
 from odradek.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
 from odradek.model import TopicPartition
 from odradek.records.builder import build_batch
@@ -40,7 +40,7 @@ def marker(offset: int, producer_id: int, kind: ControlType) -> bytes:
 def fetched(
     data: bytes, offset: int = 0, aborted: list[tuple[int, int]] | None = None
 ) -> FetchedData:
-    state = PartitionState(TopicPartition("t", 2))
+    state = AssignedPartition(TopicPartition("t", 2))
     state.seek(offset)
     return FetchedData(state, data, offset, aborted=aborted)
 
@@ -119,7 +119,7 @@ def test_a_damaged_batch_is_met_after_what_comes_before_it() -> None:
 def test_checksums_are_not_looked_at_if_nobody_wants_it() -> None:
     bad = bytearray(batch(0, b"bbbb"))
     bad[-3] ^= 0x01
-    state = PartitionState(TopicPartition("t", 0))
+    state = AssignedPartition(TopicPartition("t", 0))
     data = FetchedData(state, bytes(bad), 0, check_crcs=False)
     assert values(data) != [b"bbbb"]
 
@@ -127,7 +127,7 @@ def test_checksums_are_not_looked_at_if_nobody_wants_it() -> None:
 def test_malformed_records_are_an_error() -> None:
     bad = bytearray(batch(0, b"bbbb"))
     bad[61] = 0x7E  # The length of the first record.
-    data = FetchedData(PartitionState(TopicPartition("t", 0)), bytes(bad), 0, check_crcs=False)
+    data = FetchedData(AssignedPartition(TopicPartition("t", 0)), bytes(bad), 0, check_crcs=False)
     with pytest.raises(InvalidRecordError):
         data.take(1)
 
@@ -161,7 +161,7 @@ def test_both_ways_may_be_mixed() -> None:
 
 def test_a_seek_makes_a_state_ready_and_what_was_fetched_stale() -> None:
     """09:CL-21."""
-    state = PartitionState(TopicPartition("t", 0))
+    state = AssignedPartition(TopicPartition("t", 0))
     is_fetchable = [state.is_fetchable]
     before = state.version
     state.seek(4)

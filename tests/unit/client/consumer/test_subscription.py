@@ -5,7 +5,7 @@ import re
 import pytest
 
 from odradek.client.cluster import Cluster, TopicView
-from odradek.client.consumer.subscription import NO_LISTENER, Subscription
+from odradek.client.consumer.subscription import NO_LISTENER, SubscriptionState
 from odradek.model import TopicPartition
 
 
@@ -21,7 +21,7 @@ def cluster(*names: str, internal: str = "") -> Cluster:
 
 
 def test_topics_by_name() -> None:
-    subscription = Subscription()
+    subscription = SubscriptionState()
     assert not subscription.is_automatic
     subscription.subscribe(["a", "b"], None)
     assert subscription.topics == {"a", "b"}
@@ -38,7 +38,7 @@ def test_topics_by_name() -> None:
 
 
 def test_a_pattern_matches_whole_names_and_finds_what_comes_later() -> None:
-    subscription = Subscription()
+    subscription = SubscriptionState()
     subscription.subscribe_pattern(re.compile("log-.*"), None)
     assert subscription.is_automatic
     assert subscription.match(cluster("log-a", "my-log-b"))
@@ -49,7 +49,7 @@ def test_a_pattern_matches_whole_names_and_finds_what_comes_later() -> None:
 
 @pytest.mark.parametrize("exclude", [True, False])
 def test_internal_topics_are_left_out_of_patterns_unless_told(exclude: bool) -> None:
-    subscription = Subscription(exclude_internal=exclude)
+    subscription = SubscriptionState(exclude_internal=exclude)
     subscription.subscribe_pattern(".*", None)
     subscription.match(cluster("a", "__consumer_offsets", internal="__consumer_offsets"))
     assert ("__consumer_offsets" in subscription.topics) == (not exclude)
@@ -57,4 +57,4 @@ def test_internal_topics_are_left_out_of_patterns_unless_told(exclude: bool) -> 
 
 def test_names_must_be_names() -> None:
     with pytest.raises(ValueError, match="expected names"):
-        Subscription().subscribe([""], None)
+        SubscriptionState().subscribe([""], None)

@@ -25,7 +25,7 @@ from odradek.coordinator.group.decisions import (
 )
 from odradek.coordinator.group.group import Group, GroupState
 from odradek.coordinator.group.offsets import GroupOffsets
-from odradek.coordinator.group.replay import Replay
+from odradek.coordinator.group.replay import GroupReplay
 from odradek.coordinator.writing import Record
 from odradek.errors import ErrorCode
 
@@ -195,7 +195,7 @@ class GroupDriver:
 
     def fail_over(self) -> None:
         """Go on with what the log says, as another coordinator would."""
-        replay = Replay(self.config)
+        replay = GroupReplay(self.config)
         for offset, (key, value) in enumerate(self.log):
             replay.record(key, value, batch_offset=offset)
         ((group, offsets),) = replay.finish(self.now.wall_ms)

@@ -15,7 +15,7 @@ from odradek.coordinator.group.records import (
     encode_offset_key,
     encode_offset_value,
 )
-from odradek.coordinator.group.replay import Replay, ReplayError, restore_group
+from odradek.coordinator.group.replay import GroupReplay, ReplayError, restore_group
 from odradek.errors import ErrorCode
 from tests.unit.coordinator.group.group_driver import GroupDriver
 
@@ -40,7 +40,7 @@ def registration(generation_id: int, *member_ids: str, leader: str | None = None
 def load_all(
     *records: tuple[bytes, bytes | None],
 ) -> tuple[dict[str, Group], dict[str, GroupOffsets]]:
-    replay = Replay(CONFIG)
+    replay = GroupReplay(CONFIG)
     for offset, (key, value) in enumerate(records):
         replay.record(key, value, batch_offset=offset)
     loaded = list(replay.finish(NOW))
@@ -131,7 +131,7 @@ def test_what_was_before_a_restart_is_there_after_it() -> None:
 
 def test_unknown_keys_are_passed_over_and_counted() -> None:
     """07:G-11."""
-    replay = Replay(CONFIG)
+    replay = GroupReplay(CONFIG)
     for version in (*range(3, 16), 3):
         replay.record(version.to_bytes(2, "big") + b"whatever", b"x", batch_offset=0)
     replay.record(encode_offset_key("g", "t", 0), offset_value(1), batch_offset=1)
@@ -153,7 +153,7 @@ def test_what_cannot_be_read_is_refused_and_changes_nothing(
     key: bytes | None, value: bytes, why: str
 ) -> None:
     """07:G-11: the partition is served with what was there before."""
-    replay = Replay(CONFIG)
+    replay = GroupReplay(CONFIG)
     replay.record(encode_offset_key("h", "t", 0), offset_value(1), batch_offset=0)
     with pytest.raises(ReplayError, match=f"offset 17.*{why}"):
         replay.record(key, value, batch_offset=17)
@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_refused_and_changes_nothing(
 
 
 def test_a_registration_that_contradicts_itself_is_skipped_its_offsets_stay() -> None:
-    replay = Replay(CONFIG)
+    replay = GroupReplay(CONFIG)
     replay.record(encode_offset_key("g", "t", 0), offset_value(5), batch_offset=0)
     replay.record(encode_group_key("g"), registration(1, "a", "a"), batch_offset=1)
     [(group, offsets)] = replay.finish(NOW)
@@ -184,8 +184,8 @@ def test_a_registration_without_a_protocol_can_be_served() -> None:
 
 
 class TestTransactions:
-    def make(self) -> Replay:
-        replay = Replay(CONFIG)
+    def make(self) -> GroupReplay:
+        replay = GroupReplay(CONFIG)
         replay.record(encode_offset_key("g", "t", 0), offset_value(1), batch_offset=0)
         for partition in (0, 1):
             replay.record(
@@ -220,7 +220,7 @@ class TestTransactions:
         assert list(offsets.transactional) == [7]
 
     def test_an_open_transaction_alone_makes_a_group(self) -> None:
-        replay = Replay(CONFIG)
+        replay = GroupReplay(CONFIG)
         key = encode_offset_key("g", "t", 0)
         transaction = {"producer_id": 7, "is_transactional": True}
         replay.record(key, offset_value(50), batch_offset=0, **transaction)  # type: ignore[arg-type]  # two kinds of values

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from odradek.spark.datasource.connections import IDLE_MS, Connection, ConnectionCache
+from odradek.spark.datasource.connections import IDLE_MS, ClusterConnection, ConnectionCache
 from odradek.testing import ManualClock
 
 
-class FakeConnection(Connection):
+class FakeConnection(ClusterConnection):
     """Reaches nobody."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.model import TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from odradek.spark.datasource.connections import Connection
+from odradek.spark.datasource.connections import ClusterConnection
 from odradek.spark.datasource.lookup import ClusterLookup, Selected
 from odradek.spark.datasource.options import Selection
 from tests.support.scripted_broker import client_of, scripted, told_topic
@@ -47,7 +47,7 @@ def select(
                 return broker.metadata(request)
 
             broker.will_answer(ApiKey.METADATA, answer)
-            lookup = ClusterLookup(cast("Connection", LoopConnection(client)))
+            lookup = ClusterLookup(cast("ClusterConnection", LoopConnection(client)))
             return await asyncio.to_thread(lookup.select, selection, known), count
 
     return asyncio.run(ask())

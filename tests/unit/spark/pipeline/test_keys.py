@@ -18,12 +18,12 @@ from odradek.spark.pipeline.graph.model import (
     OnDataLoss,
     OnError,
     OutputMode,
-    Position,
     PythonFunction,
     RawCodec,
     Registry,
     Restart,
     SparkSettings,
+    StartPosition,
     StringCodec,
     TopicInput,
     TopicTarget,
@@ -90,7 +90,7 @@ def test_defaults_of_a_source(tmp_path: Path) -> None:
     assert (source.watermark, source.expect) == (None, ())
     assert source.input == TopicInput(
         topics=("orders",),
-        start=Position(edge="earliest"),
+        start=StartPosition(edge="earliest"),
         max_records=1_000_000,
         max_bytes=None,
         min_records=None,

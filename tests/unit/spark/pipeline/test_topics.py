@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.spark.pipeline.graph.model import Position, TopicInput
+from odradek.spark.pipeline.graph.model import StartPosition, TopicInput
 from odradek.spark.pipeline.graph.topics import name_sources, position_for
 
 NAMED = TopicInput(topics=("a", "b"))
@@ -23,13 +23,13 @@ def test_a_source_gets_its_part_of_a_position(
     topics: TopicInput, offsets: dict[str, dict[int, int]]
 ) -> None:
     """12:SP-47, 12:SP-61: one map may be for several sources."""
-    whole = Position(offsets={"a": {0: 1, 2: 3}, "b": {0: 9}, "ab": {0: 7}})
-    assert position_for(topics, whole) == Position(offsets=offsets)
+    whole = StartPosition(offsets={"a": {0: 1, 2: 3}, "b": {0: 9}, "ab": {0: 7}})
+    assert position_for(topics, whole) == StartPosition(offsets=offsets)
 
 
 def test_a_place_in_time_is_for_all() -> None:
-    assert position_for(NAMED, Position(timestamp_ms=5)) == Position(timestamp_ms=5)
-    assert position_for(NAMED, Position(edge="latest")) == Position(edge="latest")
+    assert position_for(NAMED, StartPosition(timestamp_ms=5)) == StartPosition(timestamp_ms=5)
+    assert position_for(NAMED, StartPosition(edge="latest")) == StartPosition(edge="latest")
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from odradek.spark.pipeline.file.units import (
 from odradek.spark.pipeline.file.yaml_tree import parse_yaml
 from odradek.spark.pipeline.graph.model import (
     OnError,
-    Position,
     RowsInput,
+    StartPosition,
     TopicInput,
     TriggerKind,
 )
@@ -137,13 +137,13 @@ def test_instants(text: str, expected: int | None) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("earliest", Position(edge="earliest")),
-        ("latest", Position(edge="latest")),
-        ("1970-01-01T00:00:01Z", Position(timestamp_ms=1000)),
-        ("{orders: {0: 5, 1: 7}}", Position(offsets={"orders": {0: 5, 1: 7}})),
+        ("earliest", StartPosition(edge="earliest")),
+        ("latest", StartPosition(edge="latest")),
+        ("1970-01-01T00:00:01Z", StartPosition(timestamp_ms=1000)),
+        ("{orders: {0: 5, 1: 7}}", StartPosition(offsets={"orders": {0: 5, 1: 7}})),
     ],
 )
-def test_positions(text: str, expected: Position, tmp_path: Path) -> None:
+def test_positions(text: str, expected: StartPosition, tmp_path: Path) -> None:
     """12:SP-47 12:SP-49."""
     source = valid(tmp_path, BASE + f"    start: {text}\n" + SINK).sources["raw"]
 
@@ -171,7 +171,7 @@ def test_environment_names_are_replaced(tmp_path: Path) -> None:
 
     assert isinstance(source.input, TopicInput)
     assert source.input.max_records == 5
-    assert source.input.start == Position(edge="latest")
+    assert source.input.start == StartPosition(edge="latest")
     assert source.input.kafka == {"client.id": "${NOT}-x", "group.id": "d"}
 
 

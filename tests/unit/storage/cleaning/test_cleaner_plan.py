@@ -12,7 +12,7 @@ from odradek.clock import SystemClock
 from odradek.storage.cleaning.config import CleanerConfig
 from odradek.storage.cleaning.plan import (
     Cleanable,
-    Source,
+    SourceSegment,
     choose,
     find_cleanable,
     group_sources,
@@ -141,9 +141,11 @@ def test_sources_lie_below_the_end_as_a_whole(tmp_path: Path) -> None:
         assert list_sources(log, 0) == []
 
 
-def source(base: int, end: int, size: int = 10, index: int = 1, time_index: int = 1) -> Source:
+def source(
+    base: int, end: int, size: int = 10, index: int = 1, time_index: int = 1
+) -> SourceSegment:
     nothing: Any = None
-    return Source(nothing, "", base, end, size, index, time_index)
+    return SourceSegment(nothing, "", base, end, size, index, time_index)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def source(base: int, end: int, size: int = 10, index: int = 1, time_index: int 
     ],
 )
 def test_neighbours_become_one_as_far_as_they_fit(
-    sources: list[Source], groups: list[list[int]]
+    sources: list[SourceSegment], groups: list[list[int]]
 ) -> None:
     """The last case: what begins behind the end of the pass is no part of it."""
     end = 900 if len(sources) == 3 and sources[-1].base_offset == 900 else 2**62

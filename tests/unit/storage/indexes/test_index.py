@@ -14,8 +14,8 @@ import pytest
 from odradek.errors import CorruptIndexError
 from odradek.files import Disk
 from odradek.storage.indexes.index import (
-    Column,
     Index,
+    SlotColumn,
     find_floor_slot,
     find_slot_range,
     find_slot_range_plain,
@@ -26,7 +26,7 @@ from odradek.storage.indexes.time_index import TimeIndex
 from odradek.testing import SimDisk
 from tests.support.descriptors import open_below
 
-KEY = Column.of(">q", stride=8)
+KEY = SlotColumn.of(">q", stride=8)
 
 
 def keys(values: list[int]) -> bytes:
@@ -39,7 +39,7 @@ class PageRecorder:
     def __init__(self, entries_per_page: int) -> None:
         self.pages: list[int] = []
         self.entries_per_page = entries_per_page
-        self.column = Column(self._unpack, stride=8, shift=0)
+        self.column = SlotColumn(self._unpack, stride=8, shift=0)
 
     def _unpack(self, data: Any, position: int) -> tuple[int, ...]:
         page = position // 8 // self.entries_per_page
@@ -495,7 +495,7 @@ class TestSearch:
 
         entries = 10_000
         data = keys([slot**exponent for slot in range(entries)])
-        column = Column(count_visit, stride=8, shift=0)
+        column = SlotColumn(count_visit, stride=8, shift=0)
         for slot in range(0, entries, 97):
             visits = 0
             assert find_floor_slot(column, data, entries, slot**exponent, warm_entries=9) == slot

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.file.clients import ClientKind, properties_for, read_clients
 from odradek.spark.pipeline.file.fixtures import DraftFixture, read_fixtures
-from odradek.spark.pipeline.file.nodes import Field, Fields, Items, Node, Scalar
+from odradek.spark.pipeline.file.nodes import Fields, Items, MapEntry, Node, Scalar
 from odradek.spark.pipeline.file.section import NAME, Context, Section
 from odradek.spark.pipeline.file.sinks import DraftSink, read_sink, read_trigger
 from odradek.spark.pipeline.file.sources import check_topic, read_source
@@ -56,7 +56,7 @@ class Draft:
     rule_texts: Mapping[tuple[str, str], Scalar]  # Stage and rule -> the predicate.
 
 
-def read_draft(context: Context, root: Node, included: Mapping[str, Iterable[Field]]) -> Draft:
+def read_draft(context: Context, root: Node, included: Mapping[str, Iterable[MapEntry]]) -> Draft:
     """Reads every key of the file.
 
     Args:
@@ -125,21 +125,21 @@ def read_draft(context: Context, root: Node, included: Mapping[str, Iterable[Fie
 def _entries(
     top: Section,
     key: str,
-    included: Mapping[str, Iterable[Field]],
+    included: Mapping[str, Iterable[MapEntry]],
     *,
     taken: Iterable[str] = (),
     reserved: tuple[str, ...] = (),
-) -> list[Field]:
+) -> list[MapEntry]:
     """The entries of a map of named things: its own, then the included ones; names are checked."""
     node = top.node(key)
-    own: list[Field] = []
+    own: list[MapEntry] = []
     if isinstance(node, Fields):
         own = list(node.fields.values())
     elif node is not None:
         top.wrong_type(node, f"'{key}'", "a map of names")
     what = key.removesuffix("s")
     seen = {name.casefold(): name for name in taken}
-    found: list[Field] = []
+    found: list[MapEntry] = []
     for field in [*own, *included.get(key, ())]:
         folded = field.key.casefold()
         if not NAME.fullmatch(field.key):
@@ -160,7 +160,7 @@ def _entries(
     return found
 
 
-def _places(stages: Iterable[Field], *path: str) -> dict[str, Place]:
+def _places(stages: Iterable[MapEntry], *path: str) -> dict[str, Place]:
     """Where each stage has the value at a path, if it has one."""
     found: dict[str, Place] = {}
     for stage in stages:
@@ -173,7 +173,7 @@ def _places(stages: Iterable[Field], *path: str) -> dict[str, Place]:
     return found
 
 
-def _rule_texts(stages: Iterable[Field]) -> dict[tuple[str, str], Scalar]:
+def _rule_texts(stages: Iterable[MapEntry]) -> dict[tuple[str, str], Scalar]:
     found: dict[tuple[str, str], Scalar] = {}
     for stage in stages:
         rules = stage.node.fields.get("expect") if isinstance(stage.node, Fields) else None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from odradek.spark.pipeline.file.nodes import Field, Fields, Items, Node, Origins, Scalar
+from odradek.spark.pipeline.file.nodes import Fields, Items, MapEntry, Node, Origins, Scalar
 from odradek.spark.pipeline.file.problems import Problems, suggestion
 from odradek.spark.pipeline.file.yaml_tree import core_value
 
@@ -33,7 +33,7 @@ class Environment:
                 return Items(tuple(self.replace(item) for item in node.items), node.place)
             case Fields():
                 fields = {
-                    key: Field(key, one.key_place, self.replace(one.node))
+                    key: MapEntry(key, one.key_place, self.replace(one.node))
                     for key, one in node.fields.items()
                 }
                 return Fields(fields, node.place)

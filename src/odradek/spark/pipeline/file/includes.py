@@ -2,7 +2,7 @@
 
 import os
 
-from odradek.spark.pipeline.file.nodes import Field, Fields, Items, Node, Scalar
+from odradek.spark.pipeline.file.nodes import Fields, Items, MapEntry, Node, Scalar
 from odradek.spark.pipeline.file.python_file import parse_python_include
 from odradek.spark.pipeline.file.section import Context
 from odradek.spark.pipeline.file.sql_file import parse_sql_file
@@ -11,9 +11,9 @@ from odradek.spark.pipeline.file.yaml_tree import read_text
 __all__ = ["read_includes"]
 
 
-def read_includes(context: Context, root: Node, path: str) -> dict[str, list[Field]]:
+def read_includes(context: Context, root: Node, path: str) -> dict[str, list[MapEntry]]:
     """`sources`, `transforms` and `sinks` of the included files, in their order."""
-    found: dict[str, list[Field]] = {"sources": [], "transforms": [], "sinks": []}
+    found: dict[str, list[MapEntry]] = {"sources": [], "transforms": [], "sinks": []}
     field = root.fields.get("include") if isinstance(root, Fields) else None
     if field is None:
         return found

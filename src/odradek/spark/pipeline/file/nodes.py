@@ -11,7 +11,7 @@ from typing import Any
 from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.graph.model import Place
 
-__all__ = ["Field", "Fields", "Items", "Node", "Origins", "Scalar", "plain_value"]
+__all__ = ["Fields", "Items", "MapEntry", "Node", "Origins", "Scalar", "plain_value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MapEntry:
     """An entry of a map."""
 
     key: str
@@ -88,7 +88,7 @@ class Field:
 class Fields:
     """A map, in the order of the file."""
 
-    fields: Mapping[str, Field]
+    fields: Mapping[str, MapEntry]
     place: Place
 
 

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from odradek.spark.declare import Declared, PipelineDeclaration, collecting
-from odradek.spark.pipeline.file.nodes import Field, Fields, Items, Node, Origins, Scalar
+from odradek.spark.pipeline.file.nodes import Fields, Items, MapEntry, Node, Origins, Scalar
 from odradek.spark.pipeline.file.section import Context
 from odradek.spark.pipeline.graph.model import Place
 
@@ -39,22 +39,22 @@ def parse_python(text: str, shown: str, context: Context) -> Node | None:
     place = Place(pipeline.file, pipeline.line, 1)
     parts = [*pipeline.parts, *free]
     keys = {"name": pipeline.name, **pipeline.keys}
-    fields = {key: Field(key, place, _node(value, place)) for key, value in keys.items()}
+    fields = {key: MapEntry(key, place, _node(value, place)) for key, value in keys.items()}
     for kind in _NAMED:
         named = _fields_of(parts, kind, module, fields.get(kind), context)
         if named:
-            fields[kind] = Field(kind, place, Fields(named, place))
+            fields[kind] = MapEntry(kind, place, Fields(named, place))
     tests = [
         _node({"name": part.name, **part.keys}, Place(part.file, part.line, 1))
         for part in parts
         if part.kind == "tests"
     ]
     if tests:
-        fields["tests"] = Field("tests", place, Items(tuple(tests), place))
+        fields["tests"] = MapEntry("tests", place, Items(tuple(tests), place))
     return Fields(fields, place)
 
 
-def parse_python_include(text: str, shown: str, context: Context) -> dict[str, list[Field]]:
+def parse_python_include(text: str, shown: str, context: Context) -> dict[str, list[MapEntry]]:
     """What a module declares without a pipeline, as fields of the file's maps."""
     ran = _run(text, shown, context)
     if ran is None:
@@ -69,7 +69,7 @@ def parse_python_include(text: str, shown: str, context: Context) -> dict[str, l
     replace = context.environment.replace
     return {
         kind: [
-            Field(one.key, one.key_place, replace(one.node))
+            MapEntry(one.key, one.key_place, replace(one.node))
             for one in _fields_of(free, kind, module, None, context).values()
         ]
         for kind in _NAMED
@@ -119,10 +119,10 @@ def _fields_of(
     parts: Iterable[Declared],
     kind: str,
     module: ModuleType,
-    own: Field | None,
+    own: MapEntry | None,
     context: Context,
-) -> dict[str, Field]:
-    found: dict[str, Field] = {}
+) -> dict[str, MapEntry]:
+    found: dict[str, MapEntry] = {}
     if own is not None and isinstance(own.node, Fields):
         found.update(own.node.fields)
     for part in parts:
@@ -137,7 +137,7 @@ def _fields_of(
         watermark = keys.get("watermark")
         if isinstance(watermark, tuple) and len(watermark) == 2:
             keys["watermark"] = {"column": watermark[0], "delay": watermark[1]}
-        found[part.name] = Field(part.name, place, _node(keys, place, module.__name__))
+        found[part.name] = MapEntry(part.name, place, _node(keys, place, module.__name__))
     return found
 
 
@@ -145,7 +145,7 @@ def _node(value: Any, place: Place, module: str = "") -> Node:
     match value:
         case dict():
             fields = {
-                str(key): Field(str(key), place, _node(one, place, module))
+                str(key): MapEntry(str(key), place, _node(one, place, module))
                 for key, one in value.items()
             }
             return Fields(fields, place)

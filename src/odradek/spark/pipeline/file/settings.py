@@ -7,7 +7,7 @@ YAML: `trigger={every: 5s}`.
 
 from collections.abc import Mapping
 
-from odradek.spark.pipeline.file.nodes import Field, Fields, Items, Node, Origins, Scalar
+from odradek.spark.pipeline.file.nodes import Fields, Items, MapEntry, Node, Origins, Scalar
 from odradek.spark.pipeline.file.problems import Problems
 from odradek.spark.pipeline.file.yaml_tree import parse_yaml
 from odradek.spark.pipeline.graph.model import Place
@@ -50,7 +50,7 @@ def _moved(node: Node, place: Place) -> Node:
             return Items(tuple(_moved(item, place) for item in node.items), place)
         case Fields():
             fields = {
-                key: Field(key, place, _moved(field.node, place))
+                key: MapEntry(key, place, _moved(field.node, place))
                 for key, field in node.fields.items()
             }
             return Fields(fields, place)
@@ -83,5 +83,5 @@ def _put(node: Node, parts: list[str], value: Node, place: Place) -> Node | None
     inner = _put(below, rest, value, place)
     if inner is None:
         return None
-    field = Field(first, old.key_place if old is not None else place, inner)
+    field = MapEntry(first, old.key_place if old is not None else place, inner)
     return Fields({**node.fields, first: field}, node.place)

@@ -18,9 +18,9 @@ from odradek.spark.pipeline.file.units import parse_instant_ms
 from odradek.spark.pipeline.graph.model import (
     OnDataLoss,
     OnError,
-    Position,
     RowsInput,
     Source,
+    StartPosition,
     TableInput,
     TopicInput,
 )
@@ -72,7 +72,7 @@ def read_source(
     return source
 
 
-def read_position(section: Section, key: str, default: Position) -> Position:
+def read_position(section: Section, key: str, default: StartPosition) -> StartPosition:
     """Where to begin: an edge, an instant or offsets."""
     expected = "earliest, latest, an ISO-8601 instant, or {topic: {partition: offset}}"
     node = section.node(key)
@@ -82,12 +82,12 @@ def read_position(section: Section, key: str, default: Position) -> Position:
         return _offsets(section, node)
     text = node.text if isinstance(node, Scalar) and isinstance(node.value, str) else ""
     if text in {"earliest", "latest"}:
-        return Position(edge=text)
+        return StartPosition(edge=text)
     instant = parse_instant_ms(text)
     if instant is None:
         section.wrong_type(node, f"'{key}'", expected)
         return default
-    return Position(timestamp_ms=instant)
+    return StartPosition(timestamp_ms=instant)
 
 
 def read_rows(section: Section, key: str, what: str) -> tuple[dict[str, Any], ...]:
@@ -124,7 +124,7 @@ def _topics(section: Section, *, kafka: dict[str, str], has_registry: bool) -> T
         topics=tuple(topic for topic, _ in topics),
         pattern=_pattern(section),
         assign=_assignment(section),
-        start=read_position(section, "start", Position(edge="earliest")),
+        start=read_position(section, "start", StartPosition(edge="earliest")),
         max_records=section.integer("max_records", 1_000_000, at_least=1),
         max_bytes=section.size_bytes("max_bytes", None),
         min_records=section.integer("min_records", None, at_least=1),
@@ -196,7 +196,7 @@ def _assignment(section: Section) -> dict[str, tuple[int, ...]] | None:
     return found
 
 
-def _offsets(section: Section, node: Fields) -> Position:
+def _offsets(section: Section, node: Fields) -> StartPosition:
     offsets: dict[str, dict[int, int]] = {}
     for topic, field in node.fields.items():
         offsets[topic] = {}
@@ -211,7 +211,7 @@ def _offsets(section: Section, node: Fields) -> Position:
                 )
             else:
                 offsets[topic][int(partition)] = int(offset)
-    return Position(offsets=offsets)
+    return StartPosition(offsets=offsets)
 
 
 def _is_count(value: Any) -> bool:

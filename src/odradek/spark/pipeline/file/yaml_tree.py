@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-from odradek.spark.pipeline.file.nodes import Field, Fields, Items, Node, Origins, Scalar
+from odradek.spark.pipeline.file.nodes import Fields, Items, MapEntry, Node, Origins, Scalar
 from odradek.spark.pipeline.file.problems import Problems
 from odradek.spark.pipeline.graph.model import Place
 
@@ -142,7 +142,7 @@ class _Builder:
         return built
 
     def _fields(self, node: Any, place: Place) -> Fields:
-        fields: dict[str, Field] = {}
+        fields: dict[str, MapEntry] = {}
         for key_node, value_node in node.value:
             key_place = self._place(key_node)
             value = self.build(value_node)
@@ -155,7 +155,7 @@ class _Builder:
                 message = f"duplicate key '{key}' (first in line {first})"
                 self._problems.error(key_place, "P01", message)
                 continue
-            fields[key] = Field(key, key_place, value)
+            fields[key] = MapEntry(key, key_place, value)
         return Fields(fields, place)
 
     def _scalar(self, node: Any, place: Place) -> Scalar:

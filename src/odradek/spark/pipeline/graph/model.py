@@ -29,7 +29,6 @@ __all__ = [
     "OutputMode",
     "Pipeline",
     "Place",
-    "Position",
     "PythonFunction",
     "RawCodec",
     "Registry",
@@ -39,6 +38,7 @@ __all__ = [
     "Sink",
     "Source",
     "SparkSettings",
+    "StartPosition",
     "StringCodec",
     "TableInput",
     "Target",
@@ -113,7 +113,7 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StartPosition:
     """Where in its topics a source begins: exactly one of the three is set.
 
     Attributes:
@@ -201,7 +201,7 @@ class TopicInput:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None
-    start: Position = Position(edge="earliest")
+    start: StartPosition = StartPosition(edge="earliest")
     max_records: int | None = 1_000_000
     max_bytes: int | None = None
     min_records: int | None = None

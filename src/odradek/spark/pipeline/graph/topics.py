@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from odradek.spark.pipeline.graph.model import Pipeline, Position, Source, TopicInput
+from odradek.spark.pipeline.graph.model import Pipeline, Source, StartPosition, TopicInput
 from odradek.spark.pipeline.graph.queries import stages_of
 
 __all__ = [
@@ -32,7 +32,7 @@ def reads(topics: TopicInput, topic: str, partition: int | None = None) -> bool:
     return topic in topics.topics
 
 
-def position_for(topics: TopicInput, position: Position) -> Position:
+def position_for(topics: TopicInput, position: StartPosition) -> StartPosition:
     """The part of a position that is for one source."""
     if position.offsets is None:
         return position

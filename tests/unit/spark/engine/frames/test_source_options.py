@@ -11,7 +11,7 @@ from odradek.spark.pipeline.engine.frames.source_options import (
     starting_options,
     without_start,
 )
-from odradek.spark.pipeline.graph.model import OnDataLoss, Position, TopicInput
+from odradek.spark.pipeline.graph.model import OnDataLoss, StartPosition, TopicInput
 
 
 def options(
@@ -40,13 +40,13 @@ def test_defaults() -> None:
     [
         ({"topics": (), "pattern": "a.*"}, {"subscribePattern": "a.*"}),
         ({"topics": (), "assign": {"a": (2, 1)}}, {"assign": '{"a": [1, 2]}'}),
-        ({"start": Position(edge="latest")}, {"startingOffsets": "latest"}),
+        ({"start": StartPosition(edge="latest")}, {"startingOffsets": "latest"}),
         (
-            {"start": Position(timestamp_ms=5)},
+            {"start": StartPosition(timestamp_ms=5)},
             {"startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"},
         ),
         (
-            {"start": Position(offsets={"b": {10: 1, 2: 3}, "a": {0: 7}})},
+            {"start": StartPosition(offsets={"b": {10: 1, 2: 3}, "a": {0: 7}})},
             {"startingOffsets": '{"a": {"0": 7}, "b": {"2": 3, "10": 1}}'},
         ),
         ({"max_bytes": 1024, "max_records": None}, {"maxBytesPerTrigger": "1024"}),
@@ -76,12 +76,12 @@ def test_a_batch_is_not_told_where_and_how_fast_to_stream() -> None:
 @pytest.mark.parametrize(
     ("end", "made"),
     [
-        (Position(edge="latest"), {"endingOffsets": "latest"}),
-        (Position(timestamp_ms=9), {"endingTimestamp": "9"}),
-        (Position(offsets={"a": {0: 7}}), {"endingOffsets": '{"a": {"0": 7}}'}),
+        (StartPosition(edge="latest"), {"endingOffsets": "latest"}),
+        (StartPosition(timestamp_ms=9), {"endingTimestamp": "9"}),
+        (StartPosition(offsets={"a": {0: 7}}), {"endingOffsets": '{"a": {"0": 7}}'}),
     ],
 )
-def test_where_a_batch_ends(end: Position, made: dict[str, str]) -> None:
+def test_where_a_batch_ends(end: StartPosition, made: dict[str, str]) -> None:
     """12:SP-61: `backfill --to`."""
     assert ending_options(end) == made
     parse_options(options(is_streaming=False) | made, is_streaming=False)
@@ -89,8 +89,8 @@ def test_where_a_batch_ends(end: Position, made: dict[str, str]) -> None:
 
 def test_another_start_takes_the_place_of_the_files() -> None:
     """12:SP-61: `reset --to`."""
-    moved = without_start(options(start=Position(timestamp_ms=5))) | starting_options(
-        Position(edge="latest")
+    moved = without_start(options(start=StartPosition(timestamp_ms=5))) | starting_options(
+        StartPosition(edge="latest")
     )
     assert [name for name in moved if name.startswith("starting")] == ["startingOffsets"]
     parse_options(moved, is_streaming=True)

@@ -10,22 +10,22 @@ from odradek.spark.pipeline.engine.operations.positions import (
     position_text,
 )
 from odradek.spark.pipeline.engine.problems import PipelineError
-from odradek.spark.pipeline.graph.model import Position
+from odradek.spark.pipeline.graph.model import StartPosition
 from tests.unit.spark.pipeline.files import valid
 
 
 @pytest.mark.parametrize(
     ("text", "position"),
     [
-        ("earliest", Position(edge="earliest")),
-        (" latest ", Position(edge="latest")),
-        ("2026-01-31T12:00:00Z", Position(timestamp_ms=1_769_860_800_000)),
-        ("2026-01-31T13:00:00.250+01:00", Position(timestamp_ms=1_769_860_800_250)),
-        ("2026-01-31T12:00:00", Position(timestamp_ms=1_769_860_800_000)),
-        ('{"a": {"0": 12, "1": 0}}', Position(offsets={"a": {0: 12, 1: 0}})),
+        ("earliest", StartPosition(edge="earliest")),
+        (" latest ", StartPosition(edge="latest")),
+        ("2026-01-31T12:00:00Z", StartPosition(timestamp_ms=1_769_860_800_000)),
+        ("2026-01-31T13:00:00.250+01:00", StartPosition(timestamp_ms=1_769_860_800_250)),
+        ("2026-01-31T12:00:00", StartPosition(timestamp_ms=1_769_860_800_000)),
+        ('{"a": {"0": 12, "1": 0}}', StartPosition(offsets={"a": {0: 12, 1: 0}})),
     ],
 )
-def test_a_position_is_read_and_written(text: str, position: Position) -> None:
+def test_a_position_is_read_and_written(text: str, position: StartPosition) -> None:
     assert parse_position(text) == position
     assert parse_position(position_text(position)) == position
 
@@ -70,7 +70,7 @@ def test_offsets_have_to_be_those_of_what_is_read(
     """12:SP-61: told before anything is touched."""
     tested = valid(tmp_path, PAIR)
     if problem is None:
-        check_position(tested, queries, Position(offsets=offsets))
+        check_position(tested, queries, StartPosition(offsets=offsets))
         return
     with pytest.raises(PipelineError, match=problem):
-        check_position(tested, queries, Position(offsets=offsets))
+        check_position(tested, queries, StartPosition(offsets=offsets))

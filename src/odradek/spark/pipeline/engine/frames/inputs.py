@@ -16,16 +16,24 @@ from odradek.spark.pipeline.engine.frames.source_options import (
 from odradek.spark.pipeline.engine.problems import PipelineError
 from odradek.spark.pipeline.graph.model import (
     Pipeline,
-    Position,
     RowsInput,
     Source,
+    StartPosition,
     TableInput,
     TopicInput,
 )
 from odradek.spark.pipeline.graph.topics import position_for
 from odradek.spark.progress.targets import ProgressTarget, target_of
 
-__all__ = ["Inputs", "Records", "Rows", "StreamInputs", "rows_frame", "static_rows", "table_frame"]
+__all__ = [
+    "Inputs",
+    "PipelineRows",
+    "Records",
+    "StreamInputs",
+    "rows_frame",
+    "static_rows",
+    "table_frame",
+]
 
 FORMAT = "odradek"
 
@@ -39,7 +47,7 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PipelineRows:
     """Rows as the pipeline sees them."""
 
     frame: DataFrame
@@ -48,7 +56,7 @@ class Rows:
 class Inputs(Protocol):
     """Gives the frame of a source."""
 
-    def frame(self, source: Source, *, with_headers: bool) -> Records | Rows:
+    def frame(self, source: Source, *, with_headers: bool) -> Records | PipelineRows:
         """The frame; `with_headers` asks for the records' headers whatever the source says."""
         ...
 
@@ -70,7 +78,7 @@ class StreamInputs:
         pipeline: Pipeline,
         *,
         group: str,
-        start: Position | None = None,
+        start: StartPosition | None = None,
     ) -> None:
         self._session = session
         self._pipeline = pipeline
@@ -82,7 +90,7 @@ class StreamInputs:
         """The groups of all topics that were asked for; once, if all have the same."""
         return tuple(dict.fromkeys(self._targets))
 
-    def frame(self, source: Source, *, with_headers: bool) -> Records | Rows:
+    def frame(self, source: Source, *, with_headers: bool) -> Records | PipelineRows:
         match source.input:
             case TopicInput() as topics:
                 options = reading_options(
@@ -103,15 +111,15 @@ class StreamInputs:
                 return static_rows(self._session, source.name, given)
 
 
-def static_rows(session: SparkSession, name: str, given: TableInput | RowsInput) -> Rows:
+def static_rows(session: SparkSession, name: str, given: TableInput | RowsInput) -> PipelineRows:
     """A source that is no stream, as it is now.
 
     Raises:
         PipelineError: It cannot be read.
     """
     if isinstance(given, TableInput):
-        return Rows(table_frame(session, name, given))
-    return Rows(rows_frame(session, name, given.rows))
+        return PipelineRows(table_frame(session, name, given))
+    return PipelineRows(rows_frame(session, name, given.rows))
 
 
 def table_frame(session: SparkSession, name: str, table: TableInput) -> DataFrame:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from odradek.spark.pipeline.graph.model import OnDataLoss, Position, TopicInput
+from odradek.spark.pipeline.graph.model import OnDataLoss, StartPosition, TopicInput
 
 __all__ = ["ending_options", "reading_options", "starting_options", "without_start"]
 
@@ -25,7 +25,7 @@ def reading_options(
     return options | dict(topics.options)
 
 
-def starting_options(start: Position) -> dict[str, str]:
+def starting_options(start: StartPosition) -> dict[str, str]:
     """Where a new query begins to read."""
     if start.edge is not None:
         return {"startingOffsets": start.edge}
@@ -38,7 +38,7 @@ def starting_options(start: Position) -> dict[str, str]:
     return {"startingOffsets": _offsets_text(start.offsets or {})}
 
 
-def ending_options(end: Position) -> dict[str, str]:
+def ending_options(end: StartPosition) -> dict[str, str]:
     """Where a batch ends, without the record that is there; a time ends before its first record."""
     if end.edge is not None:
         return {"endingOffsets": end.edge}

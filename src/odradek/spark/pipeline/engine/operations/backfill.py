@@ -21,7 +21,7 @@ from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
 from odradek.spark.pipeline.engine.display.batch_progress import DECODE, EXPECT_PREFIX
 from odradek.spark.pipeline.engine.frames.build import Build
 from odradek.spark.pipeline.engine.frames.encoding import encode
-from odradek.spark.pipeline.engine.frames.inputs import FORMAT, Records, Rows, static_rows
+from odradek.spark.pipeline.engine.frames.inputs import FORMAT, PipelineRows, Records, static_rows
 from odradek.spark.pipeline.engine.frames.source_options import (
     ending_options,
     reading_options,
@@ -38,9 +38,9 @@ from odradek.spark.pipeline.graph.model import (
     FilesTarget,
     JdbcTarget,
     Pipeline,
-    Position,
     Sink,
     Source,
+    StartPosition,
     TopicInput,
     TopicTarget,
 )
@@ -54,14 +54,14 @@ class BatchInputs:
     """Topics between two positions, tables as they are now."""
 
     def __init__(
-        self, session: SparkSession, pipeline: Pipeline, start: Position, end: Position
+        self, session: SparkSession, pipeline: Pipeline, start: StartPosition, end: StartPosition
     ) -> None:
         self._session = session
         self._pipeline = pipeline
         self._start = start
         self._end = end
 
-    def frame(self, source: Source, *, with_headers: bool) -> Records | Rows:
+    def frame(self, source: Source, *, with_headers: bool) -> Records | PipelineRows:
         match source.input:
             case TopicInput() as topics:
                 options = reading_options(
@@ -84,8 +84,8 @@ def backfill(
     pipeline: Pipeline,
     sinks: Sequence[Sink],
     *,
-    start: Position,
-    end: Position,
+    start: StartPosition,
+    end: StartPosition,
 ) -> dict[str, int]:
     """Runs records between two positions into sinks, one after the other.
 
@@ -110,8 +110,8 @@ def count_letters(
     pipeline: Pipeline,
     sinks: Sequence[Sink],
     *,
-    start: Position,
-    end: Position,
+    start: StartPosition,
+    end: StartPosition,
 ) -> dict[tuple[str, str], int]:
     """Counts the records between two positions that are dead letters on their way to sinks.
 

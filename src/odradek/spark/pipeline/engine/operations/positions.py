@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 
 from odradek.spark.pipeline.engine.problems import PipelineError
 from odradek.spark.pipeline.file.problems import suggestion
-from odradek.spark.pipeline.graph.model import Pipeline, Position
+from odradek.spark.pipeline.graph.model import Pipeline, StartPosition
 from odradek.spark.pipeline.graph.topics import missing_offsets, topic_sources, unread_offsets
 
 __all__ = ["check_position", "parse_position", "position_text"]
 
 
-def parse_position(text: str) -> Position:
+def parse_position(text: str) -> StartPosition:
     """Reads a position.
 
     Raises:
@@ -24,9 +24,9 @@ def parse_position(text: str) -> Position:
     """
     text = text.strip()
     if text in ("earliest", "latest"):
-        return Position(edge=text)
+        return StartPosition(edge=text)
     if text.startswith("{"):
-        return Position(offsets=_offsets(text))
+        return StartPosition(offsets=_offsets(text))
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
@@ -36,10 +36,10 @@ def parse_position(text: str) -> Position:
         ) from None
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
-    return Position(timestamp_ms=round(instant.timestamp() * 1000))
+    return StartPosition(timestamp_ms=round(instant.timestamp() * 1000))
 
 
-def check_position(pipeline: Pipeline, queries: Iterable[str], position: Position) -> None:
+def check_position(pipeline: Pipeline, queries: Iterable[str], position: StartPosition) -> None:
     """Whether offsets are those of what the queries read, as far as the file knows.
 
     Raises:
@@ -69,7 +69,7 @@ def check_position(pipeline: Pipeline, queries: Iterable[str], position: Positio
         )
 
 
-def position_text(position: Position) -> str:
+def position_text(position: StartPosition) -> str:
     """The text that `parse_position` reads."""
     if position.edge is not None:
         return position.edge

@@ -12,7 +12,7 @@ from odradek.spark.pipeline.engine.operations.checkpoint import CheckpointFolder
 from odradek.spark.pipeline.engine.operations.clusters import Cluster, clusters_of
 from odradek.spark.pipeline.engine.operations.positions import position_text
 from odradek.spark.pipeline.engine.running.query_plans import QueryPlan
-from odradek.spark.pipeline.graph.model import Pipeline, Position
+from odradek.spark.pipeline.graph.model import Pipeline, StartPosition
 
 __all__ = ["reset_queries"]
 
@@ -20,7 +20,7 @@ _TIMEOUT_S = 10.0
 
 
 def reset_queries(
-    pipeline: Pipeline, plans: Sequence[QueryPlan], to: Position | None
+    pipeline: Pipeline, plans: Sequence[QueryPlan], to: StartPosition | None
 ) -> tuple[str, ...]:
     """Forgets the checkpoints of queries.
 

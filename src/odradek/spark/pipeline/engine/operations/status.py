@@ -23,13 +23,13 @@ from odradek.spark.pipeline.engine.running.query_plans import QueryPlan
 from odradek.spark.pipeline.graph.model import Pipeline, TopicInput
 from odradek.spark.pipeline.graph.topics import name_sources, topic_sources
 
-__all__ = ["PartitionStatus", "QueryStatus", "pipeline_status"]
+__all__ = ["PartitionProgress", "QueryStatus", "pipeline_status"]
 
 _TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStatus:
+class PartitionProgress:
     """How far a query is in one partition.
 
     Attributes:
@@ -75,7 +75,7 @@ class QueryStatus:
     batch: int | None
     is_in_batch: bool
     holder: Lock | None
-    partitions: tuple[PartitionStatus, ...]
+    partitions: tuple[PartitionProgress, ...]
 
     @property
     def state(self) -> str:
@@ -155,7 +155,7 @@ def pipeline_status(
                 is_in_batch=begun is not None and (ended is None or begun[0] > ended[0]),
                 holder=folder.holder(),
                 partitions=tuple(
-                    PartitionStatus(
+                    PartitionProgress(
                         source=place.source,
                         topic=place.tp.topic,
                         partition=place.tp.partition,

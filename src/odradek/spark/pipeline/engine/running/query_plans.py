@@ -10,10 +10,10 @@ from odradek.spark.pipeline.graph.model import (
     OnError,
     OutputMode,
     Pipeline,
-    Position,
     RawCodec,
     Sink,
     Source,
+    StartPosition,
     TopicInput,
     Transform,
     Trigger,
@@ -53,7 +53,7 @@ class QueryPlan:
     output_mode: OutputMode
     checkpoint: str
     group: str
-    start: Position | None = None
+    start: StartPosition | None = None
 
 
 def plan_queries(
