@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from odradek.client.client import Client
 from odradek.client.cluster import Cluster
+from odradek.client.errors import CallTimeoutError
 from odradek.client.leaders import LeaderCall, api_error, ask_leaders, by_topic
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
@@ -20,7 +21,7 @@ from odradek.protocol.messages.list_offsets import (
 )
 from odradek.protocol.schema import Message
 
-__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset", "list_offsets"]
+__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset", "find_offsets", "list_offsets"]
 
 
 class FoundOffset(NamedTuple):
@@ -54,6 +55,28 @@ async def list_offsets(
     return await ask_leaders(
         client, call, timestamps, deadline or client.deadline(), repeats=repeats
     )
+
+
+async def find_offsets(
+    client: Client,
+    timestamps: Mapping[TopicPartition, int],
+    deadline: Deadline,
+    *,
+    isolation_level: int,
+) -> dict[TopicPartition, FoundOffset]:
+    """As `list_offsets`, for a caller that needs the answer for every partition.
+
+    Raises:
+        CallTimeoutError: An offset was not found in time.
+        ApiError: A broker refuses to tell one.
+    """
+    answers = await list_offsets(client, timestamps, deadline, isolation_level=isolation_level)
+    found = {}
+    for tp, answer in answers.items():
+        if isinstance(answer, ApiError):
+            raise CallTimeoutError(str(answer)) if answer.code.retriable else answer
+        found[tp] = answer
+    return found
 
 
 def _build(

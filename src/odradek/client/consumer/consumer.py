@@ -1,8 +1,7 @@
 """The consumer of `odradek.aio`: reads topics as a member of a group, or partitions by hand.
 
-The parts and who drives them: `Fetcher` keeps the buffer filled by itself; `PositionTask` looks up
-metadata and positions and `MembershipDriver` joins and sends heartbeats, in tasks of their own.
-Whatever the application hears of happens in its own calls: records, callbacks, errors.
+Its parts work in tasks of their own (`ConsumerParts`). The application gets records, callbacks and
+errors in its own calls alone.
 """
 
 # ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
@@ -16,35 +15,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from odradek.client.assignors import Assignor, find_assignors
-from odradek.client.client import Client
+from odradek.client.assignors import Assignor
 from odradek.client.cluster import PartitionView
-from odradek.client.config import ClientConfig, read_settings
+from odradek.client.config import read_settings
 from odradek.client.consumer.commits import CommitCallback, OffsetAndMetadata
-from odradek.client.consumer.config import CONSUMER_DEFINITION, ConsumerConfig
-from odradek.client.consumer.coordinator import Coordinator
+from odradek.client.consumer.config import CONSUMER_DEFINITION
 from odradek.client.consumer.errors import (
     ConcurrentModificationError,
     InvalidGroupError,
     WakeupError,
 )
-from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.consumer.group import MembershipDriver
 from odradek.client.consumer.group_commits import GroupCommits
-from odradek.client.consumer.metrics import ConsumerMetrics
-from odradek.client.consumer.partition_state import NO_EPOCH, AssignedPartition, Partitions
-from odradek.client.consumer.position_task import PositionTask
-from odradek.client.consumer.positions import PositionFinder
+from odradek.client.consumer.partition_state import NO_EPOCH, AssignedPartition
+from odradek.client.consumer.parts import ConsumerParts
 from odradek.client.consumer.record_hooks import (
     ConsumerInterceptor,
     DeserializedRecord,
     RecordHooks,
 )
-from odradek.client.consumer.subscription import RebalanceListener, SubscriptionState
+from odradek.client.consumer.subscription import RebalanceListener
 from odradek.client.errors import CallTimeoutError, ClosedError
 from odradek.client.lifecycle import AsyncClient
-from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, list_offsets
-from odradek.client.options import client_options
+from odradek.client.offsets import EARLIEST, LATEST, FoundOffset, find_offsets
 from odradek.client.retry import Deadline
 from odradek.client.surroundings import ClientSurroundings
 from odradek.errors import ApiError
@@ -93,75 +85,26 @@ class Consumer(AsyncClient):
         surroundings: ClientSurroundings | None = None,
         **keywords: object,
     ) -> None:
-        settings = read_settings(CONSUMER_DEFINITION, config, keywords)
-        self._config = mine = settings.build(ConsumerConfig)
-        around = surroundings or ClientSurroundings.system()
-        options = client_options(
-            settings.build(ClientConfig), ssl_context=ssl_context, streams=around.streams
+        parts = ConsumerParts(
+            read_settings(CONSUMER_DEFINITION, config, keywords),
+            assignors=assignors,
+            interceptors=interceptors,
+            ssl_context=ssl_context,
+            surroundings=surroundings or ClientSurroundings.system(),
+            call_back=self._call_back,
         )
-        self._client = Client(options, clock=around.clock, rng=around.random)
-        strategies = find_assignors(assignors or mine.partition_assignment_strategy)
+        self._parts = parts
+        self._config = parts.config
+        self._client = parts.client
+        self._subscription = parts.subscription
+        self._partitions = parts.partitions
+        self._metrics = parts.metrics
+        self._wake = parts.wake
+        self._fetcher = parts.fetcher
+        self._group = parts.group
+        self._commits = parts.commits
+        self._position_task = parts.position_task
         self._hooks = RecordHooks(key_deserializer, value_deserializer, tuple(interceptors))
-        self._subscription = SubscriptionState(exclude_internal=mine.exclude_internal_topics)
-        self._partitions = Partitions()
-        self._metrics = ConsumerMetrics(self._client.clock.monotonic_ms)
-        # Set when a call that waits should look again.
-        self._wake = asyncio.Event()
-        self._fetcher = Fetcher(
-            self._client,
-            mine,
-            self._partitions,
-            self._metrics,
-            on_arrival=self._wake.set,
-            on_trouble=lambda: self._position_task.request_metadata(),
-        )
-        self._coordinator: Coordinator | None = None
-        self._group: MembershipDriver | None = None
-        self._commits: GroupCommits | None = None
-        if mine.group_id is not None:
-            self._coordinator = Coordinator(self._client, mine.group_id)
-            self._commits = commits = GroupCommits(
-                self._client,
-                mine,
-                self._coordinator,
-                self._subscription,
-                self._partitions,
-                self._metrics,
-                interceptors=tuple(interceptors),
-                invoke=self._call_back,
-                on_change=self._wake.set,
-            )
-            self._group = MembershipDriver(
-                self._client,
-                mine,
-                strategies,
-                self._coordinator,
-                self._subscription,
-                self._partitions,
-                self._metrics,
-                listen=self._call_back,
-                commit_positions=commits.commit_before_loss,
-                on_change=self._on_group_change,
-            )
-            commits.group = self._group
-        finder = PositionFinder(
-            self._client,
-            self._partitions,
-            mine.reset_policy,
-            self._coordinator,
-            isolation=mine.isolation,
-            on_found=self._fetcher.send_fetches,
-        )
-        self._position_task = PositionTask(
-            self._client,
-            self._subscription,
-            self._partitions,
-            self._fetcher,
-            finder,
-            self._group,
-            creates_topics=mine.allow_auto_create_topics,
-            on_round=self._wake.set,
-        )
         # Runs callbacks of the application; the blocking face puts its own in place.
         self.invoke: Callable[..., Any] = _invoke_here
         # Has the loop call `send_fetches`; likewise.
@@ -174,9 +117,7 @@ class Consumer(AsyncClient):
 
     async def start(self) -> None:
         """Begins, on the running loop. Contacts nobody before something is to be read."""
-        if self._commits is not None:
-            self._commits.start()
-        self._position_task.start()
+        self._parts.start()
 
     async def connect(self, timeout: float | None = None) -> None:
         """Reaches a broker now. Nobody needs to; it tells a wrong address at once.
@@ -212,17 +153,10 @@ class Consumer(AsyncClient):
         except Exception as error:  # noqa: BLE001 - raised below, when everything has ended
             failure = error
         finally:
-            await self._end()
+            self._is_closed = True
+            await self._parts.stop()
         if failure is not None:
             raise failure
-
-    async def _end(self) -> None:
-        self._is_closed = True
-        await self._position_task.stop()
-        if self._group is not None:
-            await self._group.stop()
-        await self._fetcher.close()
-        self._client.close()
 
     # What to read
 
@@ -510,10 +444,7 @@ class Consumer(AsyncClient):
     def lag(self, partition: Partition) -> int | None:
         """Records behind the end, as far as the last fetch told; None before it."""
         state = self._state(partition)
-        end = state.end_offset(is_read_committed=self._config.is_read_committed)
-        if state.position is None or end < 0:
-            return None
-        return max(end - state.position, 0)
+        return state.lag(is_read_committed=self._config.is_read_committed)
 
     async def offsets_for_times(
         self, timestamps: Mapping[Partition, int], timeout: float | None = None
@@ -542,18 +473,12 @@ class Consumer(AsyncClient):
         self, timestamps: Mapping[Any, int], timeout: float | None
     ) -> dict[TopicPartition, FoundOffset]:
         self._check_open()
-        found = await list_offsets(
+        return await find_offsets(
             self._client,
             {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()},
             self._client.deadline_after(timeout),
             isolation_level=self._config.isolation,
         )
-        offsets = {}
-        for tp, one in found.items():
-            if isinstance(one, ApiError):
-                raise CallTimeoutError(str(one)) if one.code.retriable else one
-            offsets[tp] = one
-        return offsets
 
     async def partitions_for(
         self, topic: str, timeout: float | None = None
@@ -614,14 +539,9 @@ class Consumer(AsyncClient):
         self, partitions: Iterable[Partition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None for nothing."""
-        self._need_commits("committed")
-        assert self._coordinator is not None, "who can commit has one"
-        coordinator, deadline = self._coordinator, self._client.deadline_after(timeout)
+        commits = self._need_commits("committed")
         wanted = [TopicPartition(*tp) for tp in partitions]
-        found = await self._client.retry(
-            "committed", lambda: coordinator.fetch_offsets(wanted, deadline), deadline
-        )
-        return {tp: found.get(tp) for tp in wanted}
+        return await commits.committed(wanted, self._client.deadline_after(timeout))
 
     def _need_commits(self, what: str) -> GroupCommits:
         self._check_open()
@@ -664,10 +584,6 @@ class Consumer(AsyncClient):
 
     async def _call_back(self, callback: Callable[..., object], *args: object) -> None:
         await self.invoke(callback, *args)
-
-    def _on_group_change(self) -> None:
-        self._wake.set()
-        self._position_task.request()
 
     def _on_positions_changed(self) -> None:
         self._position_task.request()

@@ -51,6 +51,7 @@ class GroupCommits:
         """
         self._client = client
         self._config = config
+        self._coordinator = coordinator
         self._subscription = subscription
         self._partitions = partitions
         # Its member; None as long as there is none to ask.
@@ -86,6 +87,20 @@ class GroupCommits:
             tp: OffsetAndMetadata(position, "", None if epoch == NO_EPOCH else epoch)
             for tp, (position, epoch) in self._partitions.positions().items()
         }
+
+    async def committed(
+        self, partitions: Sequence[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Asks the coordinator for the group's offsets; None where nothing is committed.
+
+        Raises:
+            CallTimeoutError: The time is over.
+            ApiError: The coordinator refuses to answer.
+        """
+        found = await self._client.retry(
+            "committed", lambda: self._coordinator.fetch_offsets(partitions, deadline), deadline
+        )
+        return {tp: found.get(tp) for tp in partitions}
 
     def _identify(self) -> MemberIdentity:
         """Who commits now.

@@ -97,6 +97,13 @@ class AssignedPartition:
         """Where a reader comes to the end, as last told; -1 if nobody told."""
         return self.last_stable_offset if is_read_committed else self.high_watermark
 
+    def lag(self, *, is_read_committed: bool) -> int | None:
+        """Records between the position and the end, as far as the last fetch told; None before."""
+        end = self.end_offset(is_read_committed=is_read_committed)
+        if self.position is None or end < 0:
+            return None
+        return max(end - self.position, 0)
+
 
 class Partitions:
     """The assignment, in the order in which it was given."""
