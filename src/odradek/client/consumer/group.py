@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from odradek.client.assignors import (
     Assignor,
@@ -32,6 +31,7 @@ from odradek.client.client import Client
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.coordinator import Coordinator
 from odradek.client.consumer.errors import FencedInstanceIdError
+from odradek.client.consumer.group_requests import GroupRequests
 from odradek.client.consumer.leader_assignment import assign_as_leader
 from odradek.client.consumer.membership import (
     Membership,
@@ -43,38 +43,14 @@ from odradek.client.consumer.membership import (
 from odradek.client.consumer.metrics import ConsumerMetrics
 from odradek.client.consumer.partition_state import Partitions
 from odradek.client.consumer.subscription import SubscriptionState
-from odradek.client.leaders import api_error
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, DecodeError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from odradek.protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from odradek.protocol.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-)
-from odradek.protocol.messages.leave_group import MemberIdentity as LeavingMember
-from odradek.protocol.messages.sync_group import (
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
-)
 
 __all__ = ["MembershipDriver"]
 
 logger = logging.getLogger(__name__)
 
-_PROTOCOL_TYPE: Final = "consumer"
-# A join is answered when all members have joined, within the time they are given for it; the
-# coordinator may need a moment more.
-_JOIN_GRACE_MS: Final = 5_000
-# LeaveGroup: the first version with a list of members.
-_SEVERAL_MEMBERS: Final = 3
 
 Listen = Callable[
     [Callable[[Sequence[TopicPartition]], object], Sequence[TopicPartition]], Awaitable[None]
@@ -123,6 +99,7 @@ class MembershipDriver:
         self._commit_positions = commit_positions
         self._on_change = on_change
         self.membership = Membership(config.group_instance_id)
+        self._requests = GroupRequests(client, config, coordinator, self.membership)
         # What the member was assigned last, and when: the sticky strategies build on it.
         self._remembered: tuple[TopicPartition, ...] = ()
         self._remembered_generation = -1
@@ -357,33 +334,11 @@ class MembershipDriver:
         self._on_change()
 
     async def _join_once(self) -> _Joined:
-        config, membership = self._config, self.membership
+        membership = self.membership
         await self._match_pattern()
-        request = JoinGroupRequest(
-            group_id=self._coordinator.group_id,
-            session_timeout_ms=config.session_timeout_ms,
-            rebalance_timeout_ms=config.max_poll_interval_ms,
-            member_id=membership.member_id,
-            group_instance_id=membership.instance_id,
-            protocol_type=_PROTOCOL_TYPE,
-            protocols=[
-                JoinGroupRequestProtocol(name=name, metadata=self._subscribe_with(assignor))
-                for name, assignor in self._assignors.items()
-            ],
+        answer = await self._requests.join(
+            {name: self._subscribe_with(assignor) for name, assignor in self._assignors.items()}
         )
-        answer = await self._coordinator.ask(
-            ApiKey.JOIN_GROUP,
-            request,
-            JoinGroupResponse,
-            self._client.deadline(),
-            timeout_ms=max(
-                config.max_poll_interval_ms + _JOIN_GRACE_MS,
-                self._client.options.request_timeout_ms,
-            ),
-        )
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            membership.member_id = answer.member_id
-        self._coordinator.check(answer.error_code, "JOIN_GROUP")
         # In this generation from now on; heartbeats of an older one would be refused.
         membership.on_joined(answer.member_id, answer.generation_id)
         assignor = self._assignors.get(answer.protocol_name or "")
@@ -425,37 +380,14 @@ class MembershipDriver:
         )
 
     async def _sync(self, assignor: Assignor, assignments: Mapping[str, bytes]) -> _Joined:
-        membership = self.membership
-        request = SyncGroupRequest(
-            group_id=self._coordinator.group_id,
-            generation_id=membership.generation,
-            member_id=membership.member_id,
-            group_instance_id=membership.instance_id,
-            protocol_type=_PROTOCOL_TYPE,
-            protocol_name=assignor.name,
-            assignments=[
-                SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
-                for member_id, assignment in assignments.items()
-            ],
-        )
-        answer = await self._coordinator.ask(
-            ApiKey.SYNC_GROUP,
-            request,
-            SyncGroupResponse,
-            self._client.deadline(),
-            timeout_ms=max(
-                self._config.max_poll_interval_ms + _JOIN_GRACE_MS,
-                self._client.options.request_timeout_ms,
-            ),
-        )
-        self._coordinator.check(answer.error_code, "SYNC_GROUP")
+        answer = await self._requests.sync(assignor.name, assignments)
         try:
             assigned = parse_assignment(answer.assignment)
         except DecodeError as error:
             raise ApiError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignment is unreadable: {error}"
             ) from error
-        membership.on_synced()
+        self.membership.on_synced()
         self._start_heartbeats()
         return _Joined(assignor, assigned)
 
@@ -494,20 +426,8 @@ class MembershipDriver:
                 pause_ms = interval_ms
 
     async def _send_heartbeat(self) -> None:
-        membership = self.membership
         started_ms = self._client.clock.monotonic_ms()
-        answer = await self._coordinator.ask(
-            ApiKey.HEARTBEAT,
-            HeartbeatRequest(
-                group_id=self._coordinator.group_id,
-                generation_id=membership.generation,
-                member_id=membership.member_id,
-                group_instance_id=membership.instance_id,
-            ),
-            HeartbeatResponse,
-            # Longer than a session no answer is of use.
-            self._client.deadline(self._config.session_timeout_ms),
-        )
+        answer = await self._requests.heartbeat()
         self._metrics.on_heartbeat(self._client.clock.monotonic_ms() - started_ms)
         self._coordinator.check(answer.error_code, "HEARTBEAT")
 
@@ -552,7 +472,7 @@ class MembershipDriver:
             # Not in this task, which ends when the application polls again.
             deadline = self._client.deadline(self._client.options.request_timeout_ms)
             self._leave_request = asyncio.get_running_loop().create_task(
-                self._send_leave(identity.member_id, "no poll in time", deadline)
+                self._requests.leave(identity.member_id, "no poll in time", deadline)
             )
 
     # Metadata and the end
@@ -599,7 +519,7 @@ class MembershipDriver:
         self.membership.has_lost = False
         self._partition_counts = None
         if identity.member_id and identity.instance_id is None:
-            await self._send_leave(identity.member_id, reason, deadline)
+            await self._requests.leave(identity.member_id, reason, deadline)
         if failure is not None:
             raise failure
 
@@ -622,22 +542,3 @@ class MembershipDriver:
         if is_joining:
             # The coordinator answers in turn: a leave would wait behind the join.
             self._coordinator.drop_connection()
-
-    async def _send_leave(self, member_id: str, reason: str, deadline: Deadline) -> None:
-        try:
-            connection = await self._coordinator.connection(deadline)
-            group_id = self._coordinator.group_id
-            if connection.version_for(ApiKey.LEAVE_GROUP) < _SEVERAL_MEMBERS:
-                request = LeaveGroupRequest(group_id=group_id, member_id=member_id)
-            else:
-                member = LeavingMember(member_id=member_id, reason=reason)
-                request = LeaveGroupRequest(group_id=group_id, members=(member,))
-            answer = await self._coordinator.ask(
-                ApiKey.LEAVE_GROUP, request, LeaveGroupResponse, deadline
-            )
-            codes = [answer.error_code, *(member.error_code for member in answer.members)]
-            for code in codes:
-                if code != ErrorCode.NONE:
-                    raise api_error(code, None, "LEAVE_GROUP")
-        except ApiError as error:
-            logger.info("Group %s: leaving: %s", self._coordinator.group_id, error)
