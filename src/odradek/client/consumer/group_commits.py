@@ -15,8 +15,8 @@ from odradek.client.consumer.errors import (
     FencedInstanceIdError,
     RebalanceInProgressError,
 )
-from odradek.client.consumer.group import MembershipDriver
 from odradek.client.consumer.membership import NO_MEMBER, MemberIdentity, Phase
+from odradek.client.consumer.membership_driver import MembershipDriver
 from odradek.client.consumer.metrics import ConsumerMetrics
 from odradek.client.consumer.partition_state import NO_EPOCH, Partitions
 from odradek.client.consumer.subscription import SubscriptionState

@@ -15,8 +15,8 @@ from odradek.client.config import ClientConfig
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.coordinator import Coordinator
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.consumer.group import MembershipDriver
 from odradek.client.consumer.group_commits import GroupCommits
+from odradek.client.consumer.membership_driver import MembershipDriver
 from odradek.client.consumer.metrics import ConsumerMetrics
 from odradek.client.consumer.partition_state import Partitions
 from odradek.client.consumer.position_task import PositionTask

@@ -14,7 +14,7 @@ from typing import Final
 
 from odradek.client.client import Client
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.consumer.group import MembershipDriver
+from odradek.client.consumer.membership_driver import MembershipDriver
 from odradek.client.consumer.partition_state import Partitions
 from odradek.client.consumer.positions import PositionFinder
 from odradek.client.consumer.subscription import SubscriptionState

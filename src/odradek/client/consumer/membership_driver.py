@@ -1,4 +1,4 @@
-"""A consumer's part in its group: joins, sends heartbeats, and hands assignments over.
+"""Drives the membership of a consumer: joins, sends heartbeats, hands assignments over.
 
 Who does what:
 
