@@ -11,23 +11,33 @@ A peer that hangs up while its request waits may have closed its side alone, and
 
 import logging
 import ssl
-from enum import Enum
+from enum import Enum, auto
+from socket import IPPROTO_TCP, TCP_INFO
 from typing import Final
 
+from odradek.errors import DecodeError, FramingError, UnsupportedRequestError
 from odradek.network.request import ConnectionContext, Request
+from odradek.network.send_queue import TruncatedFileError
+from odradek.network.streams import ByteStream
 
 __all__ = [
     "HANG_UP_GRACE_MS",
     "UNSUPPORTED_DELAY_MS",
     "CloseCause",
+    "CloseTime",
+    "decide_closing",
+    "has_hung_up",
     "log_fields",
-    "tls_reason",
 ]
 
 # One attempt a second and connection; `max.connections.per.ip` bounds the connections.
 UNSUPPORTED_DELAY_MS: Final = 1_000
 # Answers to programs that close their side of a connection after they have asked come within it.
 HANG_UP_GRACE_MS: Final = 1_000
+
+_TLS_HELLO: Final = b"\x16\x03"
+# The kernel's number of the state, the first byte of TCP_INFO.
+_TCP_ESTABLISHED: Final = 1
 
 
 class CloseCause(Enum):
@@ -55,7 +65,48 @@ class CloseCause(Enum):
         return self.value[1]
 
 
-def tls_reason(error: ssl.SSLError) -> str:
+class CloseTime(Enum):
+    """When a connection closes for an error."""
+
+    NOW = auto()
+    AFTER_FLUSH = (
+        auto()
+    )  # The answers to earlier requests are sent, as far as the socket takes them.
+    LATER = auto()  # The same, and then after `UNSUPPORTED_DELAY_MS`.
+
+
+def decide_closing(error: Exception, first_bytes: bytes) -> tuple[CloseTime, CloseCause, str]:
+    """Decides when a connection closes for an error, why, and with which detail in the log.
+
+    Args:
+        first_bytes: The first two of the frame, if the error is that it is none.
+    """
+    match error:
+        case FramingError() if first_bytes == _TLS_HELLO:
+            detail = "a TLS hello on a plain listener"
+            return CloseTime.AFTER_FLUSH, CloseCause.INVALID, detail
+        case UnsupportedRequestError():
+            return CloseTime.LATER, CloseCause.INVALID, str(error)
+        case DecodeError():
+            return CloseTime.AFTER_FLUSH, CloseCause.INVALID, str(error)
+        case ssl.SSLError():
+            return CloseTime.NOW, CloseCause.TLS, _tls_reason(error)
+        case TruncatedFileError():
+            return CloseTime.NOW, CloseCause.TRUNCATED, str(error)
+        case ConnectionError() | TimeoutError():
+            return CloseTime.NOW, CloseCause.BROKEN, str(error)
+        case OSError():
+            return CloseTime.NOW, CloseCause.SYSTEM, str(error)
+        case _:
+            return CloseTime.NOW, CloseCause.BUG, repr(error)
+
+
+def has_hung_up(stream: ByteStream) -> bool:
+    """Asks the system whether the peer has closed its side; nothing is received for that."""
+    return stream.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
     """Why TLS failed, in words."""
     if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
         return f"no TLS came on a TLS listener ({error.reason})"

@@ -23,14 +23,12 @@ all answers in one write. Rules:
 """
 
 import logging
-import ssl
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
-from socket import IPPROTO_TCP, TCP_INFO
 from typing import Final
 
-from odradek.errors import DecodeError, FramingError, UnsupportedRequestError
+from odradek.errors import FramingError
 from odradek.network.authentication import (
     AUTHENTICATION_TIMEOUT_MS,
     HANDSHAKE_TIMEOUT_MS,
@@ -41,12 +39,15 @@ from odradek.network.closing import (
     HANG_UP_GRACE_MS,
     UNSUPPORTED_DELAY_MS,
     CloseCause,
+    CloseTime,
+    decide_closing,
+    has_hung_up,
     log_fields,
-    tls_reason,
 )
 from odradek.network.connection_host import ConnectionHost
 from odradek.network.mute import WHILE_HANDLING, MuteEvent, MuteState, after, unmute
 from odradek.network.page_cache import ReadAheadJob
+from odradek.network.poller import SocketWatch
 from odradek.network.receive_buffer import OutOfMemoryError, ReceiveBuffer
 from odradek.network.request import (
     ClientInformation,
@@ -92,16 +93,12 @@ class Connection:
         "_authenticator",
         "_busy",
         "_deadline",
-        "_fd",
         "_host",
         "_is_draining",
         "_is_eof",
         "_is_handshaking",
-        "_is_hang_up_watched",
         "_is_plain",
         "_is_pool_bounded",
-        "_is_read_watched",
-        "_is_write_watched",
         "_loop",
         "_max_frame_bytes",
         "_metrics",
@@ -116,6 +113,7 @@ class Connection:
         "_throttle",
         "_transport",
         "_unsent",
+        "_watch",
         "channel",
         "context",
         "is_closed",
@@ -132,12 +130,12 @@ class Connection:
         max_frame_bytes: int,
     ) -> None:
         self._socket = sock
-        self._fd = sock.fileno()
         # The host, and what every request uses of it.
         self._host = host
         self.channel = host.channel
         self._metrics = host.channel.metrics
         self._loop = host.loop
+        self._watch = SocketWatch(host.loop, sock.fileno())
         self._busy = host.busy
         self._now_ns = host.now_ns
         self.context = context
@@ -165,9 +163,6 @@ class Connection:
         # Whether the last answer waits, with RESPONSE_SENT, for the send queue to empty.
         self._is_draining = False
         self._is_eof = False
-        self._is_hang_up_watched = False
-        self._is_read_watched = False
-        self._is_write_watched = False
         self._throttle: TimerCall | None = None
         self._deadline: TimerCall | None = None  # Until requests may flow.
         self.is_closed = False
@@ -189,7 +184,7 @@ class Connection:
     @property
     def has_peer_hung_up(self) -> bool:
         """Whether the peer has closed its side, read or not: a muted connection does not read."""
-        return self._socket.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+        return has_hung_up(self._socket)
 
     @property
     def has_unsent(self) -> bool:
@@ -204,7 +199,7 @@ class Connection:
         if self._is_handshaking or self._authenticator is not None:
             delay_ms = HANDSHAKE_TIMEOUT_MS if self._is_handshaking else AUTHENTICATION_TIMEOUT_MS
             self._set_deadline(delay_ms, f"not finished within {delay_ms} ms")
-        self._watch_reads()
+        self._watch.watch_reads(self.on_readable)
 
     def register_client(self, information: ClientInformation) -> None:
         """Remembers what the peer's ApiVersions request said of its software."""
@@ -241,9 +236,9 @@ class Connection:
     def on_readable(self) -> None:
         """The loop's callback."""
         if self._mute_state is not _NOT_MUTED or self._is_eof:
-            self._unwatch_reads()
+            self._watch.unwatch_reads()
             if self._request is not None:
-                self._watch_hang_up()
+                self._watch.watch_hang_up(self._on_hang_up)
             return
         try:
             self._read()
@@ -267,12 +262,12 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 break
             except OutOfMemoryError:
-                self._unwatch_reads()
+                self._watch.unwatch_reads()
                 host.pool.when_available(self._resume)
                 break
             if not received:
                 self._is_eof = True
-                self._unwatch_reads()
+                self._watch.unwatch_reads()
                 break
             self._handle_frames(now_ns)
             if buffer.is_drained or self._mute_state is not _NOT_MUTED:
@@ -338,15 +333,15 @@ class Connection:
             ):
                 self._handle_frames(self._now_ns())
             if self._mute_state is _NOT_MUTED and not self._is_eof:
-                if not self._is_read_watched:
-                    self._watch_reads()
+                if not self._watch.has_reads:
+                    self._watch.watch_reads(self.on_readable)
                 if not self._is_plain and self._transport.has_pending:
                     self._read()
                     return
             self._flush()
-            if self._request is not None and not self._is_read_watched:
+            if self._request is not None and not self._watch.has_reads:
                 # The peer may have hung up while an earlier request waited: that is told again.
-                self._watch_hang_up()
+                self._watch.watch_hang_up(self._on_hang_up)
         except Exception as error:  # noqa: BLE001 - the border of a connection
             self._fail(error)
 
@@ -427,12 +422,12 @@ class Connection:
                 self._sent(queue.sent_bytes)
             if not is_empty:
                 if queue.cold is None:
-                    self._watch_writes()
+                    self._watch.watch_writes(self.on_writable)
                 else:
                     self._read_cold(queue)
                 return
-            if self._is_write_watched:
-                self._unwatch_writes()
+            if self._watch.has_writes:
+                self._watch.unwatch_writes()
         if self._is_draining:
             self._is_draining = False
             self._response_sent()
@@ -443,7 +438,7 @@ class Connection:
         """Lets a thread read the next bytes to send; goes on as if the socket became writable."""
         cold, count = queue.cold, queue.cold_bytes
         assert cold is not None, "the caller has seen it"
-        self._unwatch_writes()  # The socket may have room: it would wake us again and again.
+        self._watch.unwatch_writes()  # The socket may have room: it would wake us again and again.
 
         def go_on() -> None:
             self._reading = None
@@ -469,12 +464,12 @@ class Connection:
     def _shake_hands(self) -> bool:
         if not self._transport.handshake():
             if self._transport.wants_write:
-                self._watch_writes()
+                self._watch.watch_writes(self.on_writable)
             else:  # A socket that takes bytes would wake us again and again.
-                self._unwatch_writes()
+                self._watch.unwatch_writes()
             return False
         self._is_handshaking = False
-        self._unwatch_writes()
+        self._watch.unwatch_writes()
         if self._principal_of is not None:
             principal = self._principal_of(self._transport.peer_certificate())
             self.context = replace(self.context, principal=principal)
@@ -518,44 +513,26 @@ class Connection:
     # Ending
 
     def _fail(self, error: Exception) -> None:
-        """Closes for what went wrong."""
-        match error:
-            case FramingError() if self._receive_buffer.first_bytes(2) == _TLS_HELLO:
-                self._close_after_flush(CloseCause.INVALID, "a TLS hello on a plain listener")
-            case UnsupportedRequestError():
-                self._close_later(CloseCause.INVALID, str(error))
-            case DecodeError():
-                self._close_after_flush(CloseCause.INVALID, str(error))
-            case ssl.SSLError():
-                self.close(CloseCause.TLS, tls_reason(error))
-            case TruncatedFileError():
-                self.close(CloseCause.TRUNCATED, str(error))
-            case ConnectionError() | TimeoutError():
-                self.close(CloseCause.BROKEN, str(error))
-            case OSError():
-                self.close(CloseCause.SYSTEM, str(error))
-            case _:
-                self.close(CloseCause.BUG, repr(error), error)
-
-    def _close_after_flush(self, cause: CloseCause, detail: str) -> None:
-        """Closes; but what was asked in good order before is still answered."""
-        with suppress(OSError, TruncatedFileError):
-            self._transport.flush(self._send_queue)
-        self.close(cause, detail)
-
-    def _close_later(self, cause: CloseCause, detail: str) -> None:
-        """Closes a connection whose peer would open another one at once, after a while."""
+        """Closes for what went wrong: at once, after a flush, or after a delay."""
+        is_framing = isinstance(error, FramingError)
+        first_bytes = self._receive_buffer.first_bytes(2) if is_framing else b""
+        when, cause, detail = decide_closing(error, first_bytes)
+        if when is not CloseTime.NOW:
+            # What was asked in good order before is still answered.
+            with suppress(OSError, TruncatedFileError):
+                self._transport.flush(self._send_queue)
+        if when is not CloseTime.LATER:
+            self.close(cause, detail, error if cause is CloseCause.BUG else None)
+            return
         self._mute_state = MuteState.MUTED
-        with suppress(OSError, TruncatedFileError):
-            self._transport.flush(self._send_queue)
-        self._unwatch_reads()
+        self._watch.unwatch_reads()
         self._clear_deadline()
         self._deadline = TimerCall(UNSUPPORTED_DELAY_MS, lambda: self.close(cause, detail))
         self._host.timer.add(self._deadline)
 
     def _on_hang_up(self) -> None:
         """The loop's callback: the peer sends no more, or is gone."""
-        self._unwatch_hang_up()
+        self._watch.unwatch_hang_up()
         request = self._request
         if request is not None:
             self._host.timer.add(TimerCall(HANG_UP_GRACE_MS, lambda: self._give_up(request)))
@@ -585,9 +562,9 @@ class Connection:
         self.is_closed = True
         self._mute_state = MuteState.MUTED  # No frame is handed out any more.
         now_ns = self._now_ns()
-        self._unwatch_reads()
-        self._unwatch_hang_up()
-        self._unwatch_writes()
+        self._watch.unwatch_reads()
+        self._watch.unwatch_hang_up()
+        self._watch.unwatch_writes()
         self._clear_deadline()
         if self._throttle is not None:
             self._throttle.cancel()
@@ -619,41 +596,3 @@ class Connection:
                 request.on_abandoned()
             except Exception:  # the end of one request must not keep others
                 logger.exception("%s could not be let go", request)
-
-    # Watching the socket
-
-    def _watch_reads(self) -> None:
-        if not self._is_read_watched:
-            self._unwatch_hang_up()
-            self._loop.add_reader(self._fd, self.on_readable)
-            self._is_read_watched = True
-
-    def _unwatch_reads(self) -> None:
-        if self._is_read_watched:
-            self._is_read_watched = False
-            self._loop.remove_reader(self._fd)
-
-    def _watch_hang_up(self) -> None:
-        if not self._is_hang_up_watched:
-            self._loop.add_hang_up(self._fd, self._on_hang_up)
-            self._is_hang_up_watched = True
-
-    def _unwatch_hang_up(self) -> None:
-        if self._is_hang_up_watched:
-            self._is_hang_up_watched = False
-            self._loop.remove_hang_up(self._fd)
-
-    def _watch_writes(self) -> None:
-        if not self._is_write_watched:
-            self._loop.add_writer(self._fd, self.on_writable)
-            self._is_write_watched = True
-
-    def _unwatch_writes(self) -> None:
-        if self._is_write_watched:
-            self._is_write_watched = False
-            self._loop.remove_writer(self._fd)
-
-
-# The kernel's number of the state, the first byte of TCP_INFO.
-_TCP_ESTABLISHED: Final = 1
-_TLS_HELLO: Final = b"\x16\x03"

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from odradek.network.streams import Epoll
 
-__all__ = ["MAX_EVENTS", "Poller"]
+__all__ = ["MAX_EVENTS", "Poller", "SocketWatch"]
 
 logger = logging.getLogger(__name__)
 
@@ -202,3 +202,54 @@ def _call(callback: _Callback) -> None:
         callback()
     except Exception:  # the border between sockets: one must not end others
         logger.exception(_FAILED)
+
+
+class SocketWatch:
+    """For what one socket is watched, so that the poller is only told of changes.
+
+    Callbacks are given with each call and not kept here: a socket's owner that kept itself alive
+    through them would wait for the garbage collector.
+    """
+
+    __slots__ = ("_fd", "_loop", "has_hang_up", "has_reads", "has_writes")
+
+    def __init__(self, loop: Poller, fd: int) -> None:
+        self._loop = loop
+        self._fd = fd
+        self.has_reads = False
+        self.has_writes = False
+        self.has_hang_up = False
+
+    def watch_reads(self, callback: _Callback) -> None:
+        """Calls back when bytes have come; a peer that hangs up is seen by reading, then."""
+        if not self.has_reads:
+            self.unwatch_hang_up()
+            self._loop.add_reader(self._fd, callback)
+            self.has_reads = True
+
+    def unwatch_reads(self) -> None:
+        if self.has_reads:
+            self.has_reads = False
+            self._loop.remove_reader(self._fd)
+
+    def watch_hang_up(self, callback: _Callback) -> None:
+        """Calls back when the peer closes its side, of a socket that is not read from."""
+        if not self.has_hang_up:
+            self._loop.add_hang_up(self._fd, callback)
+            self.has_hang_up = True
+
+    def unwatch_hang_up(self) -> None:
+        if self.has_hang_up:
+            self.has_hang_up = False
+            self._loop.remove_hang_up(self._fd)
+
+    def watch_writes(self, callback: _Callback) -> None:
+        """Calls back when the socket takes bytes."""
+        if not self.has_writes:
+            self._loop.add_writer(self._fd, callback)
+            self.has_writes = True
+
+    def unwatch_writes(self) -> None:
+        if self.has_writes:
+            self.has_writes = False
+            self._loop.remove_writer(self._fd)
