@@ -101,6 +101,7 @@ class Broker:
         self._unhealthy = "the broker stops"
         await self._stack.aclose()
 
+    # Long because it is the order of the start, which is read from the first step to the last.
     async def _start(self) -> None:
         base, around = self._base, self._base.around
         enter, build = self._stack.enter_async_context, self._stack.enter_context

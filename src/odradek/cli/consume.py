@@ -91,6 +91,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="end when no message came for so long",
     )
+    _add_output_arguments(parser)
+    add_connection_arguments(parser)
+    parser.set_defaults(refuse=parser.error)
+
+
+def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
@@ -126,8 +132,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--null-marker", default="null", metavar="TEXT", help="printed for null (default: null)"
     )
-    add_connection_arguments(parser)
-    parser.set_defaults(refuse=parser.error)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -92,6 +92,7 @@ class Controller:
         name_prefix: Put before the senders' task names.
     """
 
+    # Long because it connects eight parts: which of them knows which is read in one place.
     def __init__(
         self,
         broker_id: int,

@@ -143,13 +143,7 @@ class SocketServer:
         self._read_ahead = ReadAhead(pages or PageCache(), loop.call_soon_threadsafe, threads)
         self.pool = MemoryPool(pool_bytes if pool_bytes > 0 else None)
         self._group = metrics.group("kafka.network", "SocketServer")
-        self._group.gauge("MemoryPoolAvailable", lambda: self.pool.available_bytes)
-        self._group.gauge("MemoryPoolUsed", lambda: self.pool.used_bytes)
-        metrics.collect(
-            _CLIENTS,
-            self._count_clients,
-            "Connections by what their peers' ApiVersions requests say of their software.",
-        )
+        self._register_metrics()
         # In the order in which a turn serves them.
         self._planes: list[_Plane] = []
         if planes.control is not None:
@@ -162,6 +156,15 @@ class SocketServer:
             self._add_plane(_Plane(channel, CONTROL_PLANE_PREFIX), (planes.control,))
         channel = self._make_channel(handler, config.queued_max_requests, self._io_threads, "")
         self._add_plane(_Plane(channel, ""), planes.data)
+
+    def _register_metrics(self) -> None:
+        self._group.gauge("MemoryPoolAvailable", lambda: self.pool.available_bytes)
+        self._group.gauge("MemoryPoolUsed", lambda: self.pool.used_bytes)
+        self._metrics.collect(
+            _CLIENTS,
+            self._count_clients,
+            "Connections by what their peers' ApiVersions requests say of their software.",
+        )
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()

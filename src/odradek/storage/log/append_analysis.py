@@ -97,7 +97,8 @@ class AnalyzedSet(NamedTuple):
     has_producers: bool  # Whether any batch carries a producer id.
 
 
-def analyze_records(  # noqa: C901 - one loop, once per append: calls would double its cost
+# Long because it is one loop, and runs once per append: calls would double its cost.
+def analyze_records(  # noqa: C901 - see above
     records: Buffer,
     origin: AppendOrigin,
     *,

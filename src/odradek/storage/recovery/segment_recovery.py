@@ -167,6 +167,7 @@ class _Progress:
             apply_plain(*_PLAIN(data))
 
 
+# Long because its loop sees every batch of a data directory: calls would prolong each recovery.
 def recover_segment(
     segment: LogSegment,
     state: ProducerStateManager,
