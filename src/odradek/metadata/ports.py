@@ -5,8 +5,8 @@ Port                   Used by                 Direction
 =====================  ======================  ==================================================
 `MetadataPersistence`  the controller driver   controller → durable metadata, and what it hears
 `MetadataFeed`         the broker's publisher  metadata → this broker
-`ControllerPort`       replica manager,        this broker → cluster
-                       coordinators, handlers
+`ControllerPort`       ISR updates, producer   this broker → cluster
+                       ids, handlers, start
 =====================  ======================  ==================================================
 
 The engines meet nowhere else. `odradek.metadata_store` implements all three over a coordination

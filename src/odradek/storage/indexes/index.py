@@ -11,18 +11,18 @@ Rules:
 
 1. An existing file opens with every whole slot *used*: after a trim that is right, and after a
    crash it is wrong until recovery has reset and rebuilt the index.
-2. There is no checksum. An index is a hint, and whoever uses an entry checks what it points at.
+2. There is no checksum. An index is a hint, and the user of an entry checks what it points at.
 3. A mapping never reaches beyond the end of its file, because touching such a page kills the
    process (SIGBUS). The file is therefore cut only here, after a shorter mapping is in place.
 4. For the same reason no slot is stored in a page the disk may have no room for: pages are
    written once the ordinary way, which reports a full disk as an error, before they are used
    through the mapping.
 5. A file without a whole slot has no mapping: zero bytes cannot be mapped.
-6. A file that somebody removed while it is open is written again from what the mapping holds: a
+6. A file that was removed by hand while it is open is written again from what the mapping holds: a
    hint that is missing is no failure of the disk.
 
-Threads: whoever changes an index holds the lock of its log, so there is one writer at a time.
-Readers and `flush` need no lock of the log. An append stores its slot before it counts it, so a
+Threads: the thread that owns the log makes all changes of its indexes, so there is one writer. A
+flush runs on another thread, and reads may. An append stores its slot before it counts it, so a
 reader sees whole entries only; the lock in here keeps readers and changes of shape or name apart.
 It is not held while syncing: a reader never waits for the disk.
 """
