@@ -129,6 +129,25 @@ def test_relative_links_lead_somewhere(document: Path) -> None:
     assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
+def anchors_of(document: Path) -> set[str]:
+    """The anchors of a page's headings, as a forge makes them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", document.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_anchors_of_links_are_headings() -> None:
+    missing = [
+        f"{document.relative_to(ROOT)}: {link}"
+        for document in DOCUMENTS
+        for link in _LINK.findall(_CODE_SPAN.sub("", _FENCE.sub("", document.read_text())))
+        if "://" not in link and ".md#" in f"{document.name if link[0] == '#' else ''}{link}"
+        for name, _, anchor in [link.partition("#")]
+        if anchor not in anchors_of(document.parent / name if name else document)
+    ]
+
+    assert missing == []
+
+
 def test_the_readme_has_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
 
