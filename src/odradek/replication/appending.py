@@ -33,11 +33,11 @@ class Appends:
 
     Args:
         hosted: The partitions here.
-        parked: Told of what changes.
+        parked: Notes the partitions that change.
         purgatories: Where requests wait.
         stats: Meters of the topics.
         internal_topics: Clients must not write to these.
-        inline_budget: What the batches of a request may expand to on the loop.
+        inline_budget: How many bytes the batches of a request may expand to on the loop.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Appends:
         The buffers are used before this returns, never after.
 
         Returns:
-            What the appends here came to, whether or not others are waited for.
+            The results of the local appends, whether or not the request waits for replicas.
         """
         results: dict[TopicPartition, ProduceResult] = {}
         if required_acks not in (-1, 0, 1):
@@ -111,13 +111,13 @@ class Appends:
     def append_single(
         self, partition: Partition, records: Buffer, required_acks: int
     ) -> LogAppendInfo | ProduceResult:
-        """A client's append to one partition that `find_online` found, 1 or all acks required.
+        """Appends a client's batches to a partition that `find_online` found; acks is 1 or all.
 
-        Whoever waits for what it makes readable is checked after the caller has answered.
+        Requests that wait for the new records are checked after the caller has answered.
 
         Returns:
-            What was stored, or the answer if nothing was. Where there are followers and all have to
-            have it, `await_replicas` follows.
+            What was stored, or the answer if nothing was. With followers and acks=all the caller
+            continues with `await_replicas`.
         """
         is_outermost = self._parked.begin()
         try:
@@ -136,7 +136,7 @@ class Appends:
         timeout_ms: int,
         respond: Callable[[ProduceResult], None],
     ) -> None:
-        """Answers what `append_single` stored once all replicas in sync have it, or at once."""
+        """Answers an `append_single` once all in-sync replicas have its records, or at once."""
         tp = partition.tp
         required_offset = info.last_offset + 1
         is_enough, error_code = partition.has_enough_replicas(required_offset)
@@ -171,10 +171,10 @@ class Appends:
     def try_append_unreplicated(
         self, tp: TopicPartition, records: Buffer, origin: AppendOrigin, leader_epoch: int
     ) -> ProduceResult | None:
-        """`append_records` with acks=all for one partition that has no other replica, at once.
+        """Does `append_records` with acks=all at once, for a partition without other replicas.
 
-        None, with nothing done, if there may be a replica to wait for, or this broker does not
-        lead in that epoch.
+        Returns None and appends nothing if there may be a replica to wait for, or if this broker
+        does not lead in that epoch.
         """
         partition = self._hosted.get(tp)
         if (
@@ -210,7 +210,7 @@ class Appends:
         required_acks: int,
         pending: dict[TopicPartition, int],
     ) -> ProduceResult:
-        """Appends to one partition; notes what it changed, and what has yet to be waited for."""
+        """Appends to one partition; adds the offset that replicas must reach to `pending`."""
         stats = self._stats.all_topics
         try:
             partition = self._hosted.get(tp) or self._hosted.find_leader(tp)
@@ -230,13 +230,13 @@ class Appends:
     def _append_to(
         self, partition: Partition, records: Buffer, origin: AppendOrigin, required_acks: int
     ) -> LogAppendInfo:
-        """Appends to one partition and notes what it changed, if anybody waits for that.
+        """Appends to one partition and notes the change if a request waits for the partition.
 
         Raises:
             Exception: As `Partition.append_as_leader`.
         """
         parked = self._parked
-        parked.shared_read = None  # A request that an answer brought at once: read again.
+        parked.shared_read = None  # Read before this append: it lacks the new records.
         before = partition.high_watermark if partition.has_followers else -1
         info = partition.append_as_leader(records, origin, required_acks)
         if info.is_duplicate:
@@ -245,7 +245,7 @@ class Appends:
         partition.stats.count_append(info.valid_bytes, info.message_count)
         tp = partition.tp
         if parked.is_awaited(tp):
-            # Without followers it is committed with the append.
+            # Without followers a batch is committed as soon as it is appended.
             parked.note(tp, before < 0 or partition.high_watermark > before)
         return info
 
@@ -260,7 +260,7 @@ def _result_of(info: LogAppendInfo, error: ErrorCode) -> ProduceResult:
 
 
 def _refusal(tp: TopicPartition, error: Exception) -> ProduceResult:
-    """What a client is told of an append that was refused, or failed."""
+    """The answer to an append that was refused or failed."""
     if isinstance(error, ApiError):
         return ProduceResult(
             error=error.code,

@@ -12,7 +12,7 @@ __all__ = ["DelayedDeleteRecords", "DeleteRecordsResult"]
 
 
 class DeleteRecordsResult(NamedTuple):
-    """What a client is told of one partition."""
+    """The answer for one partition."""
 
     error: ErrorCode
     low_watermark: int = -1
@@ -25,7 +25,7 @@ class DelayedDeleteRecords(DelayedOperation):
         delay_ms: The client's timeout.
         requested: The offset that each pending partition's low watermark has to reach.
         results: The answer of partitions that are settled already.
-        find_leader: Resolves a partition, or raises why it cannot be.
+        find_leader: Resolves a partition, or raises an error with the reason.
         respond: Takes the final answer.
     """
 
@@ -65,4 +65,4 @@ class DelayedDeleteRecords(DelayedOperation):
         self._respond(self._results)
 
     def on_expiration(self) -> None:
-        """The answer says it all."""
+        """Does nothing: `on_complete` answers REQUEST_TIMED_OUT, and no meter counts it."""

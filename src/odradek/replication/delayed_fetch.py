@@ -1,16 +1,16 @@
 """A fetch, parked until there is enough to read.
 
-It ends when waiting cannot help or has paid, for any of its partitions:
+It ends as soon as one of these holds for any of its partitions:
 
 | case                                                                   | why                     |
 |------------------------------------------------------------------------|-------------------------|
 | it cannot be read any more: gone, not led here, offline, another epoch | the answer is an error  |
 | the readable end lies on another segment than the fetch offset         | bytes cannot be counted |
-| the reader is a follower and was told a lower high watermark           | it is waited for        |
+| the reader is a follower that knows a lower high watermark             | commits depend on it    |
 
 or when the bytes between fetch offsets and readable ends add up to `min_bytes`. A reader ahead of
-the readable end, as after a change of leader, waits until the end has come. The answer is whatever
-is there then, read again.
+the readable end, as after a change of leader, waits until the end reaches it. The logs are read
+again for the answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,12 +34,12 @@ class DelayedFetch(DelayedOperation):
 
     Args:
         params: The fetch as a whole.
-        partitions: What is wanted.
-        places: The place of each fetch offset that has one.
+        partitions: The partitions to read, and from which offsets.
+        places: The position of each fetch offset that was found in a log.
         hosted: The partitions here.
         respond: Gets the results.
-        read_and_respond: Reads what is there now and answers.
-        on_expired: Told that the time ran out, and whether the reader is a follower.
+        read_and_respond: Reads the logs again and answers.
+        on_expired: Called when the time ran out, with whether the reader is a follower.
     """
 
     __slots__ = (

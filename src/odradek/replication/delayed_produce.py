@@ -17,7 +17,7 @@ __all__ = ["DelayedProduce", "ProduceResult"]
 
 
 class ProduceResult(NamedTuple):
-    """What a client is told of one partition of its produce."""
+    """The answer for one partition of a produce."""
 
     error: ErrorCode = ErrorCode.NONE
     base_offset: int = -1
@@ -25,7 +25,8 @@ class ProduceResult(NamedTuple):
     log_start_offset: int = -1
     record_errors: tuple[tuple[int, str], ...] = ()
     error_message: str | None = None
-    # Set if nothing was judged yet: notes, on a thread, what an append has to know of the records.
+    # Set if the batch has to be expanded before it can be validated: called on a thread, it notes
+    # the facts about the records that an append needs.
     expand: Callable[[ExpandedRecords], None] | None = None
 
 
@@ -34,12 +35,11 @@ class DelayedProduce(DelayedOperation):
 
     Args:
         delay_ms: The client's timeout.
-        required_offsets: What the high watermark has to reach, for each partition that was
-            appended.
+        required_offsets: The high watermark that each appended partition has to reach.
         results: The provisional answer of every partition.
-        find_leader: Resolves a partition, or raises why it cannot be.
+        find_leader: Resolves a partition, or raises an error with the reason.
         respond: Takes the final answer.
-        on_expired: Told of each partition whose time ran out.
+        on_expired: Called for each partition whose time ran out.
     """
 
     __slots__ = ("_find_leader", "_on_expired", "_pending", "_respond", "_results")

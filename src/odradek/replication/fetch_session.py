@@ -1,7 +1,8 @@
-"""Fetch sessions (KIP-227): what a reader said before, so that it need not say it again.
+"""Fetch sessions (KIP-227): memory of a reader's partitions, so that requests name only changes.
 
-A session remembers the partitions a client fetches and what each was last told. An incremental
-request names only what changed since; its answer names only partitions with news.
+A session remembers the partitions a client fetches and the watermarks last sent for each. An
+incremental request names only the partitions that changed since; its answer names only partitions
+with news.
 
 | session id, epoch | meaning                                            | answer                 |
 |-------------------|----------------------------------------------------|------------------------|
@@ -14,13 +15,13 @@ request names only what changed since; its answer names only partitions with new
 Another n is INVALID_FETCH_SESSION_EPOCH, an unknown id FETCH_SESSION_ID_NOT_FOUND. A session has
 names or ids for its topics, never both: a request of the other kind is
 FETCH_SESSION_TOPIC_ID_ERROR. After epoch 2147483647 comes 1. A session that is left without
-partitions ends, and the answer says id 0.
+partitions ends, and the answer has id 0.
 
-The cache has a fixed number of slots, and of partitions in all sessions together. A newcomer takes
-the place of a session that was not used for a while, or of one with fewer partitions that is not a
-follower's; otherwise it gets none. Sessions outlive their connections, so what a client can make
-them keep is limited to what exists: a session takes no partition that this broker does not know. A
-full request that names one gets no session; an incremental one ends its session with
+The cache has a fixed number of slots, and a maximum of partitions over all sessions. A new session
+replaces one that was not used for a while, or one with fewer partitions that is not a follower's;
+otherwise the request is served without a session. Sessions outlive their connections, so a client
+must not fill them with names it invents: a session accepts no partition that this broker does not
+know. A full request that names one gets no session; an incremental one ends its session with
 FETCH_SESSION_ID_NOT_FOUND, and the client's next request is a full one.
 """
 
@@ -47,13 +48,13 @@ __all__ = [
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
-EVICTION_MS = 120_000  # A session unused for longer may be evicted by anyone.
+EVICTION_MS = 120_000  # A session unused for longer may be evicted for any new session.
 # Partitions in all sessions together: some 100 MB. 200 in each of the 1,000 default sessions.
 MAX_CACHED_PARTITIONS = 200_000
 
 
 def next_epoch(epoch: int) -> int:
-    """What the request after the one with `epoch` has to say."""
+    """The epoch of the request that follows the one with `epoch`."""
     return 1 if epoch == _MAX_EPOCH else epoch + 1
 
 
@@ -63,7 +64,7 @@ PartitionKey: TypeAlias = tuple[str | bytes, int]
 
 @final
 class SessionPartition:
-    """What a client wants of a partition, and what it was last told."""
+    """A client's wishes for a partition, and the watermarks that were last sent to it."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -95,7 +96,7 @@ class SessionPartition:
         self.told_log_start_offset = -1
 
     def update(self, other: "SessionPartition") -> None:
-        """Takes over what the client wants now."""
+        """Replaces the client's wishes by those of its newest request."""
         self.current_leader_epoch = other.current_leader_epoch
         self.fetch_offset = other.fetch_offset
         self.last_fetched_epoch = other.last_fetched_epoch
@@ -103,7 +104,7 @@ class SessionPartition:
         self.max_bytes = other.max_bytes
 
     def take_note(self, result: FetchResult) -> bool:
-        """Remembers what the answer says; returns whether that is news."""
+        """Remembers the result as sent; returns whether it contains news."""
         is_news = (
             bool(result.records)
             or result.preferred_read_replica >= 0
@@ -116,7 +117,7 @@ class SessionPartition:
             is_news = True
             self.told_log_start_offset = result.log_start_offset
         if result.error is not ErrorCode.NONE:
-            # An error is news every time, and so is what comes after the last one.
+            # An error is news every time, and so is the first result after an error.
             is_news = True
             self.told_high_watermark = -1
         return is_news
@@ -127,16 +128,16 @@ class _Session:
 
     def __init__(self, session_id: int, *, is_privileged: bool, uses_topic_ids: bool) -> None:
         self.id = session_id
-        self.is_privileged = is_privileged  # A follower's: never pushed out by a consumer's.
+        self.is_privileged = is_privileged  # A follower's: never evicted for a consumer's.
         self.uses_topic_ids = uses_topic_ids
-        self.epoch = 1  # What the next request has to say.
+        self.epoch = 1  # Expected in the next request.
         self.last_used_ms = 0
-        # In the order of service; those that were told of move to the end.
+        # In the order of service; a partition moves to the end when an answer names it.
         self.partitions: OrderedDict[PartitionKey, SessionPartition] = OrderedDict()
 
 
 class FetchContext:
-    """One fetch: which partitions to read, and which results to tell.
+    """One fetch: which partitions to read, and which results to send.
 
     `partitions` are the client's wishes as of this request. An answer may come late; if the session
     has moved on by then, because the client asked again on another connection, it is an error and
@@ -157,13 +158,13 @@ class FetchContext:
 
     @property
     def session_id(self) -> int:
-        """For the answer; 0 for none."""
+        """The session id for the answer; 0 without a session."""
         return 0 if self._session is None else self._session.id
 
     def select(
         self, results: Sequence[tuple[SessionPartition, FetchResult]]
     ) -> list[tuple[SessionPartition, FetchResult]]:
-        """The results to tell, in order; what they say is remembered."""
+        """Selects the results to send, in order, and remembers them in the session."""
         session = self._session
         if session is None:
             return list(results)
@@ -177,7 +178,7 @@ class FetchContext:
                 told.append((partition, result))
             elif is_news:
                 told.append((partition, result))
-                # Behind those that got nothing, so that a size limit starves nobody.
+                # Behind the partitions without records, so that a size limit starves none of them.
                 session.partitions.move_to_end(partition.key)
         return told
 
@@ -186,9 +187,9 @@ class FetchSessionCache:
     """The sessions of one broker.
 
     Args:
-        slots: How many there may be (max.incremental.fetch.session.cache.slots).
-        random: Where ids come from.
-        max_partitions: How many partitions all of them may have.
+        slots: The maximum of sessions (max.incremental.fetch.session.cache.slots).
+        random: The source of session ids.
+        max_partitions: The maximum of partitions over all sessions.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class FetchSessionCache:
         self._sessions: dict[int, _Session] = {}
         # In all sessions together. Invariant: at most _max_partitions.
         self.partition_count = 0
-        # Told of each session that had to make room.
+        # Called for each evicted session.
         self.on_eviction: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -218,11 +219,11 @@ class FetchSessionCache:
         is_known: Callable[[PartitionKey], bool],
         now_ms: int,
     ) -> FetchContext:
-        """What a request asks for, with its session's memory.
+        """Resolves a request to the partitions it reads, with the help of its session.
 
         Args:
-            is_known: Whether this broker knows a partition; asked about those that are new to the
-                session.
+            is_known: Whether this broker knows a partition; called for partitions that are new to
+                the session.
 
         Raises:
             ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
@@ -255,7 +256,7 @@ class FetchSessionCache:
         for key in forgotten:
             if session.partitions.pop(key, None) is not None:
                 self.partition_count -= 1
-        # Also when it ends now: an answer that is still to come must see that it did.
+        # Also if the session ends here: an answer still under way must see that the epoch moved.
         session.epoch = next_epoch(session.epoch)
         if not session.partitions:
             self._remove(session_id)
@@ -298,7 +299,7 @@ class FetchSessionCache:
         return session
 
     def _make_room(self, size: int, is_privileged: bool, now_ms: int) -> bool:
-        """Whether a session of that size may come; one that has to go for it is gone then."""
+        """Makes room for a session of that size, evicting one if needed; returns whether it did."""
         has_slot = len(self._sessions) < self._slots
         spare = self._max_partitions - self.partition_count - size
         if has_slot and spare >= 0:
@@ -316,7 +317,7 @@ class FetchSessionCache:
         return rank < (is_privileged, size) and self._evict(smallest, spare)
 
     def _evict(self, session: _Session, spare: int) -> bool:
-        """Lets a session go, if that makes room enough."""
+        """Evicts a session if that frees enough partitions; returns whether it did."""
         if spare + len(session.partitions) < 0:
             return False
         self._remove(session.id)

@@ -1,4 +1,4 @@
-"""What a fetch asks for and what it gets: values shared by the read path and its callers."""
+"""Parameters and results of a fetch: values shared by the read path and its callers."""
 
 import uuid
 from typing import final
@@ -60,7 +60,8 @@ class FetchParams:
         self.has_client_metadata = has_client_metadata  # The consumer may be sent to a follower.
         self.is_from_follower = replica_id >= 0
         self.is_from_consumer = replica_id < 0 and replica_id != FUTURE_REPLICA_ID
-        # What it may see, and where. Once: a fetch that waits is looked at again and again.
+        # Which records the reader may see, and on which replicas. Computed once, since a parked
+        # fetch is checked many times.
         if not self.is_from_consumer:
             self.isolation = FetchIsolation.LOG_END
         elif read_committed:
@@ -74,7 +75,7 @@ class FetchParams:
 
 @final
 class FetchPartition:
-    """What is wanted of one partition. Replaced, never edited."""
+    """The request for one partition. Replaced, never edited."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -102,7 +103,7 @@ class FetchPartition:
         self.max_bytes = max_bytes
         self.current_leader_epoch = current_leader_epoch
         self.log_start_offset = log_start_offset  # Of a follower.
-        # Of the record before the fetch offset, where the reader knows.
+        # Epoch of the record before the fetch offset; -1 if the reader does not send it.
         self.last_fetched_epoch = last_fetched_epoch
 
     def __repr__(self) -> str:
@@ -111,9 +112,9 @@ class FetchPartition:
 
 @final
 class FetchResult:
-    """What was read of one partition. Offsets are -1 on an error.
+    """The result of reading one partition. Offsets are -1 on an error.
 
-    Edited by nothing but the read that makes it: several answers may share one.
+    Only the read that makes it edits it: several answers may share one.
     """
 
     __slots__ = (
@@ -146,9 +147,9 @@ class FetchResult:
         self.records = records
         self.aborted_transactions = aborted_transactions  # (producer id, first offset)
         self.preferred_read_replica = preferred_read_replica
-        # (epoch, end offset) where the reader's log parts from this one; no records then.
+        # (epoch, end offset) where the reader's log diverges from this one; no records then.
         self.diverging_epoch = diverging_epoch
-        # Where the fetch offset lies, for a fetch that has to wait.
+        # Position of the fetch offset, for a fetch that has to wait.
         self.offset_metadata: LogOffsetMetadata | None = None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What operators watch of the replicas of a broker: `kafka.server:type=ReplicaManager`."""
+"""Gauges of a broker's replicas (`kafka.server:type=ReplicaManager`) and fetch sessions."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def register_replica_gauges(hosted: HostedPartitions, registry: MetricRegistry) 
 
 
 def register_fetch_session_metrics(cache: FetchSessionCache, registry: MetricRegistry) -> None:
-    """Registers what the cache of fetch sessions holds."""
+    """Registers the sizes of the cache of fetch sessions, and the meter of its evictions."""
     group = registry.group("kafka.server", "FetchSessionCache")
     group.gauge("NumIncrementalFetchSessions", lambda: len(cache))
     group.gauge("NumIncrementalFetchPartitionsCached", lambda: cache.partition_count)

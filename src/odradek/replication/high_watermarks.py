@@ -1,9 +1,9 @@
 """The file `replication-offset-checkpoint` of each data directory: high watermarks over a restart.
 
-A file speaks for all partitions of its directory, so entries of partitions that have no role yet
-are kept as they were read: a broker that is killed before the controller has spoken of all of them
-must not come back with a high watermark of 0 for the rest (KAFKA-1647). Before the first role was
-given nothing is written at all.
+A file covers all partitions of its directory, so entries of partitions that have no role yet are
+kept as they were read: a broker that is killed before the controller has assigned all roles must
+not restart with a high watermark of 0 for the rest (KAFKA-1647). Nothing is written before the
+first role is assigned.
 """
 
 import logging
@@ -33,7 +33,7 @@ class HighWatermarkCheckpoints:
         self._being_written: set[LogDirectory] = set()
 
     def load(self, directories: Iterable[LogDirectory]) -> Steps[None]:
-        """Reads the checkpoints of directories, as far as that was not done yet.
+        """Reads the checkpoints of the directories that were not read yet.
 
         A directory whose file cannot be read is offline afterwards.
         """
@@ -62,7 +62,7 @@ class HighWatermarkCheckpoints:
         return waiting.get(log.topic_partition, log.log_start_offset)
 
     def forget(self, tp: TopicPartition) -> None:
-        """The partition has a role now, or is gone: what was read of it counts no more."""
+        """Drops the entry of a partition that now has a role, or is gone."""
         for waiting in self._waiting.values():
             waiting.pop(tp, None)
 
@@ -72,9 +72,9 @@ class HighWatermarkCheckpoints:
         A directory that fails is offline afterwards; the others are written.
 
         Args:
-            logs: All of them.
-            tasks: Where to write; without it the files are durable on return, and nothing may be
-                under way in the background.
+            logs: The logs of all partitions that have a role.
+            tasks: Runs the writes in the background. Without it the files are durable on return,
+                and no background write may be under way.
         """
         offsets = {
             directory: {tp: offset for tp, offset in waiting.items() if str(tp) in directory.logs}
@@ -102,7 +102,7 @@ class HighWatermarkCheckpoints:
                 file.write(offsets)
             return
         if directory in self._being_written:
-            return  # A slow disk; the next time comes soon.
+            return  # The disk is slow; the next checkpoint follows soon.
 
         def done(error: BaseException | None) -> None:
             self._being_written.discard(directory)

@@ -5,7 +5,7 @@
 | none    | it has no replica here                                       | 6, 9 or 3, by metadata  |
 | changed | its first role is being taken, which may block on the disk   | 6                       |
 | online  | metadata gave it a role                                      | the partition           |
-| offline | its log directory failed; only a restart mends that          | 56                      |
+| offline | its log directory failed; only a restart repairs that        | 56                      |
 """
 
 from collections.abc import Callable
@@ -20,20 +20,20 @@ __all__ = ["HostedPartitions"]
 
 
 class HostedPartitions:
-    """Partitions by name; whoever looks one up learns why it cannot have it."""
+    """Partitions by name; a look-up that fails raises the reason."""
 
     __slots__ = ("_broker_id", "_partitions", "being_changed", "by_topic", "get", "is_known")
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
-        # None stands for a partition that is offline.
+        # None marks a partition as offline.
         self._partitions: dict[TopicPartition, Partition | None] = {}
         # Partitions whose roles are being taken.
         self.being_changed: set[TopicPartition] = set()
-        # Those that are online once more, by topic and index: a request that names one partition
-        # finds it without making a key.
+        # The online partitions a second time, by topic and index: a request that names one
+        # partition finds it without making a key.
         self.by_topic: dict[str, dict[int, Partition]] = {}
-        # The partition, if it is online. The map's own method: every request asks, often twice.
+        # The partition if it is online. The map's own method, since every request calls it.
         self.get: Callable[[TopicPartition], Partition | None] = self._partitions.get
         # Whether metadata knows a partition, wherever it lives.
         self.is_known: Callable[[TopicPartition], bool] = lambda _tp: False
@@ -53,7 +53,7 @@ class HostedPartitions:
         return tp in self._partitions and self._partitions[tp] is None
 
     def topics(self) -> tuple[set[str], set[str]]:
-        """Topics with a partition here, offline ones included; those with one that leads."""
+        """Topics with a partition here, offline ones included; topics with a leader here."""
         led = {
             tp.topic
             for tp, partition in self._partitions.items()
@@ -95,7 +95,8 @@ class HostedPartitions:
         """The partition.
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR if its directory failed, otherwise by what is known.
+            ApiError: KAFKA_STORAGE_ERROR if its directory failed, otherwise as in the module's
+                table.
         """
         partition = self._partitions.get(tp)
         if partition is not None:
@@ -114,11 +115,11 @@ class HostedPartitions:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} does not exist here")
 
     def find_leader(self, tp: TopicPartition) -> Partition:
-        """The partition that a writer wants; whether it leads is found on use."""
+        """The partition for a request to its leader; whether it leads is checked on use."""
         return self.find(tp, expect_leader=True)
 
     def find_wanted(self, wanted: FetchPartition, *, only_leader: bool) -> Partition:
-        """The partition that a fetch means.
+        """The partition that a fetch names.
 
         Raises:
             ApiError: It is not here, or another topic has its name.

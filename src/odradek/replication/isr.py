@@ -1,12 +1,12 @@
-"""Who is in sync: what a leader knows of its followers, and what follows from it. Pure.
+"""In-sync replicas: a leader's view of its followers, and the decisions that follow from it. Pure.
 
 Words:
 
-- *committed ISR*: what the store holds, as far as we know.
-- *maximal ISR*: committed, plus whoever a change in flight would add. A member being added counts
-  from the moment its change is sent, one being removed until the removal is confirmed, because the
-  answer may be lost while the change is real. The high watermark waits for the maximal ISR;
-  `min.insync.replicas` is judged by the committed one.
+- *committed ISR*: the one in the store, as far as this leader knows.
+- *maximal ISR*: committed, plus the brokers that a change in flight would add. A member being added
+  counts from the moment its change is sent, one being removed until the removal is confirmed,
+  because the answer may be lost although the change was stored. The high watermark waits for the
+  maximal ISR; `min.insync.replicas` is compared with the committed one.
 - *caught up*: at a moment t the follower had fetched everything the leader had at t.
 
 Worked example of catching up (fetch offset f, leader's end L, time t)::
@@ -57,7 +57,7 @@ class FollowerState:
         self.told_high_watermark = -1  # In the last answer.
 
     def reset(self, *, now_ms: int, is_in_isr: bool, is_new_leader: bool) -> None:
-        """A new leader epoch: members get time to show up, others have to catch up first.
+        """Begins a new leader epoch: members count as caught up now, others have to catch up.
 
         Where the follower's log ends is still known if the leader is the same as before.
         """
@@ -72,7 +72,7 @@ class FollowerState:
     def apply_fetch(
         self, *, fetch_offset: int, log_start_offset: int, leader_end: int, now_ms: int
     ) -> None:
-        """A fetch arrived: it has everything below the offset it asks for."""
+        """Applies a fetch: the follower has everything below the offset it fetches from."""
         if fetch_offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif fetch_offset >= self.last_fetch_leader_end:
@@ -103,9 +103,9 @@ def high_watermark_candidate(
     now_ms: int,
     max_lag_ms: int,
 ) -> int:
-    """What is on every replica that counts: members, and those about to become members.
+    """The end offset that every replica has which is a member or about to become one.
 
-    A member that is no replica any more has no state here, and nobody waits for it.
+    A member that is no longer a replica has no state here and is not waited for.
     """
     candidate = leader_end
     for follower in followers:
@@ -128,7 +128,7 @@ def out_of_sync_replicas(
 ) -> list[int]:
     """Members to be dropped; never the leader.
 
-    They are behind and have not caught up for longer than allowed, or are no replicas any more.
+    They are behind and have not caught up for longer than allowed, or are no longer replicas.
     """
     behind = []
     for broker_id in isr:
@@ -144,7 +144,7 @@ def out_of_sync_replicas(
 
 
 def can_join_isr(follower: FollowerState, *, high_watermark: int, leader_epoch_start: int) -> bool:
-    """Whether a follower has all that is committed, and reached the start of this epoch."""
+    """Whether a follower has all committed records and reached the start of this epoch."""
     return (
         follower.log_end_offset >= high_watermark and follower.log_end_offset >= leader_epoch_start
     )

@@ -1,12 +1,12 @@
-"""Which ISR changes the controller has to be told of, and when.
+"""ISR changes that are to be announced to the controller, and when.
 
 Only a store engine needs this: the leader writes the ISR into the store itself, and the controller
 watches one notification node instead of every partition. Bursts are collected, as a whole cluster
 may shrink at once::
 
-    tell if there is something to tell, and
+    announce if there are changes, and
         no change came for 5 s,                  the burst is over
-        or nothing was told for 60 s             it does not end
+        or nothing was announced for 60 s        the burst does not end
 """
 
 from odradek.model import TopicPartition
@@ -19,10 +19,10 @@ PROPAGATION_INTERVAL_MS = 60_000
 
 
 class IsrNotifications:
-    """Partitions whose ISR was changed here since the controller was last told.
+    """Partitions whose ISR was changed here since the last announcement.
 
     Args:
-        now_ms: When it is made; nothing was told before that.
+        now_ms: The present time; counts as the last announcement.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -35,12 +35,12 @@ class IsrNotifications:
         return len(self._changed)
 
     def record(self, tp: TopicPartition, now_ms: int) -> None:
-        """An ISR was stored."""
+        """Records that the ISR of a partition was stored."""
         self._changed[tp] = None
         self.last_change_ms = now_ms
 
     def due(self, now_ms: int) -> tuple[TopicPartition, ...]:
-        """What to tell now; nothing if it is better to wait."""
+        """The partitions to announce now; empty while waiting is better."""
         if (
             self.last_change_ms + BLACKOUT_MS < now_ms
             or self.last_propagation_ms + PROPAGATION_INTERVAL_MS < now_ms
@@ -49,10 +49,10 @@ class IsrNotifications:
         return ()
 
     def mark_propagated(self, told: tuple[TopicPartition, ...], now_ms: int) -> None:
-        """The controller was told of these; what changed meanwhile is still to be told.
+        """Removes announced partitions; those that changed meanwhile remain.
 
-        A partition that changed again meanwhile need not be told twice: the controller reads its
-        state after it was told.
+        A partition that changed again meanwhile need not be announced twice: the controller reads
+        its state after the announcement.
         """
         for tp in told:
             self._changed.pop(tp, None)

@@ -1,14 +1,14 @@
-"""ISR changes on their way: sent to the cluster, settled when the answer is there.
+"""ISR changes in flight: sent to the cluster, settled when the answer arrives.
 
 Duties towards the partitions, in order, for each change that one of them proposed:
 
 1. send it, with the epoch of the controller that made the partition's leader;
-2. if the outcome is unknown, send the same again after a pause. The port compares versions, so a
-   change that was stored is found to be ours, and one that was not is stored then;
-3. tell the replica manager what became of it. It drops an answer that comes too late.
+2. if the outcome is unknown, send the same again after a pause. The port compares versions: it
+   recognizes a change that was stored as ours, and stores one that was not;
+3. hand the outcome to the replica manager. It drops an answer that arrives too late.
 
-Where the controller has to be told of changes that a leader stores itself, they are collected in
-`IsrNotifications` and announced from time to time.
+With an engine whose leaders store the ISR themselves, changes are collected in `IsrNotifications`
+and announced to the controller from time to time.
 """
 
 import logging
@@ -34,14 +34,15 @@ Announce = Callable[[tuple[TopicPartition, ...]], Awaitable[None]]
 
 
 class IsrUpdates:
-    """Carries out what the partitions of a broker propose.
+    """Carries out the ISR changes that the partitions of a broker propose.
 
     Args:
         replicas: The partitions; from now on it hands every proposal to this.
         port: The cluster.
-        clock: For the age of what is to be announced.
-        tasks: Runs what takes a while.
-        announce: Tells the controller of partitions whose ISR was stored; None where it knows.
+        clock: For the age of changes to be announced.
+        tasks: Runs the sends and the pauses between them.
+        announce: Announces partitions whose ISR was stored to the controller; None if the
+            controller stores them and needs no announcement.
     """
 
     def __init__(
@@ -81,19 +82,19 @@ class IsrUpdates:
                 tp, change.state, controller_epoch=change.controller_epoch
             )
         except OdradekError as error:
-            # Taking it for failed could acknowledge records that a member of the real ISR lacks.
+            # Treating it as failed could acknowledge records that a member of the real ISR lacks.
             logger.warning("%s: whether ISR %s was stored is unknown: %s", tp, change.isr, error)
             return IsrOutcomeUnknown()
 
     # Periodic work
 
     def shrink(self) -> None:
-        """Begins to drop the members that stopped keeping up."""
+        """Proposes the removal of members that stopped keeping up."""
         for partition, change in self._replicas.propose_isr_shrinks():
             self.submit(partition, change)
 
     async def announce_due(self) -> None:
-        """Tells the controller of what was stored, if it is time."""
+        """Announces the stored changes to the controller, if it is time."""
         due = self.notifications.due(self._clock.monotonic_ms())
         if not due or self._announce is None:
             return

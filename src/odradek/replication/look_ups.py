@@ -1,6 +1,6 @@
-"""Offsets by time, ends of epochs, the start of a log: what a leader is asked besides records.
+"""A leader's answers besides records: offsets by time, ends of epochs, deletions of records.
 
-`delete_records` calls `respond` exactly once, before it returns or when the purgatory lets go.
+`delete_records` calls `respond` exactly once: before it returns, or when its parked operation ends.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,12 +54,13 @@ class LookUps:
         is_from_consumer: bool,
         opened: OpenedBatches | None = None,
     ) -> TimestampedOffset | None:
-        """The offset at a time, or an end of what the asker may see.
+        """The first offset at or after a time, or the start or end of what the reader may see.
 
         Raises:
             SearchDeferredError: A batch has to be opened first; only if `opened` is given.
             ApiError: By partition and epoch; OFFSET_NOT_AVAILABLE while a new leader does not know
-                yet how far its log is committed, for an older answer could be lower than the last.
+                yet how far its log is committed, since its answer could be lower than an earlier
+                one.
             StorageError: The disk failed.
         """
         partition = self._hosted.find_leader(tp)
@@ -104,7 +105,7 @@ class LookUps:
         offsets: Mapping[TopicPartition, int],
         respond: Callable[[Mapping[TopicPartition, DeleteRecordsResult]], None],
     ) -> None:
-        """Raises log starts; answers when every live replica has followed."""
+        """Raises log starts; answers when every live replica has raised its own."""
         results: dict[TopicPartition, DeleteRecordsResult] = {}
         pending: dict[TopicPartition, int] = {}
         for tp, offset in offsets.items():

@@ -1,9 +1,9 @@
 """Requests that wait for partitions, and when they are checked.
 
-What a call changes is noted while it runs, and the requests that wait for it are checked once, when
-the outermost call has given its own answer (04b section 9). An answer that asks for more, as a
-pipelined client's does, only adds to the notes of the call below it: the stack stays flat, and no
-partition is touched in the middle of its append. A call is bracketed like this::
+A call notes the partitions it changes, and the requests that wait for them are checked once, when
+the outermost call has given its own answer (04b section 9). An answer may start the next request of
+a pipelined client; that call only adds to the notes of the outermost one: the stack stays flat, and
+no partition is touched in the middle of its append. A call is bracketed like this::
 
     is_outermost = parked.begin()
     try:
@@ -12,8 +12,8 @@ partition is touched in the middle of its append. A call is bracketed like this:
         if is_outermost:
             parked.end()                  # or end_after_answers()
 
-A call that returns its answer, and does not call back with it, ends with `end_after_answers`: what
-waits is checked when the answers of the requests that were found with it are on their way.
+A call that returns its answer instead of calling back with it ends with `end_after_answers`:
+waiting requests are checked when the answers to all requests of the same read have been sent.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,10 +38,10 @@ class Purgatories(NamedTuple):
 
 
 class ParkedRequests:
-    """See the module's docstring.
+    """The parked requests of a broker, and the partitions whose requests have to be checked.
 
     Args:
-        purgatories: Where they wait.
+        purgatories: Hold the parked requests.
     """
 
     __slots__ = (
@@ -61,18 +61,18 @@ class ParkedRequests:
         # Partitions whose waiting requests have to be checked, in order, and whether a watermark
         # of theirs moved.
         self._changed: dict[TopicPartition, bool] = {}
-        # Whether a call is under way that will look through `_changed` at its end.
+        # Whether a call is under way that will process `_changed` at its end.
         self._is_busy = False
-        # Calls back once, when the answers of the requests under way are on their way to their
-        # clients. None: nothing would know, and waiting requests are checked at once.
+        # Calls back once, when the answers of the requests under way have been sent. None: there
+        # is no such signal, and waiting requests are checked at once.
         self.after_answers: Callable[[Callable[[], None]], None] | None = None
         self._is_check_asked_for = False
-        # While the fetches that wait for one partition are checked: what was read for the last.
+        # While the fetches that wait for one partition are checked: the latest read.
         self.is_checking_fetches = False
         self.shared_read: SharedRead | None = None
 
     def begin(self) -> bool:
-        """A call begins that may change partitions; whether it is the outermost, which ends it."""
+        """Begins a call that may change partitions; returns whether it is the outermost."""
         if self._is_busy:
             return False
         self._is_busy = True
@@ -81,7 +81,7 @@ class ParkedRequests:
     def is_awaited(self, tp: TopicPartition) -> bool:
         """Whether a request waits for a partition."""
         fetch, produce, delete_records = self._fetch, self._produce, self._delete_records
-        # Most of the time nothing waits for anything: that needs no look-up of the partition.
+        # Most of the time no request is parked: that needs no look-up of the partition.
         return (
             (not fetch.is_empty and fetch.is_watched(tp))
             or (not produce.is_empty and produce.is_watched(tp))
@@ -89,11 +89,11 @@ class ParkedRequests:
         )
 
     def note(self, tp: TopicPartition, moved: bool) -> None:
-        """A partition of the call under way has changed, and perhaps a watermark of it moved."""
+        """Notes that the call under way changed a partition, and whether a watermark moved."""
         self._changed[tp] = moved or self._changed.get(tp, False)
 
     def end(self) -> None:
-        """Works off what was noted; a call that is made meanwhile adds to it."""
+        """Checks the requests of all noted partitions; a call made meanwhile adds to the notes."""
         if not self._changed:
             self._is_busy = False
             return
@@ -115,7 +115,7 @@ class ParkedRequests:
             self.shared_read = None
 
     def end_after_answers(self) -> None:
-        """Has what was noted worked off when the answers of this moment are given."""
+        """Ends a call whose waiting requests are checked after the present answers are sent."""
         if not self._changed:
             self._is_busy = False
         elif self.after_answers is None:
@@ -127,7 +127,7 @@ class ParkedRequests:
                 self.after_answers(self._on_answers_given)
 
     def release(self, changed: Iterable[tuple[TopicPartition, bool]]) -> None:
-        """Has the requests checked that wait for these partitions; (partition, watermark moved)."""
+        """Checks the requests that wait for these; each is (partition, watermark moved)."""
         self.shared_read = None
         for tp, moved in changed:
             self.note(tp, moved)

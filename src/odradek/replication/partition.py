@@ -12,12 +12,12 @@ Rules:
 2. At most one ISR change is in flight. It is proposed by a plain `def` (`propose_…`), sent by
    `isr_updates`, and settled by `settle_isr_change`. A newer state from the controller ends it, and
    an answer that comes after that is dropped. A refused change stays in flight, too: it may have
-   been stored and overwritten, and then whoever it added is in the real ISR, until the controller
-   says what that is.
+   been stored and overwritten, and then the broker it added is in the real ISR, until the
+   controller sends the state that holds.
 3. The high watermark waits for the maximal ISR (`isr`), and never falls within an epoch.
 
-Everything here is synchronous. Whatever may now be answerable (a parked produce or fetch) is told
-through the return values; the caller checks its purgatories after it has queued its own answer.
+Everything here is synchronous. The return values say whether a parked produce or fetch may be
+answerable now; the caller checks its purgatories after it has queued its own answer.
 """
 
 import logging
@@ -101,7 +101,7 @@ class Partition:
         self.stats = stats
         self.topic_id: uuid.UUID | None = None
         self.log: Log | None = None  # None until a role was given.
-        self.is_leader = False  # Invariant: `log` is there if it is True.
+        self.is_leader = False  # Invariant: `log` is not None if it is True.
         self.controller_epoch = -1  # Of the controller that gave the role.
         self.leader_id: int | None = None
         self.leader_epoch = -1  # Invariant: never falls.
@@ -125,17 +125,17 @@ class Partition:
 
     @property
     def followers(self) -> Mapping[int, FollowerState]:
-        """What a leader knows of the other replicas; empty on a follower."""
+        """The leader's view of the other replicas; empty on a follower."""
         return self._followers
 
     @property
     def has_followers(self) -> bool:
-        """Whether this leads, and others have to have what is written before it is committed."""
+        """Whether this replica leads and a record is committed only when followers have it."""
         return bool(self._followers)
 
     @property
     def high_watermark(self) -> int:
-        """That of the log; -1 if there is none yet."""
+        """The log's high watermark; -1 while there is no log."""
         return -1 if self.log is None else self.log.high_watermark
 
     @property
@@ -158,7 +158,7 @@ class Partition:
     # Roles
 
     def make_leader(self, state: PartitionState, log: Log) -> None:
-        """Takes the lead in `state.leader_epoch`; the caller has compared the epochs.
+        """Becomes leader in `state.leader_epoch`; the caller has compared the epochs.
 
         Raises:
             StorageError: The epoch could not be written; nothing has changed.
@@ -189,7 +189,7 @@ class Partition:
         self._followers = {}
 
     def apply_update(self, state: PartitionState) -> None:
-        """Takes a later version of the same role: no epoch begins, no follower starts anew."""
+        """Applies a later version of the same role: no epoch begins, no follower is reset."""
         assert state.leader_epoch == self.leader_epoch
         assert state.leader == self.leader_id
         assert self.log is not None
@@ -210,7 +210,7 @@ class Partition:
         self.isr_change = None
 
     def _update_followers(self, now_ms: int) -> None:
-        """Keeps what is known of the replicas, and begins with those that are new."""
+        """Keeps the state of known replicas and adds a fresh one for each new replica."""
         followers: dict[int, FollowerState] = {}
         for broker_id in self.replicas:
             if broker_id == self._local_id:
@@ -239,10 +239,10 @@ class Partition:
         return log
 
     def log_for(self, current_leader_epoch: int, *, only_leader: bool) -> Log:
-        """The log, if the asker knows the epoch of this role.
+        """The log, if the request's epoch is that of this role.
 
         Args:
-            current_leader_epoch: What the asker believes; -1 if it does not say.
+            current_leader_epoch: The epoch in the request; -1 without one.
             only_leader: Whether a follower must refuse.
 
         Raises:
@@ -310,8 +310,8 @@ class Partition:
         """Reads from the local log.
 
         Args:
-            allows_part_of_batch: Whether the reader takes the beginning of a batch that is too
-                large for it. To one that is given a whole batch sooner or later it is of no use.
+            allows_part_of_batch: Whether the reader accepts the beginning of a batch that exceeds
+                its limit. A reader that is guaranteed a whole batch has no use for a part.
 
         Raises:
             ApiError: By the epoch, the role, or the offset.
@@ -348,7 +348,7 @@ class Partition:
     def _find_divergence(
         self, log: Log, fetch_offset: int, last_fetched_epoch: int
     ) -> tuple[int, int] | None:
-        """Where a reader whose last record is of `last_fetched_epoch` left the path of this log."""
+        """Where the log of a reader whose last record is of `last_fetched_epoch` diverges."""
         end = log.leader_epochs.end_offset_for(last_fetched_epoch, log.log_end_offset)
         if end == UNDEFINED_END_OFFSET or fetch_offset < log.log_start_offset:
             raise ApiError(
@@ -361,7 +361,7 @@ class Partition:
         return None
 
     def has_enough_replicas(self, required_offset: int) -> tuple[bool, ErrorCode]:
-        """Whether what lies below `required_offset` is committed, and how well."""
+        """Whether records below `required_offset` are committed, and the error to answer."""
         if not self.is_leader or self.log is None:
             return False, ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.log.high_watermark < required_offset:
@@ -406,13 +406,13 @@ class Partition:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """The members, and whoever a change in flight would add."""
+        """The members, and the brokers that a change in flight would add."""
         if self.isr_change is None:
             return frozenset(self.isr)
         return frozenset(self.isr) | frozenset(self.isr_change.isr)
 
     def maybe_increment_high_watermark(self) -> bool:
-        """Moves the high watermark to what all members have; returns whether it moved."""
+        """Moves the high watermark to the offset all members have; returns whether it moved."""
         log = self.log
         assert log is not None
         if not self._followers:
@@ -438,7 +438,7 @@ class Partition:
     ) -> bool:
         """Takes note of a follower's fetch; returns whether a watermark moved.
 
-        A fetch without our epoch says nothing about this log.
+        A fetch that does not carry this epoch proves nothing about this log.
         """
         follower = self._followers.get(broker_id)
         if follower is None or leader_epoch != self.leader_epoch or not self.is_leader:
@@ -465,7 +465,7 @@ class Partition:
         )
 
     def propose_isr_expansion(self, broker_id: int) -> IsrChange | None:
-        """A change that takes a follower in, if it has caught up and none is in flight."""
+        """Proposes to add a follower, if it has caught up and no change is in flight."""
         follower = self._followers.get(broker_id)
         if follower is None or self.isr_change is not None or broker_id in self.isr:
             return None
@@ -478,7 +478,7 @@ class Partition:
         return self._propose((*self.isr, broker_id))
 
     def propose_isr_shrink(self) -> IsrChange | None:
-        """A change that drops members which stopped keeping up, if none is in flight."""
+        """Proposes to drop members that stopped keeping up, if no change is in flight."""
         if not self.is_leader or self.isr_change is not None:
             return None
         behind = out_of_sync_replicas(
@@ -508,9 +508,9 @@ class Partition:
         return change
 
     def settle_isr_change(self, change: IsrChange, partition_version: int) -> bool:
-        """The change was stored under a new version; returns whether the high watermark moved.
+        """Applies a change stored under a new version; returns whether the high watermark moved.
 
-        The caller has seen that it is the one in flight.
+        The caller has checked that it is the change in flight.
         """
         assert self.isr_change is change
         self.isr_change = None

@@ -1,14 +1,14 @@
 """Fetches: reading partitions from local logs, waiting for more, answering.
 
 Partitions are read in the order of the request, which is its order of priority, under one budget.
-Until something was found, the next batch comes whole even if it exceeds the limits: a reader that
-asks for less than one batch would otherwise never get on. Example with a budget of 100 and batches
-of 80 bytes in three partitions: 80 bytes of the first, nothing of the others, since 20 bytes hold
-no batch. Read again with the first one drained: 80 bytes of the second.
+The first batch of an answer is whole even if it exceeds the limits: a reader that asks for less
+than one batch would otherwise never advance. Example with a budget of 100 and batches of 80 bytes
+in three partitions: 80 bytes of the first, nothing of the others, since 20 bytes hold no batch.
+Read again with the first one drained: 80 bytes of the second.
 
 The pieces of one answer are limited, too. Each is read, or keeps a descriptor until it is sent, so
-many partitions of little data would cost the others more than one of much. Partitions beyond the
-limit have no records in this answer; a session puts them in front of the next one.
+many partitions with little data would cost other requests more than one with much. Partitions
+beyond the limit have no records in this answer; a session puts them first in the next one.
 """
 
 import logging
@@ -47,8 +47,8 @@ class Reads:
 
     Args:
         hosted: The partitions here.
-        parked: Told of what a follower's fetch changes.
-        purgatory: Where fetches wait.
+        parked: Notes the partitions that a follower's fetch changes.
+        purgatory: Holds the fetches that wait.
         stats: Meters of the topics.
     """
 
@@ -65,7 +65,7 @@ class Reads:
         self._parked = parked
         self._purgatory = purgatory
         self._stats = stats
-        # Carries out the ISR changes that followers' fetches bring. None: nothing does.
+        # Carries out the ISR changes that followers' fetches cause. None: none are proposed.
         self.submit_isr_change: Callable[[Partition, IsrChange], None] | None = None
 
     def fetch(
@@ -78,7 +78,7 @@ class Reads:
     ) -> None:
         """Reads from local logs; waits for more if there is less than `min_bytes`.
 
-        `on_parked` gets the operation that has to be ended if the asker goes away.
+        `on_parked` gets the operation that has to be ended if the client disconnects.
         """
         is_outermost = self._parked.begin()
         try:
@@ -134,7 +134,7 @@ class Reads:
             on_parked(operation)
 
     def _finish_fetch(self, operation: DelayedFetch) -> None:
-        """Reads what there is for a fetch that has waited, and answers it."""
+        """Reads again for a fetch that has waited, and answers it."""
         params, partitions = operation.params, operation.partitions
         if params.replica_id >= 0 or len(partitions) != 1:
             found = read_partitions(self._hosted, params, partitions, self._stats.all_topics)
@@ -157,7 +157,7 @@ class Reads:
         results: FetchResults,
         respond: Callable[[FetchResults], None],
     ) -> None:
-        """Gives an answer, and takes note of what it tells."""
+        """Answers, counts the bytes, and remembers the high watermark sent to a follower."""
         for wanted, result in results:
             partition = self._hosted.get(wanted.tp)
             if partition is None or result.error is not _NONE:
@@ -175,7 +175,7 @@ class Reads:
         respond(results)
 
     def _note_follower(self, replica_id: int, results: FetchResults) -> None:
-        """Moves watermarks, and perhaps the ISR, by what a follower's fetch says it has."""
+        """Moves watermarks, and perhaps the ISR, by the offsets of a follower's fetch."""
         for wanted, result in results:
             partition = self._hosted.get(wanted.tp)
             if (
@@ -207,7 +207,7 @@ def read_partitions(
     partitions: Sequence[FetchPartition],
     all_topics: TopicStats,
 ) -> FetchResults:
-    """Reads what there is now; the result of each partition, in order."""
+    """Reads the partitions now; returns the result of each, in order."""
     results: FetchResults = []
     budget = params.max_bytes
     piece_count = 0
@@ -256,10 +256,10 @@ def read_partitions(
 
 
 def _is_at_end(params: FetchParams, results: FetchResults) -> bool:
-    """Whether a fetch that was just read stands at the end of all that it may see.
+    """Whether all fetch offsets of a fetch that was just read are at the readable ends.
 
-    The everyday one, of a consumer that has read everything: then it need not be looked at again
-    before it is parked.
+    The usual case, a consumer that has read everything: it need not be checked again before it is
+    parked.
     """
     if params.isolation is not FetchIsolation.HIGH_WATERMARK or params.min_bytes <= 0:
         return False

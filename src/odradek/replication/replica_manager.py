@@ -1,8 +1,8 @@
-"""All replicas of this broker: the roles they are given, their watermarks and in-sync replicas.
+"""All replicas of this broker: their roles, watermarks and in-sync replicas.
 
-What requests do with them is in parts of its own: `appends`, `reads` and `look_ups`. One bad
-partition never stops the others of a request: its error is its result. A part that is given
-`respond` calls it exactly once, before it returns or when the purgatory lets go.
+Requests use the parts `appends`, `reads` and `look_ups`. One bad partition never stops the others
+of a request: its error is its result. A method that is given `respond` calls it exactly once:
+before it returns, or when its parked operation ends.
 """
 
 import logging
@@ -48,7 +48,7 @@ _CHANGES_AT_ONCE: Final = 3
 @mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaManagerConfig:
-    """What the manager needs of the broker's settings."""
+    """The broker's settings that the manager needs."""
 
     broker_id: int
     max_lag_ms: int = 30_000  # replica.lag.time.max.ms
@@ -59,11 +59,11 @@ class ReplicaManager:
     """The replicas of one broker.
 
     Args:
-        config: Who we are, and limits.
-        log_manager: Where logs are.
-        purgatories: Where requests wait.
+        config: The broker's id, and limits.
+        log_manager: Opens and deletes the logs.
+        purgatories: Hold the requests that wait.
         clock: For lag and intervals.
-        stats: Meters of the topics; the gauges of the replicas join them.
+        stats: Meters of the topics; the gauges of the replicas are registered beside them.
         min_insync_replicas: The setting of a topic.
     """
 
@@ -114,10 +114,10 @@ class ReplicaManager:
         is_known: Callable[[TopicPartition], bool],
         is_broker_alive: Callable[[int], bool] | None = None,
     ) -> None:
-        """How to tell what exists, and who is alive.
+        """Sets the look-ups into metadata.
 
         Args:
-            is_known: Tells a partition that lives elsewhere from one that does not exist.
+            is_known: Whether a partition exists on any broker.
             is_broker_alive: Whether a broker is alive and not shutting down.
         """
         self._hosted.is_known = is_known
@@ -125,11 +125,11 @@ class ReplicaManager:
             self._is_broker_alive = is_broker_alive
 
     def use_answers(self, after_answers: Callable[[Callable[[], None]], None]) -> None:
-        """How to be called back when the answers of the requests under way are given."""
+        """Sets the function that calls back when the answers of the requests under way are sent."""
         self._parked.after_answers = after_answers
 
     def use_isr_updates(self, submit: Callable[[Partition, IsrChange], None]) -> None:
-        """Who carries out the ISR changes that follow from followers' fetches."""
+        """Sets the function that carries out ISR changes caused by followers' fetches."""
         self.reads.submit_isr_change = submit
 
     def partitions(self) -> list[Partition]:
@@ -149,7 +149,7 @@ class ReplicaManager:
         """The hosted partition.
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR if its directory failed, otherwise by what is known.
+            ApiError: As `HostedPartitions.find`.
         """
         return self._hosted.find(tp, expect_leader=expect_leader)
 
@@ -160,10 +160,10 @@ class ReplicaManager:
         delta: LocalDelta,
         done: Callable[[dict[TopicPartition, ErrorCode], Exception | None], None],
     ) -> None:
-        """Takes the roles a controller gave, with the disk's part of it on storage threads.
+        """Applies the roles a controller assigned; the disk's part runs on storage threads.
 
-        One call at a time: the next comes after `done`, which gets the result of each partition,
-        and an error if something happened that no partition's result can tell.
+        One call at a time: the next follows `done`, which gets the result of each partition, and
+        an error if one occurred that belongs to no partition.
         """
         results: dict[TopicPartition, ErrorCode] = {}
         tasks = self.log_manager.tasks
@@ -184,7 +184,7 @@ class ReplicaManager:
     def _changes(
         self, wave: LocalDelta, results: dict[TopicPartition, ErrorCode]
     ) -> Iterator[Steps[None]]:
-        """The changes of a delta that names each partition once; results come as they end."""
+        """The changes of a delta that names each partition once; each adds its result."""
 
         def take(hosted: HostedPartition) -> Steps[None]:
             results[hosted.state.tp] = yield from self._roles.take(hosted)
@@ -207,7 +207,7 @@ class ReplicaManager:
                 self.stats.remove_leader_meters(topic)
 
     def renew_settings(self, is_changed: Callable[[str], bool]) -> Iterator[None]:
-        """Partitions of changed topics take over what is kept of settings here, one at a time."""
+        """Renews the settings that partitions of changed topics cache, one partition a step."""
         for partition in self._hosted.online():
             topic = partition.tp.topic
             if is_changed(topic):
@@ -215,7 +215,7 @@ class ReplicaManager:
             yield
 
     def handle_directory_failure(self, directory: LogDirectory) -> None:
-        """Partitions whose directory failed answer KAFKA_STORAGE_ERROR until a restart.
+        """Makes the partitions of a failed directory answer KAFKA_STORAGE_ERROR until a restart.
 
         May be called in the middle of an append, where failures are found.
         """
@@ -225,7 +225,7 @@ class ReplicaManager:
     # In-sync replicas
 
     def propose_isr_shrinks(self) -> list[tuple[Partition, IsrChange]]:
-        """What the periodic check wants to store; each is settled by `settle_isr`."""
+        """The changes that the periodic check proposes; each is settled by `settle_isr`."""
         return [
             (partition, change)
             for partition in self._hosted.online()
@@ -233,10 +233,10 @@ class ReplicaManager:
         ]
 
     def settle_isr(self, partition: Partition, change: IsrChange, outcome: AlterIsrOutcome) -> bool:
-        """An ISR change was stored or refused; returns whether the partition has it now.
+        """Settles an ISR change by its outcome; returns whether the partition applied it.
 
-        Whose outcome is unknown stays in flight. An answer that comes after a newer state from the
-        controller is dropped: its version belongs to another time.
+        A change whose outcome is unknown stays in flight. An answer that comes after a newer state
+        from the controller is dropped: its version is outdated.
         """
         if partition.isr_change is not change or isinstance(outcome, IsrOutcomeUnknown):
             return False
@@ -259,16 +259,16 @@ class ReplicaManager:
         """Writes the high watermarks of all partitions, each to its directory.
 
         Args:
-            tasks: Where to write; without it the files are durable on return.
+            tasks: Runs the writes in the background; without it the files are durable on return.
         """
         logs = [p.log for p in self._hosted.online() if p.log is not None]
         self._high_watermarks.write(logs, tasks)
 
 
 def _waves(delta: LocalDelta) -> list[LocalDelta]:
-    """The delta in parts that name each partition once: changes of one follow one another.
+    """Splits a delta into parts that name each partition once, to be applied one after another.
 
-    A delta names a partition once as a rule; then it is its own only part.
+    A delta usually names each partition once; then there is one part.
     """
     waves: list[tuple[list[HostedPartition], list[StoppedPartition]]] = []
     seen: Counter[TopicPartition] = Counter()

@@ -1,29 +1,29 @@
-"""Taking the roles a controller gives: lead, follow, stop, delete.
+"""Role changes ordered by a controller: lead, follow, stop, delete.
 
-A request for a partition is judged in this order; the first that applies decides, and only the last
-two change anything:
+A request for a partition is checked in this order; the first case that applies decides, and only
+the last two change anything:
 
 1. its log directory is offline: 56;
 2. the log here is of another topic id and the partition is not new: 103. Ids can be lost from the
    store, and to delete on such a request would empty all replicas at once;
 3. the leader epoch does not exceed ours: 11, unless it is the same with a later version. The epoch
-   of a topic that had the same name before says nothing;
+   of an earlier topic with the same name does not count;
 4. this broker is not among the replicas: 3;
 5. the log here is of another topic id and the partition is new: the log belongs to a deleted topic.
    It is set aside, never deleted;
 6. the role is taken. A log is created if there is none, unless it may lie in a directory that is
    offline: 56.
 
-What blocks (logs, ids and epochs on disk) is yielded (`storage.background.Steps`), so that it runs
-on threads, many partitions at once. Requests are served meanwhile, and a partition whose role is
-being taken answers 6: it is `hosted` with that role after the last step, not before, and one that
-led already steps down before its next epoch is written. Only a role change changes roles, and one
-follows the other; but a directory may fail at any time, so after every step the partition, its
-epoch and its log are compared with what the step assumed.
+Blocking work (logs, ids and epochs on disk) is yielded (`storage.background.Steps`), so that it
+runs on threads, for several partitions at once. Requests are served meanwhile, and a partition
+whose role is changing answers 6: it is `hosted` with that role after the last step, not before, and
+one that led already stops leading before its next epoch is written. Only a role change changes
+roles, and those of one partition run one after another; but a directory may fail at any time, so
+after every step the partition, its epoch and its log are compared with what the step assumed.
 
-**What an append waits for.** The entry of a leader's epoch is durable before the role is taken,
+**Why epochs are durable first.** The entry of a leader's epoch is durable before the role is taken,
 hence before the first record of that epoch can be on disk (01 section 8.8): a crash would otherwise
-leave records that no epoch is known of, and a follower would not find where it diverged.
+leave records whose epoch is unknown, and a follower would not find where it diverged.
 """
 
 import logging
@@ -54,7 +54,7 @@ __all__ = ["RoleChanges"]
 
 logger = logging.getLogger(__name__)
 
-# Stands for an id that cannot be read, so it equals none.
+# Marks an id that cannot be read; it equals no topic's id.
 _UNREADABLE = uuid.UUID(int=0)
 
 
@@ -66,8 +66,8 @@ class RoleChanges:
         broker_id: This broker.
         max_lag_ms: replica.lag.time.max.ms.
         hosted: The partitions.
-        log_manager: Where logs are.
-        high_watermarks: Where a log that comes back was committed up to.
+        log_manager: Opens and deletes the logs.
+        high_watermarks: The checkpointed high watermarks of logs found on disk.
         stats: Meters.
         clock: For lag.
         min_insync_replicas: The setting of a topic.
@@ -85,7 +85,7 @@ class RoleChanges:
     is_broker_alive: Callable[[int], bool]
 
     def take(self, wanted: HostedPartition) -> Steps[ErrorCode]:
-        """Leads or follows, as the controller wants it."""
+        """Makes this broker lead or follow, as the controller orders."""
         tp = wanted.state.tp
         partition = self.hosted.get(tp)
         was_leader = partition is not None and partition.is_leader
@@ -151,7 +151,7 @@ class RoleChanges:
     def _check_unchanged(
         self, tp: TopicPartition, partition: Partition | None, leader_epoch: int, log: Log
     ) -> None:
-        """A step has ended: all is as it was when it began.
+        """Checks after a step that partition, epoch and log are those it began with.
 
         Raises:
             ApiError: KAFKA_STORAGE_ERROR or STALE_CONTROLLER_EPOCH.
@@ -168,10 +168,10 @@ class RoleChanges:
             )
 
     def _check_epoch(self, partition: Partition | None, state: PartitionState) -> bool:
-        """Whether this is a later version of the role the partition has; a new role otherwise.
+        """Whether this is a later version of the partition's role; False for a new role.
 
         Raises:
-            ApiError: STALE_CONTROLLER_EPOCH, it is neither.
+            ApiError: STALE_CONTROLLER_EPOCH if it is neither.
         """
         if partition is None or state.leader_epoch > partition.leader_epoch:
             return False
@@ -225,7 +225,7 @@ class RoleChanges:
         log.on_append_rejected = partition.stats.count_rejected
         partition.min_insync_replicas = self.min_insync_replicas(tp.topic)
         if state.leader == self.broker_id:
-            partition.is_leader = was_leader  # What it knows of followers counts on, then.
+            partition.is_leader = was_leader  # If True, the followers' log ends stay known.
             partition.make_leader(state, log)
             partition.maybe_increment_high_watermark()
         else:
@@ -254,7 +254,7 @@ class RoleChanges:
     ) -> tuple[dict[TopicPartition, ErrorCode], dict[LogDirectory, list[Log]]]:
         """Stops replicas; returns the result of each, and the logs that have to be deleted.
 
-        The results of those hold if `delete` has none of its own for them.
+        A log's result is final unless `delete` returns another one for it.
         """
         results: dict[TopicPartition, ErrorCode] = {}
         deleted: dict[LogDirectory, list[Log]] = {}
@@ -263,7 +263,7 @@ class RoleChanges:
             results[tp] = self._stop(wanted)
             if wanted.deletes_log and results[tp] is ErrorCode.NONE:
                 self._forget(tp)
-                # Also a log without a role: its topic was deleted while this broker was down.
+                # Also for a log without a role: its topic was deleted while this broker was down.
                 try:
                     found = self.log_manager.get_log(tp)
                 except StorageError as error:

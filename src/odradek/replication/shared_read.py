@@ -10,10 +10,10 @@ __all__ = ["SharedRead"]
 
 @final
 class SharedRead:
-    """What a woken fetch of one partition read, for others that want the same.
+    """The result of a woken fetch of one partition, for other fetches of the same records.
 
     Consumers that wait at the end of a partition all ask for the same offset. They are woken
-    together, before anything else can happen to the partition: one read is that of all.
+    together, before anything else can happen to the partition, so one read serves all of them.
 
     Args:
         params: The fetch as a whole.
@@ -49,7 +49,7 @@ class SharedRead:
         )
 
     def take(self) -> FetchResult:
-        """The result once more, its bytes in memory if they are few."""
+        """Returns the result once more; a small one keeps its bytes in memory."""
         self._stats.count_fetch()
         records = self._result.records
         if records is not None:

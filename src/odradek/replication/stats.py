@@ -17,7 +17,7 @@ __all__ = ["ReplicationStats", "TopicStats"]
 
 _DOMAIN, _TYPE = "kafka.server", "BrokerTopicMetrics"
 
-# What a client did wrong, or a moment that passes, is no failure of the broker.
+# Errors of clients and passing conditions are no failures of the broker.
 _EXPECTED_PRODUCE_ERRORS = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -48,7 +48,7 @@ _METERS = {
 
 
 class TopicStats:
-    """What one topic takes in and gives out; what is counted here counts for all topics, too.
+    """The traffic of one topic; each count is added to that of all topics, too.
 
     The methods of the hot path add to the meters' counts themselves, which is all `mark` does.
     """
@@ -82,7 +82,7 @@ class TopicStats:
         return MetricName(_DOMAIN, _TYPE, name, self._tags)
 
     def remove_from(self, registry: MetricRegistry) -> None:
-        """Takes the meters out; whoever still holds them counts into the void."""
+        """Removes the meters from the registry; counts of remaining references are lost."""
         for name in _METERS.values():
             registry.remove(self._name(name))
 
@@ -92,14 +92,14 @@ class TopicStats:
             getattr(self._all, attribute).mark(count)
 
     def count_refused(self) -> None:
-        """Somebody wanted to write, and nothing was stored."""
+        """Counts a produce of which nothing was stored."""
         self.total_produce_requests.count += 1
         all_ = self._all
         if all_ is not self:
             all_.total_produce_requests.count += 1
 
     def count_append(self, size: int, message_count: int) -> None:
-        """Somebody wanted to write, and batches were stored."""
+        """Counts a produce whose batches were stored."""
         self.total_produce_requests.count += 1
         self.bytes_in.count += size
         self.messages_in.count += message_count
@@ -110,31 +110,31 @@ class TopicStats:
             all_.messages_in.count += message_count
 
     def count_fetch(self) -> None:
-        """Somebody wants to read."""
+        """Counts a fetch."""
         self.total_fetch_requests.count += 1
         all_ = self._all
         if all_ is not self:
             all_.total_fetch_requests.count += 1
 
     def count_bytes_out(self, size: int) -> None:
-        """A consumer is sent batches."""
+        """Counts bytes sent to a consumer."""
         self.bytes_out.count += size
         all_ = self._all
         if all_ is not self:
             all_.bytes_out.count += size
 
     def count_rejected(self, size: int) -> None:
-        """A set was refused because a batch of it is too large."""
+        """Counts the bytes of a set that was refused because one of its batches is too large."""
         self._mark("bytes_rejected", size)
 
     def count_failed_fetch(self) -> None:
-        """A read failed for a reason that nobody foresaw."""
+        """Counts a read that failed with an unexpected error."""
         self._mark("failed_fetch_requests")
 
     def count_refusal(self, error: Exception, records: Buffer) -> None:
-        """An append was refused, or failed: what was wrong, and whether that is our failure."""
+        """Counts an append that was refused or failed, by its error."""
         if isinstance(error, ExpansionDeferredError):
-            return  # It comes again.
+            return  # The append is tried again and counted then.
         self.count_refused()
         if isinstance(error, CorruptRecordError):
             self._mark("invalid_crc_records")
@@ -177,7 +177,7 @@ class ReplicationStats:
     def topic(self, name: str) -> TopicStats:
         """The meters of a topic that this broker hosts.
 
-        Never of one that a client only names: such names have no end.
+        Never for a topic that a client only names: the number of such names is unlimited.
         """
         stats = self._topics.get(name)
         if stats is None:
@@ -185,13 +185,13 @@ class ReplicationStats:
         return stats
 
     def remove_leader_meters(self, topic: str) -> None:
-        """Forgets what only the leader of a partition of the topic counts."""
+        """Removes the meters that only a leader of the topic's partitions counts."""
         stats = self._topics.pop(topic, None)
         if stats is not None:
             stats.remove_from(self.registry)
 
     def remove_topic(self, name: str) -> None:
-        """Forgets a topic that is gone from this broker, with all that bears its name."""
+        """Removes all metrics of a topic that is gone from this broker."""
         self._topics.pop(name, None)
         self.registry.remove_tagged("topic", name)
 
