@@ -1,4 +1,4 @@
-"""The controller: who leads what, and how the brokers get to know it."""
+"""The controller: elects the leaders of partitions and announces them to the brokers."""
 
 from odradek.controller.channels import ControlChannel, LocalChannel
 from odradek.controller.config import ControllerConfig, LeaderBalanceConfig

@@ -1,4 +1,4 @@
-"""Handlers of events about brokers: who came and went, what failed on them, what they report."""
+"""Handlers of events about brokers: arrivals, losses, failed directories, reports, shutdowns."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -30,14 +30,14 @@ class BrokerDifference(NamedTuple):
 
     new: list[int]
     dead: list[int]
-    bounced: list[int]  # Known, but registered again since: it died and came back.
+    bounced: list[int]  # Known, but registered again since: it restarted.
     live: list[int]
 
 
 def compare_brokers(
     known: Mapping[int, int], registered: Mapping[int, RegisteredBroker]
 ) -> BrokerDifference:
-    """Compares broker epochs the controller knows with what is registered."""
+    """Compares the broker epochs the controller knows with the registered ones."""
     return BrokerDifference(
         new=sorted(registered.keys() - known.keys()),
         dead=sorted(known.keys() - registered.keys()),
@@ -51,11 +51,11 @@ def compare_brokers(
 
 
 class BrokerHandlers:
-    """Follows brokers.
+    """Handles the events about brokers.
 
     Args:
         machines: The machines, and their driver.
-        deletion: Told about replicas that cannot be deleted now, or can again.
+        deletion: Halts and resumes deletions as replicas go offline and return.
         channels: The senders of the active controller.
     """
 
@@ -74,7 +74,7 @@ class BrokerHandlers:
     # Membership
 
     async def process_broker_change(self) -> None:
-        """Brokers may have come and gone."""
+        """Handles the hint that brokers registered or left."""
         context, channels = self._context, self._channels()
         registered = (await self._machines.persistence.load(Hint(HintKind.BROKERS))).brokers
         new, dead, bounced, live = compare_brokers(context.live_broker_epochs, registered)
@@ -124,14 +124,14 @@ class BrokerHandlers:
         await self._deletion.resume_topics({replica.tp.topic for replica in waiting})
 
     async def process_broker_modification(self, broker_id: int) -> None:
-        """A broker may have written its node anew, with other endpoints."""
+        """Handles the hint that a broker rewrote its node, perhaps with other endpoints."""
         state = await self._machines.persistence.load(Hint(HintKind.BROKER, broker_id=broker_id))
         registered = state.brokers.get(broker_id)
         known = self._context.live_or_shutting_down_broker(broker_id)
         if registered is None or known is None:
             return
         if registered.broker_epoch != self._context.live_broker_epochs[broker_id]:
-            return  # Another life of it: that is the business of process_broker_change.
+            return  # It registered again: process_broker_change handles that.
         if registered.broker.endpoints != known.endpoints:
             logger.info("broker %d has other endpoints", broker_id)
             self._context.update_broker_metadata(known, registered.broker)
@@ -140,7 +140,7 @@ class BrokerHandlers:
     # Replicas
 
     async def on_replicas_become_offline(self, replicas: Iterable[PartitionAndReplica]) -> None:
-        """Replicas cannot serve any more: others must lead, and leave the ISR without them."""
+        """Elects new leaders for replicas that went offline, and takes them out of the ISR."""
         context, machines = self._context, self._machines
         queued, others = topic_deletion.replicas_of_queued_topics(context, replicas)
         leaderless = [
@@ -154,13 +154,13 @@ class BrokerHandlers:
         await machines.move_replicas(others, ReplicaStatus.OFFLINE)
         await self._deletion.fail_replicas(queued)
         if not leaderless:
-            # No election has told the brokers who is gone.
+            # No election has announced the lost brokers to the others.
             machines.send_update_metadata(context.live_or_shutting_down_broker_ids)
 
     async def process_leader_and_isr_response(
         self, broker_id: int, response: LeaderAndIsrResponse
     ) -> None:
-        """A broker has answered which replicas it could bring up."""
+        """Handles a broker's answer on which replicas it could start."""
         context = self._context
         if response.error_code != ErrorCode.NONE:
             logger.error("broker %d refused LeaderAndIsr: %d", broker_id, response.error_code)
@@ -198,7 +198,7 @@ class BrokerHandlers:
                     yield TopicPartition(name, partition.partition_index), partition.error_code
 
     async def process_isr_change(self) -> None:
-        """Leaders have changed the ISR of their partitions."""
+        """Handles the hint that leaders changed the ISR of their partitions."""
         context = self._context
         state = await self._machines.persistence.load(Hint(HintKind.ISR_CHANGES))
         known = {
@@ -209,7 +209,10 @@ class BrokerHandlers:
             self._machines.send_update_metadata(context.live_or_shutting_down_broker_ids, known)
 
     async def process_log_dir_event(self) -> None:
-        """Brokers report failed directories: asked for all their replicas, they say which."""
+        """Handles reports of failed directories.
+
+        The brokers get a LeaderAndIsr for all their replicas; their answers name the failed ones.
+        """
         state = await self._machines.persistence.load(Hint(HintKind.LOG_DIR_FAILURES))
         replicas = self._context.replicas_on_brokers(state.log_dir_failures)
         await self._machines.move_replicas(

@@ -1,16 +1,16 @@
-"""The controller's way to the brokers: one queue and one sender per broker, its own included.
+"""The controller's channels to the brokers: one queue and one sender each, its own included.
 
 Rules:
 
 1. One request in flight per broker, strictly in the order they were queued.
 2. A request that could not be delivered is sent again every 100 ms, for as long as the broker is
-   registered and this broker is controller: what it says must arrive, and nothing may overtake it.
-3. A slow or dead broker delays nobody else.
-4. Answers are told to a callback that only enqueues a controller event. One that comes after the
-   broker was removed, or the controller was deposed, is dropped.
+   registered and this broker is controller: it must arrive, and no later one may overtake it.
+3. A slow or dead broker delays no other broker's requests.
+4. Answers go to a callback that only enqueues a controller event. One that comes after the broker
+   was removed, or the controller was deposed, is dropped.
 
-How a request travels is a `ControlChannel`'s matter: to the own broker the object is handed over
-inside the process, to others it goes through a socket. Nothing else knows the difference.
+A `ControlChannel` transports the requests: to the own broker it passes the object inside the
+process, to others it writes to a socket. Only the channels know the difference.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ RETRY_PAUSE_S = 0.1
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 ResponseCallback: TypeAlias = Callable[[ControlResponse], None]
 
-# Makes the way to a broker; the endpoint is where to connect to, None if the broker has none there.
+# Makes the channel to a broker; the endpoint is None if the broker lacks the listener.
 OpenChannel: TypeAlias = Callable[[LiveBroker, Endpoint | None], "ControlChannel"]
 
 _RESPONSES: dict[type[ControlRequest], type[ControlResponse]] = {
@@ -62,13 +62,13 @@ _RESPONSES: dict[type[ControlRequest], type[ControlResponse]] = {
 
 
 class ControlChannel(Protocol):
-    """A way to one broker."""
+    """The transport of requests to one broker."""
 
     async def send(self, request: ControlRequest) -> ControlResponse:
         """Delivers a request, connecting first if need be, and waits for the answer.
 
         Raises:
-            Exception: It was not delivered, or the answer is lost: it will be sent again.
+            Exception: It was not delivered, or the answer is lost: the sender tries again.
         """
         ...
 
@@ -78,7 +78,7 @@ class ControlChannel(Protocol):
 
 
 class LocalChannel:
-    """The way to the controller's own broker: the request object itself."""
+    """The channel to the controller's own broker: it passes the request object itself."""
 
     __slots__ = ("_handler",)
 
@@ -89,7 +89,7 @@ class LocalChannel:
         return await self._handler(request)
 
     async def close(self) -> None:
-        """There is no connection."""
+        """Does nothing: there is no connection."""
 
 
 class _Item(NamedTuple):
@@ -121,12 +121,12 @@ class _BrokerSender:
 
     @property
     def size(self) -> int:
-        """Requests that wait; the one being sent is not among them."""
+        """The number of requests that wait, without the one being sent."""
         return len(self._queue)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request waits or is on its way."""
+        """Whether a request waits or is being sent."""
         return self._is_sending or bool(self._queue)
 
     def put(self, request: ControlRequest, callback: ResponseCallback | None) -> None:
@@ -169,7 +169,7 @@ class _BrokerSender:
             await self._channel.close()
 
     async def stop(self) -> None:
-        """Ends the task before its channel is closed, and drops what is queued."""
+        """Ends the task before its channel is closed, and drops the queued requests."""
         self._is_removed = True
         if self.task is not None:
             self.task.cancel()
@@ -185,8 +185,8 @@ class ControllerChannels:
 
     Args:
         controller_id: This broker.
-        open_channel: Makes the way to a broker; nothing is connected by it.
-        listener: Where the controller reaches brokers.
+        open_channel: Makes the channel to a broker, without connecting it.
+        listener: The listener of brokers that the controller connects to.
         tasks: Owns the senders.
         clock: For the time requests wait.
         metrics: Gets `QueueSize` and `RequestRateAndQueueTimeMs` per broker, `TotalQueueSize`.
@@ -251,7 +251,7 @@ class ControllerChannels:
         sender.task = self._tasks.create_task(sender.run(), name=self.task_name(broker.id))
 
     async def remove_broker(self, broker_id: int) -> None:
-        """Drops a broker and what is queued for it."""
+        """Drops a broker and the requests queued for it."""
         sender = self._senders.pop(broker_id, None)
         if sender is not None:
             await sender.stop()
@@ -267,7 +267,7 @@ class ControllerChannels:
             sender.put(request, callback)
 
     async def told(self, broker_id: int) -> None:
-        """Returns when a broker has answered all that is queued for it, or is removed."""
+        """Returns when a broker has answered all requests queued for it, or is removed."""
         sender = self._senders.get(broker_id)
         if sender is not None:
             await sender.is_told.wait()

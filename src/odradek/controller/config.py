@@ -16,7 +16,7 @@ class LeaderBalanceConfig:
         "auto.leader.rebalance.enable",
         default=True,
         agreed=True,
-        doc="Whether leadership goes back to preferred replicas by itself.",
+        doc="Whether leadership returns to preferred replicas automatically.",
     )
     imbalance_percentage: int = key(
         "leader.imbalance.per.broker.percentage",
@@ -34,18 +34,18 @@ class LeaderBalanceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """What the controller is told by the broker that runs it."""
+    """The settings that the broker hands to its controller."""
 
     delete_topic_enable: bool = True
     default_partition_count: int = 1
     default_replication_factor: int = 1
-    # Where brokers reach each other; named in LeaderAndIsr's list of live leaders.
+    # The listener between brokers; its endpoints are in LeaderAndIsr's list of live leaders.
     inter_broker_listener: str = "PLAINTEXT"
-    # The controller's own, so that its requests never wait behind others; None if there is none.
+    # A listener for the controller's requests alone, so that they never wait behind others'.
     control_plane_listener: str | None = None
     leader_balance: LeaderBalanceConfig = field(default_factory=LeaderBalanceConfig)
 
     @property
     def control_listener(self) -> str:
-        """Where the controller reaches brokers."""
+        """The listener of brokers that the controller connects to."""
         return self.control_plane_listener or self.inter_broker_listener

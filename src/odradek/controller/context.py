@@ -1,10 +1,10 @@
-"""What the controller knows: all metadata of the cluster, and questions about it. Pure.
+"""The controller's knowledge: all metadata of the cluster, and queries on it. Pure.
 
 Rules:
 
 1. Only the handler of the current event changes it; between two events it is consistent.
-2. Nothing here elects or sends: the machines decide, the driver persists, and what is durable is
-   put here.
+2. Nothing here elects or sends: the machines decide, the driver persists, and durable changes are
+   folded in here.
 
 Invariants:
 
@@ -12,8 +12,8 @@ Invariants:
 * Every topic with an assignment is in `all_topics`.
 * `topics_with_deletion_started` is part of `topics_to_be_deleted`.
 * `offline_partition_count` counts the OFFLINE partitions of topics whose deletion has not started.
-  So a topic's partitions are taken to NON_EXISTENT *before* its deletion counts as started, or the
-  count would never fall again.
+  So a topic's partitions become NON_EXISTENT *before* its deletion counts as started; otherwise
+  the count would never fall again.
 """
 
 import uuid
@@ -41,7 +41,7 @@ class PartitionAndReplica(NamedTuple):
 
 
 class PartitionStatus(IntEnum):
-    """Where a partition stands in its machine."""
+    """The state of a partition in its machine."""
 
     NEW = 0  # It has replicas, but neither leader nor ISR yet.
     ONLINE = 1  # It has a leader.
@@ -50,15 +50,15 @@ class PartitionStatus(IntEnum):
 
 
 class ReplicaStatus(IntEnum):
-    """Where a replica stands in its machine."""
+    """The state of a replica in its machine."""
 
     NEW = 1  # Just assigned.
     ONLINE = 2  # Serving.
     OFFLINE = 3  # Its broker is down, or it was stopped.
     DELETION_STARTED = 4  # Its broker was told to delete it.
     DELETION_SUCCESSFUL = 5  # Its broker has deleted it.
-    DELETION_INELIGIBLE = 6  # To be deleted, but not possible now.
-    NON_EXISTENT = 7  # About to be forgotten.
+    DELETION_INELIGIBLE = 6  # To be deleted, but that is not possible now.
+    NON_EXISTENT = 7  # About to leave the context.
 
 
 class ControllerContext:
@@ -94,10 +94,10 @@ class ControllerContext:
         self.offline_partition_count = 0  # See the module's invariants.
         self.shutting_down_broker_ids: set[int] = set()
         self._live_brokers: dict[int, LiveBroker] = {}
-        # Grows with every registration of a broker: tells its lives apart.
+        # Grows with every registration of a broker, so a restarted one has another epoch.
         self._live_broker_epochs: dict[int, int] = {}
         self.controller_epoch = 0  # Of this controller; 0 = never elected.
-        self.fence = Fence(0)  # Goes with every commit: it fails once a newer controller exists.
+        self.fence = Fence(0)  # Part of every commit, which fails once a newer controller exists.
         self.all_topics: set[str] = set()
         self.partition_assignments: dict[str, dict[int, ReplicaAssignment]] = {}
         self.partition_leadership: dict[TopicPartition, PartitionRecord] = {}
@@ -110,14 +110,14 @@ class ControllerContext:
         self.topics_ineligible_for_deletion: set[str] = set()
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.topic_versions: dict[str, int] = {}  # For the next change of a topic.
-        # Differs between two topics that had one name one after the other; None: not read yet.
+        # Differs between two topics that had the same name in turn; None: not read yet.
         self.topic_incarnations: dict[str, int | None] = {}
 
     # Brokers
 
     @property
     def live_broker_ids(self) -> set[int]:
-        """Brokers that may get work: those shutting down may not."""
+        """Brokers that may lead or get replicas: those shutting down may not."""
         return self._live_broker_epochs.keys() - self.shutting_down_broker_ids
 
     @property
@@ -126,7 +126,7 @@ class ControllerContext:
 
     @property
     def live_or_shutting_down_brokers(self) -> list[LiveBroker]:
-        """By id."""
+        """The brokers, ordered by id."""
         return [self._live_brokers[broker_id] for broker_id in sorted(self._live_brokers)]
 
     @property
@@ -147,7 +147,7 @@ class ControllerContext:
             self._live_broker_epochs.pop(broker_id, None)
 
     def update_broker_metadata(self, old: LiveBroker, new: LiveBroker) -> None:
-        """Takes over other endpoints of a broker that lives on; its epoch stays."""
+        """Replaces the endpoints of a live broker; its epoch stays."""
         assert old.id == new.id
         assert self._live_brokers[old.id] == old
         self._live_brokers[new.id] = new
@@ -165,7 +165,7 @@ class ControllerContext:
     # Topics and their assignment
 
     def put_topic(self, topic: str, record: TopicRecord) -> None:
-        """Takes a topic over as it is stored."""
+        """Adds a topic as it is stored."""
         assert record.topic_id is not None, f"topic {topic} has no id yet"
         self.all_topics.add(topic)
         self.partition_assignments[topic] = dict(record.assignment)

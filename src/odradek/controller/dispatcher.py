@@ -1,8 +1,8 @@
-"""From an event to its handler, and an answer for each event that has a caller.
+"""Calls the handler of each event, and answers each event that has a caller.
 
-`ControllerMoved` from anywhere makes the controller resign. An event that contradicts what the
-controller believes makes it give leadership up: the next one reads everything anew. Any other
-failure is the event's own.
+`ControllerMoved` from anywhere makes the controller resign. An event that violates an invariant of
+the controller's state makes it give leadership up: the next controller loads all state again. Any
+other failure concerns its event alone.
 """
 
 import logging
@@ -60,7 +60,7 @@ class EventDispatcher:
         deletion: Handles events about deletions.
         brokers: Handles events about brokers.
         leaders: Handles events that move leadership.
-        on_deletion_step: Called when a broker's deletion of replicas was followed up.
+        on_deletion_step: Called when a broker's answer on deleted replicas was handled.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class EventDispatcher:
         except ApiError as error:
             self._fail(event, error)
         except InvariantViolation as error:
-            # What we believe contradicts itself: the next controller reads everything anew.
+            # The state contradicts itself: the next controller loads all of it again.
             logger.exception("controller event %s failed", type(event).__name__)
             self._fail(event, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             fence = self._machines.context.fence
@@ -107,7 +107,7 @@ class EventDispatcher:
             self._fail(event, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
 
     def preempt(self, event: ControllerEvent) -> None:
-        """Answers for an event that is not handled."""
+        """Answers the caller of an event that will not be handled."""
         match event:
             case ReplicaLeaderElection(partitions=partitions, reply=reply):
                 outcome = ElectionOutcome(ErrorCode.NOT_CONTROLLER, str(_not_controller()))

@@ -1,18 +1,18 @@
-"""The controller of a broker, active or standing by.
+"""The controller of a broker, active or in standby.
 
 Duties towards the pure parts, in order, for every event:
 
 1. Handle it to its end before the next one: decide, commit, apply, perhaps decide again, enqueue.
-2. Apply from the outcome of a commit, never from a watch. A hint is read and compared; where
-   nothing differs, nothing happens.
+2. Apply from the outcome of a commit, never from a watch. After a hint the store is read and
+   compared with the context; without a difference nothing happens.
 3. `ControllerMoved` from anywhere: resign. A failure while becoming active: resign and give
    leadership up, so that another election starts.
-4. Whoever waits for an answer gets one, also from an event that fails or is never handled.
+4. Every caller gets an answer, also if its event fails or is never handled.
 
-Each duty beside that is a module of its own: winning and losing the office
+Other duties are modules of their own: winning and losing leadership
 (`odradek.controller.leadership`), calling the handler of an event and answering its caller
-(`odradek.controller.dispatcher`), and the way to the brokers (`odradek.controller.senders`). This
-module starts and stops them, and turns the calls of handlers into events.
+(`odradek.controller.dispatcher`), and sending to brokers (`odradek.controller.senders`). This
+module starts and stops them, and turns the calls of request handlers into events.
 """
 
 import asyncio
@@ -80,8 +80,8 @@ class Controller:
 
     Args:
         broker_id: This broker.
-        persistence: Durable metadata, and who is controller.
-        open_channel: Makes the way to a broker: to this one, and to others.
+        persistence: Stores metadata durably and elects the controller.
+        open_channel: Makes the channel to a broker, this one included.
         clock: Time.
         metrics: Gets the controller's metrics.
         random: For placement and topic ids.
@@ -112,7 +112,7 @@ class Controller:
         self.context = ControllerContext()
         self._metrics = metrics
         self._config = config or ControllerConfig()
-        # Called when a broker has answered that it deleted replicas, and that was followed up.
+        # Called when a broker's answer on deleted replicas was handled.
         self.on_deletion_step: Callable[[], None] = lambda: None
         self._tasks: asyncio.TaskGroup | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -202,7 +202,7 @@ class Controller:
         )
 
     async def stop(self) -> None:
-        """Finishes the event at hand, resigns, and ends all tasks; stopping twice is fine."""
+        """Finishes the current event, resigns, and ends all tasks; may be called twice."""
         if self._tasks is None or self._listener is None or self._worker is None:
             return
         self._listener.cancel()
@@ -220,12 +220,12 @@ class Controller:
 
     @property
     def controller_id(self) -> int:
-        """This broker if it is active, else NO_CONTROLLER: who else is, the image tells."""
+        """The id of this broker if it is active, else NO_CONTROLLER; the image names the other."""
         return self._leadership.controller_id
 
     @property
     def state(self) -> ControllerActivity:
-        """What it is busy with."""
+        """The activity under way."""
         return self._events.state
 
     # Requests
@@ -233,7 +233,7 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicResult]:
-        """Creates topics. A success means: stored, leaders elected, brokers being told.
+        """Creates topics. Success means: stored, leaders elected, requests to brokers queued.
 
         Raises:
             ApiError: NOT_CONTROLLER.
@@ -241,7 +241,7 @@ class Controller:
         return await self._request(lambda reply: CreateTopics(topics, validate_only, reply))
 
     async def delete_topics(self, topics: Sequence[str]) -> list[DeletedTopic]:
-        """Marks topics for deletion. A success means that it will happen.
+        """Marks topics for deletion. Success means that they will be deleted.
 
         Raises:
             ApiError: NOT_CONTROLLER.
@@ -249,7 +249,7 @@ class Controller:
         return await self._request(lambda reply: DeleteTopics(topics, reply))
 
     def is_deleting(self, topic: str) -> bool:
-        """Whether the topic is about to be gone: it is marked, and nothing stands in the way."""
+        """Whether the topic is marked for deletion and nothing halts the deletion."""
         return self.context.is_topic_eligible_for_deletion(topic)
 
     async def create_partitions(
@@ -278,7 +278,7 @@ class Controller:
     async def list_reassignments(
         self, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Those of the partitions, or of all, whose replicas are being moved.
+        """The partitions, of those given or of all, whose replicas are being moved.
 
         Raises:
             ApiError: NOT_CONTROLLER.
@@ -288,7 +288,7 @@ class Controller:
     async def controlled_shutdown(
         self, broker_id: int, broker_epoch: int
     ) -> frozenset[TopicPartition]:
-        """Moves leadership away from a broker; returns what it still leads.
+        """Moves leadership away from a broker; returns the partitions it still leads.
 
         Raises:
             ControllerMoved: This broker is not the controller.
@@ -297,7 +297,7 @@ class Controller:
         return await self._request(lambda reply: ControlledShutdown(broker_id, broker_epoch, reply))
 
     async def give_up(self) -> int:
-        """Resigns, so that there is an election, which this broker may win; returns its epoch.
+        """Resigns, so that an election follows, which this broker may win; returns the old epoch.
 
         Raises:
             ApiError: NOT_CONTROLLER.
@@ -305,15 +305,15 @@ class Controller:
         return await self._request(ControllerResignation)
 
     async def told_own_broker(self) -> None:
-        """Returns when this broker has been told all that its controller decided until now.
+        """Returns when this broker has received all that its controller decided until now.
 
-        At once where another broker is the controller.
+        Returns at once if another broker is the controller.
         """
         await self._leadership.is_settled.wait()
         await self._senders.told(self.broker_id)
 
     def enable_unclean_election(self, topic: str | None = None) -> None:
-        """Unclean elections were switched on, for one topic or as the default."""
+        """Elects leaders after unclean elections were enabled, for one topic or by default."""
         self._events.put(
             UncleanLeaderElectionEnable()
             if topic is None
@@ -324,7 +324,7 @@ class Controller:
         answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
 
         def complete(value: _T) -> None:
-            if not answer.done():  # Else whoever asked was cancelled.
+            if not answer.done():  # Otherwise the caller was cancelled.
                 answer.set_result(value)
 
         def fail(error: Exception) -> None:
@@ -345,7 +345,7 @@ class Controller:
         await self._dispatcher.process(event)
 
     def preempt(self, event: ControllerEvent) -> None:
-        """Answers for an event that is not handled."""
+        """Answers the caller of an event that will not be handled."""
         self._dispatcher.preempt(event)
 
     def _open_senders(self) -> None:

@@ -1,10 +1,10 @@
-"""Who shall lead: the rules of the four elections, and of a partition's first leader. Pure.
+"""Leader election: the rules of the four elections, and of a partition's first leader. Pure.
 
 AR is the ordered list of replicas, "live" says which of them are online. Every rule takes the
-*first* match in list order; AR order counts, not the order of the ISR. None: nobody can lead.
+*first* match in list order; AR order counts, not the order of the ISR. None: no replica can lead.
 
 ===================  ====================================  ====================  =================
-Strategy             leader: first of                      ISR afterwards        is told
+Strategy             leader: first of                      ISR afterwards        recipients
 ===================  ====================================  ====================  =================
 OFFLINE              AR, live and in ISR; if none, and     its live members;     live replicas
                      unclean is permitted: AR, live        unclean: the leader
@@ -38,16 +38,16 @@ class Strategy(Enum):
 
 
 class Election(NamedTuple):
-    """What an election came to."""
+    """The outcome of an election."""
 
     leader: int
     isr: tuple[int, ...]
-    recipients: tuple[int, ...]  # Brokers that are told.
+    recipients: tuple[int, ...]  # Brokers that get the outcome.
     is_unclean: bool = False
 
 
 class Candidates(NamedTuple):
-    """What an election knows about one partition."""
+    """The input of an election for one partition."""
 
     assignment: ReplicaAssignment
     isr: tuple[int, ...]
@@ -65,7 +65,7 @@ def elect_first(assignment: ReplicaAssignment, live: frozenset[int]) -> Election
 def elect(
     strategy: Strategy, candidates: Candidates, *, is_unclean_permitted: bool = False
 ) -> Election | None:
-    """The next leader of a partition; None if nobody can lead."""
+    """The next leader of a partition; None if no replica can lead."""
     if strategy is Strategy.OFFLINE_UNCLEAN:
         return _offline(candidates, is_unclean_permitted=True)
     if strategy is Strategy.OFFLINE:

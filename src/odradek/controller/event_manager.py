@@ -5,11 +5,10 @@ All controller state is touched by this task alone. Rules:
 1. Events are processed one at a time in the order they were put.
 2. An event is processed or preempted at most once, never both.
 3. The state is IDLE whenever no event is being processed.
-4. A handler that fails is logged; the next event is processed all the same.
+4. A handler's failure is logged; the next event is processed regardless.
 
 `clear_and_put` is for two events only: the end of the task, and the loss of leadership, which makes
-everything that is queued obsolete. It preempts what waits, in order: whoever waits for an answer
-gets one.
+all queued events obsolete. It preempts them in order, and preempting answers an event's caller.
 
 The queue has no bound of its own. Hints are at most one per watch, answers at most one per broker,
 and the requests of administrators are bounded by the connections they come from.
@@ -33,14 +32,14 @@ EVENT_TASK_NAME = "controller-event-thread"
 
 
 class EventProcessor(Protocol):
-    """Who the events are for."""
+    """The handler of the events."""
 
     async def process(self, event: ControllerEvent) -> None:
         """Handles an event to its end."""
         ...
 
     def preempt(self, event: ControllerEvent) -> None:
-        """Answers whoever waits for an event that will not be processed."""
+        """Answers the caller of an event that will not be processed."""
         ...
 
 
@@ -109,7 +108,7 @@ class EventManager:
 
     @property
     def state(self) -> ControllerActivity:
-        """What is being processed."""
+        """The activity of the event being processed."""
         return self._state
 
     @property
@@ -117,7 +116,7 @@ class EventManager:
         return len(self._queue)
 
     def put(self, event: ControllerEvent) -> QueuedEvent:
-        """Appends an event; one that comes after the end is preempted at once."""
+        """Appends an event; after `close` it is preempted at once."""
         queued = QueuedEvent(event, self._clock.monotonic_ms())
         if self._is_closing and not isinstance(event, ShutdownEventThread):
             queued.preempt(self._processor)
@@ -127,14 +126,14 @@ class EventManager:
         return queued
 
     def clear_and_put(self, event: ControllerEvent) -> QueuedEvent:
-        """Preempts all that waits, then appends the event: one step, nothing slips between."""
+        """Preempts all queued events, then appends this one, in one step."""
         obsolete, self._queue = self._queue, deque()
         for queued in obsolete:
             queued.preempt(self._processor)
         return self.put(event)
 
     def close(self) -> None:
-        """Makes `run` return after the event it is at."""
+        """Makes `run` return after the current event."""
         self._is_closing = True
         self.clear_and_put(ShutdownEventThread())
         self._group.remove()

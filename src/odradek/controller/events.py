@@ -28,7 +28,7 @@ LIST_PARTITION_REASSIGNMENT              ListPartitionReassignments
 UPDATE_METADATA_RESPONSE_RECEIVED        UpdateMetadataResponseReceived
 =======================================  =============================================
 
-Electing and registering are the persistence engine's: it tells the outcome as Elected and Expire.
+The persistence engine elects and registers; its outcomes are the events Elected and Expire.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +86,7 @@ _T = TypeVar("_T")
 
 
 class ControllerActivity(IntEnum):
-    """What the controller is busy with; the value is that of the gauge `ControllerState`."""
+    """The controller's current activity; the value is that of the gauge `ControllerState`."""
 
     IDLE = 0
     CONTROLLER_CHANGE = 1
@@ -108,7 +108,7 @@ class ControllerActivity(IntEnum):
 
     @property
     def metric_name(self) -> str | None:
-        """Name of the timer of these events; two are historic, two states have none."""
+        """Name of the timer of these events; two names are historic, two states have none."""
         if self in (ControllerActivity.IDLE, ControllerActivity.UPDATE_METADATA_RESPONSE_RECEIVED):
             return None
         historic = {
@@ -122,14 +122,14 @@ class ControllerActivity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[_T]):
-    """Where the answer to a request goes; exactly one of the two is called, once."""
+    """The callbacks of a request; exactly one of the two is called, once."""
 
     complete: Callable[[_T], None]
     fail: Callable[[Exception], None]
 
 
 class ElectionTrigger(Enum):
-    """Who asks for an election."""
+    """The origin of an election."""
 
     ADMIN_CLIENT = "admin client"
     STORE = "store"
@@ -148,7 +148,7 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Leadership is lost; what is still queued is obsolete."""
+    """Leadership is lost; the events still queued are obsolete."""
 
     state: ClassVar = ControllerActivity.CONTROLLER_CHANGE
 
@@ -190,7 +190,7 @@ class TopicDeletion:
 
 @dataclass(frozen=True, slots=True)
 class PreferredReplicaElectionRequested:
-    """By a node a tool has written."""
+    """A tool requested preferred elections by writing a node."""
 
     state: ClassVar = ControllerActivity.MANUAL_LEADER_BALANCE
 

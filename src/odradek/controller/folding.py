@@ -1,13 +1,14 @@
-"""Folding what is durable into the controller's context. Pure.
+"""Folding of durable changes into the controller's context. Pure.
 
-`apply_committed` is the one way in for committed changes: the driver calls it with the outcome of
-its own commits, and a controller that follows a metadata log would call it with what others
-committed. It sends nothing, reads nothing, and decides nothing; what brokers are told is computed
-afterwards, from the context and from what was committed.
+`apply_committed` is the one entry point for committed changes: the driver calls it with the outcome
+of its own commits, and a controller that follows a metadata log would call it with the changes that
+others committed. It sends nothing, reads nothing, and decides nothing; the requests to brokers are
+computed afterwards, from the context and the committed changes.
 
-States of the two machines are no part of it: they say how far this controller has come with what is
-durable, and a new controller derives them from the context (`initial_states`). Configs, quotas,
-access rules and credentials leave the context alone: brokers act on them, the controller does not.
+States of the two machines are no part of it: they record how far this controller has acted on the
+durable state, and a new controller derives them from the context (`initial_states`). Configs,
+quotas, access rules and credentials do not change the context: brokers act on them, the controller
+does not.
 """
 
 from odradek.controller.context import ControllerContext
@@ -31,7 +32,7 @@ _UNREAD = -1  # Incarnation of a topic whose node was not read since we wrote it
 
 
 def apply_committed(context: ControllerContext, committed: Committed) -> None:
-    """Takes one durable change over; taking it over twice is fine."""
+    """Applies one durable change to the context; idempotent."""
     change, version = committed
     _apply(context, change, version)
 

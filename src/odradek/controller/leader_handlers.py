@@ -1,4 +1,4 @@
-"""Handlers of events that move leadership on purpose, and of questions about moves under way."""
+"""Handlers of events that move leadership on purpose, and of queries about reassignments."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 def imbalanced_partitions(
     context: ControllerContext, imbalance_percentage: int
 ) -> list[TopicPartition]:
-    """Partitions to give back to their preferred replicas.
+    """Partitions whose leadership should return to their preferred replicas.
 
-    A broker counts as out of balance when of the partitions that prefer it more than
-    `imbalance_percentage` are led by others.
+    A broker is imbalanced when more than `imbalance_percentage` of the partitions that prefer it
+    are led by others.
     """
     by_preferred: dict[int, list[TopicPartition]] = {}
     for tp in sorted(context.partition_leadership):
@@ -50,7 +50,7 @@ def imbalanced_partitions(
 
 
 class LeaderHandlers:
-    """Elections that somebody asked for, or that the balance of leaders needs."""
+    """Elections on request, and for the balance of leaders."""
 
     def __init__(self, machines: MachineDriver, config: LeaderBalanceConfig) -> None:
         self._machines = machines
@@ -58,14 +58,14 @@ class LeaderHandlers:
         self._config = config
 
     async def rebalance(self) -> None:
-        """Gives leadership back to preferred replicas where too many are led by others."""
+        """Elects preferred replicas of brokers whose partitions are too often led by others."""
         candidates = imbalanced_partitions(self._context, self._config.imbalance_percentage)
         if candidates:
             logger.info("%d partitions go back to their preferred leaders", len(candidates))
             await self.elect(candidates, ElectionType.PREFERRED, ElectionTrigger.AUTO)
 
     async def process_stored_election(self) -> None:
-        """A tool has asked for preferred elections by a node."""
+        """Holds the preferred elections that a tool requested by writing a node."""
         state = await self._machines.persistence.load(Hint(HintKind.PREFERRED_ELECTION))
         if state.preferred_elections:
             await self.elect(
@@ -78,7 +78,7 @@ class LeaderHandlers:
         election_type: ElectionType,
         trigger: ElectionTrigger,
     ) -> dict[TopicPartition, ElectionOutcome]:
-        """Elects leaders; None is all partitions, of which only those in need are told about."""
+        """Elects leaders. None means all partitions; then only those in need have a result."""
         context = self._context
         wanted = sorted(context.partition_leadership) if partitions is None else partitions
         outcomes: dict[TopicPartition, ElectionOutcome] = {}
@@ -122,7 +122,7 @@ class LeaderHandlers:
     def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Those of the partitions, or of all, whose replicas are being moved."""
+        """The partitions, of those given or of all, whose replicas are being moved."""
         wanted = self._context.all_partitions() if partitions is None else partitions
         return {
             tp: assignment

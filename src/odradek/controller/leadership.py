@@ -1,8 +1,8 @@
-"""Winning and losing the office of controller.
+"""Winning and losing leadership: what a broker does on becoming controller, and on resigning.
 
-Becoming active loads everything and tells everybody: first who is there, since a broker must know
-the others before it follows one of them, then the state of every partition. A failure on that way
-gives leadership up, so that another election starts.
+A new controller loads all metadata and announces it to all brokers: first the live brokers, since a
+broker must know the others before it follows one of them, then the state of every partition. A
+failure during that gives leadership up, so that another election starts.
 """
 
 import asyncio
@@ -47,25 +47,25 @@ __all__ = ["Leadership"]
 
 logger = logging.getLogger(__name__)
 
-# Leaders are checked for balance so long after an election: brokers that start together with the
-# controller should have come by then.
+# Delay of the first check of the balance after an election: brokers that start together with the
+# controller should have registered by then.
 FIRST_REBALANCE_S = 5.0
 
 
 class Leadership:
-    """Whether this broker is the controller, and what it does on becoming it or ceasing to be.
+    """The leadership of this broker, and the steps of gaining and losing it.
 
     Args:
         broker_id: This broker.
-        persistence: Durable metadata, and who is controller.
+        persistence: Stores metadata durably and elects the controller.
         events: The controller's queue.
         machines: The machines, and their driver.
-        topics: Gives topics the ids they lack.
-        deletion: Goes on with deletions under way.
-        leaders: Elects where a tool has asked for it, and for the balance.
-        senders: The way to the brokers.
-        open_senders: Opens it, when the brokers are known.
-        balance: Settings.
+        topics: Gives ids to topics that have none.
+        deletion: Continues deletions under way.
+        leaders: Holds requested elections, and those for the balance.
+        senders: Send requests to the brokers.
+        open_senders: Opens the senders, when the brokers are known.
+        balance: Settings of the balance of leaders.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Leadership:
         self._open_senders = open_senders
         self._balance = balance
         self.controller_id = NO_CONTROLLER
-        # Set but while an election is being followed up: until then not all brokers are told all.
+        # Cleared while a new controller loads and announces: not all brokers know all state then.
         self.is_settled = asyncio.Event()
         self.is_settled.set()
         self._rebalance_timer: asyncio.TimerHandle | None = None
@@ -105,7 +105,7 @@ class Leadership:
         return self.controller_id == self._broker_id
 
     async def listen(self) -> None:
-        """Turns what the persistence tells into events."""
+        """Turns the messages of the persistence into events."""
         events = self._persistence.events()
         try:
             async for event in events:
@@ -113,8 +113,8 @@ class Leadership:
                     case LeadershipWon(controller_epoch=epoch, fence=fence):
                         self._events.put(Elected(epoch, fence))
                     case LeadershipLost():
-                        # Not asked for more before the resignation has begun: a lost session is
-                        # replaced only then.
+                        # The next message is awaited only after the resignation has begun: a lost
+                        # session is not replaced before that.
                         await self._events.clear_and_put(Expire()).await_processing()
                     case Hint():
                         self._put_hint(event)
@@ -182,7 +182,7 @@ class Leadership:
         self._schedule_rebalance(FIRST_REBALANCE_S)
 
     async def resign(self) -> None:
-        """Forgets everything and closes the senders; the node of the controller stays."""
+        """Resets the context and closes the senders; the node of the controller stays."""
         was_active = self.is_active
         self.controller_id = NO_CONTROLLER
         if was_active:
@@ -190,9 +190,9 @@ class Leadership:
         await self._on_resignation()
 
     async def give_up(self) -> int:
-        """Resigns, durably, so that there is an election; returns the epoch that ends."""
+        """Resigns durably, so that an election follows; returns the epoch that ends."""
         epoch = self._context.controller_epoch
-        # First in the store: if that fails we are what everybody takes us for, the controller.
+        # First in the store: if that fails, this broker still is the controller for all brokers.
         await self._persistence.resign(self._context.fence)
         await self.resign()
         return epoch
@@ -205,7 +205,7 @@ class Leadership:
         await self._senders.close()
 
     async def rebalance(self) -> None:
-        """Gives leadership of partitions back where it has gone astray, and comes again."""
+        """Rebalances leaders, and schedules the next check."""
         try:
             await self._leaders.rebalance()
         finally:

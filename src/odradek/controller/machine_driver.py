@@ -1,15 +1,16 @@
-"""Runs the two machines: decide, commit, apply, announce, for partitions and replicas.
+"""Driver of the two machines: decide, commit, apply, announce, for partitions and replicas.
 
 Duties towards the machines, in order:
 
-1. Legal transitions only are handed to them; illegal ones are logged and left alone.
-2. What they decide is committed before anything of it is applied or announced, and what was
-   committed is applied, here and nowhere else.
-3. Conflicts are taken over and decided again, only these; other failures are final for the call.
-4. Requests leave when everything of the call is applied. If it fails on the way they are dropped,
-   and the failure becomes the result of every partition.
+1. Only legal transitions are handed to them; illegal ones are logged and skipped.
+2. A decision is committed before any of it is applied or announced, and committed changes are
+   applied here and nowhere else.
+3. On a conflict the stored state is adopted and the partition is decided again; other failures are
+   final for the call.
+4. Requests are sent when all changes of the call are applied. If it fails before that they are
+   dropped, and the failure becomes the result of every partition.
 
-`ControllerMoved` goes through: whoever handles the event resigns.
+`ControllerMoved` is not caught here: the dispatcher resigns.
 """
 
 import asyncio
@@ -45,18 +46,17 @@ _T = TypeVar("_T")
 PartitionResult: TypeAlias = LeaderAndIsr | Exception
 
 # Rounds of decide and commit in one call. Every further one means that a partition's leader wrote
-# its ISR just in between; nobody does that a hundred times in a row.
+# its ISR in between; a hundred times in a row does not happen.
 MAX_ROUNDS = 100
-MAX_PIPELINED = 200  # Reads on their way at a time.
-# Partitions that are decided or applied before others on the loop get their turn; each takes some
-# 40 us there.
+MAX_PIPELINED = 200  # Reads in flight at a time.
+# Partitions that are decided or applied before other tasks of the loop run; each takes some 40 us.
 ITEMS_PER_TURN = 20
 
 _UNCLEAN_KEY = "unclean.leader.election.enable"
 
 
 class MachineDriver:
-    """The machines of an active controller, and what they share.
+    """The machines of an active controller, and the parts they share.
 
     Args:
         context: The controller's metadata.
@@ -87,7 +87,7 @@ class MachineDriver:
         self._unclean_default = unclean_default
 
     async def commit(self, changes: Sequence[Change]) -> CommitOutcome:
-        """Makes changes durable under the fence of this controller, and applies those that are."""
+        """Commits changes under the fence of this controller, and applies the durable ones."""
         if not changes:
             return CommitOutcome()
         outcome = await self.persistence.commit(changes, self.context.fence)
@@ -104,7 +104,7 @@ class MachineDriver:
         target: PartitionStatus,
         strategy: Strategy | None = None,
     ) -> dict[TopicPartition, PartitionResult]:
-        """Takes partitions to a state; returns the results of elections, if there were any."""
+        """Moves partitions to a state; returns the results of elections, if there were any."""
         wanted = list(dict.fromkeys(partitions))
         if not wanted:
             return {}
@@ -156,7 +156,7 @@ class MachineDriver:
                 )
             self._count_unclean(decision, outcome)
             remaining = self._learn(outcome, results)
-            # A leader may have widened its ISR without our knowing it yet.
+            # A leader may have expanded its ISR, which the context does not show yet.
             doubtful = [tp for tp in decision.failures if tp in unread]
             remaining += await self._refresh(doubtful, results)
             unread.difference_update(doubtful)
@@ -169,7 +169,7 @@ class MachineDriver:
     def _learn(
         self, outcome: CommitOutcome, results: dict[TopicPartition, PartitionResult]
     ) -> list[TopicPartition]:
-        """Takes conflicts and failures in; returns what is decided again."""
+        """Records conflicts and failures; returns the partitions to decide again."""
         for change, error in outcome.failed:
             assert isinstance(change, PartitionChanged)
             results[change.tp] = error
@@ -186,7 +186,7 @@ class MachineDriver:
     async def _refresh(
         self, partitions: list[TopicPartition], results: dict[TopicPartition, PartitionResult]
     ) -> list[TopicPartition]:
-        """Reads partitions nobody could be elected for; returns those that are decided again."""
+        """Reads partitions that got no leader; returns those to decide again."""
         again: list[TopicPartition] = []
         for start in range(0, len(partitions), MAX_PIPELINED):
             portion = partitions[start : start + MAX_PIPELINED]
@@ -231,7 +231,7 @@ class MachineDriver:
             state = await self.persistence.load(Hint(HintKind.TOPIC, topic=topic))
             configs = state.topic_configs.get(topic)
             if configs is None:
-                continue  # It cannot be read: better no leader than one that loses records.
+                continue  # Unreadable setting: better no leader than one that loses records.
             override = configs.get(_UNCLEAN_KEY)
             is_permitted = (
                 self._unclean_default() if override is None else override.lower() == "true"
@@ -241,7 +241,7 @@ class MachineDriver:
         return frozenset(permitted)
 
     async def trigger_online(self, topic: str | None = None) -> None:
-        """Tries to bring every partition online that is not, of one topic or of all."""
+        """Tries to bring all partitions online that are not, of one topic or of all."""
         states = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
         await self.move_partitions(
             [
@@ -254,7 +254,7 @@ class MachineDriver:
         )
 
     async def on_new_partition_creation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Takes partitions that were just assigned, by whomever, online."""
+        """Brings partitions online that were just assigned, by this controller or by a tool."""
         created = sorted(partitions)
         replicas = self.context.replicas_for_partitions(created)
         await self.move_partitions(created, PartitionStatus.NEW)
@@ -267,7 +267,7 @@ class MachineDriver:
         replica_machine.initial_states(self.context)
         online, offline = self.context.online_and_offline_replicas()
         await self.move_replicas(online, ReplicaStatus.ONLINE)
-        # Else a partition whose leader died with the old controller would keep it in the store.
+        # Otherwise a partition whose leader died with the old controller would keep that leader.
         await self.move_replicas(offline, ReplicaStatus.OFFLINE)
         partition_machine.initial_states(self.context)
         await self.trigger_online()
@@ -277,7 +277,7 @@ class MachineDriver:
     async def move_replicas(
         self, replicas: Iterable[PartitionAndReplica], target: ReplicaStatus
     ) -> None:
-        """Takes replicas to a state, broker by broker."""
+        """Moves replicas to a state, broker by broker."""
         batch = self._replica_batch
         try:
             batch.begin()
@@ -341,19 +341,19 @@ class MachineDriver:
     def send_update_metadata(
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
     ) -> None:
-        """Tells brokers who is there, and what became of partitions."""
+        """Announces the live brokers, and the states of partitions, to brokers."""
         with self._announcement() as batch:
             batch.add_update_metadata(broker_ids, partitions)
 
     def send_stop_replicas(self, replicas: Iterable[PartitionAndReplica], *, deletes: bool) -> None:
-        """Tells brokers to stop replicas without a change of their state."""
+        """Makes brokers stop replicas, without a change of the replicas' states."""
         with self._announcement() as batch:
             for replica in replicas:
                 batch.add_stop_replica([replica.replica], replica.tp, deletes=deletes)
 
     @contextmanager
     def _announcement(self) -> Iterator[RequestBatch]:
-        """A batch of the controller's own; a half of it never stays behind."""
+        """A batch that is sent on success and cleared on failure."""
         batch = self._own_batch
         try:
             batch.begin()
@@ -384,9 +384,9 @@ class MachineDriver:
 
 
 async def _in_turns(items: Sequence[_T]) -> AsyncIterator[Sequence[_T]]:
-    """Portions of many items; others on the loop have their turn in between.
+    """Portions of many items; other tasks of the loop run in between.
 
-    No other event of the controller does: one is handled to its end before the next.
+    No other event of the controller is handled in between: each is handled to its end first.
     """
     for start in range(0, len(items), ITEMS_PER_TURN):
         if start:

@@ -1,24 +1,25 @@
-"""The partition machine: states of partitions, and what it takes to bring one online. Pure.
+"""The partition machine: states of partitions, and the steps to bring one online. Pure.
 
 ::
 
     NON_EXISTENT ──► NEW ──► ONLINE ◄──► OFFLINE ──► NON_EXISTENT
                       └───────────────────►┘
 
-ONLINE and OFFLINE also lead to themselves: a re-election, and a second loss. Everything else is
-illegal, is reported with state and target, and leaves the partition where it is.
+ONLINE and OFFLINE also lead to themselves: a re-election, and a second loss. Any other transition
+is illegal, is reported with state and target, and leaves the partition in its state.
 
-Only the way to ONLINE needs something durable. It goes in rounds:
+Only the transition to ONLINE needs a durable change. It runs in rounds:
 
 1. `decide_online` makes one PartitionChanged per partition: a first leader for those that are NEW,
    an election for those that are ONLINE or OFFLINE. It reads nothing: the change carries the
    version the controller knows, and fails if the store holds another one.
-2. The driver commits, and what is durable enters the context (`odradek.controller.folding`).
-3. `apply_online` puts those partitions ONLINE; `learn_conflict` takes over the record that the
-   store holds instead, and says whether the partition goes into the next round.
-4. `announce_online` computes the requests, from what was committed.
-5. Where nobody can be elected there is nothing to commit, so nothing shows whether we knew the ISR
-   as it is: the driver reads the partition once and, if it differs, decides again.
+2. The driver commits, and folds the durable changes into the context
+   (`odradek.controller.folding`).
+3. `apply_online` puts those partitions ONLINE; `learn_conflict` adopts the record that the store
+   holds instead, and returns whether the partition is decided again in the next round.
+4. `announce_online` computes the requests from the committed changes.
+5. Where no replica can be elected there is nothing to commit, so no version check shows whether the
+   known ISR is current: the driver reads the partition once and, if it differs, decides again.
 
 A NEW partition is initialized, never elected for: it has no ISR to choose from.
 """
@@ -52,7 +53,7 @@ __all__ = [
 
 _S = PartitionStatus
 
-# Target → the states a partition may come from.
+# Target → the states from which a partition may reach it.
 VALID_PREVIOUS: Mapping[PartitionStatus, frozenset[PartitionStatus]] = {
     _S.NEW: frozenset({_S.NON_EXISTENT}),
     _S.ONLINE: frozenset({_S.NEW, _S.ONLINE, _S.OFFLINE}),
@@ -66,7 +67,7 @@ class StateChangeFailed(OdradekError):  # noqa: N818 - Kafka's word, and a value
 
 
 class PartitionSplit(NamedTuple):
-    """Partitions by whether a transition is legal from where they are."""
+    """Partitions by whether a transition is legal from their state."""
 
     valid: list[TopicPartition]
     invalid: list[TopicPartition]
@@ -75,7 +76,7 @@ class PartitionSplit(NamedTuple):
 def split_partitions(
     context: ControllerContext, partitions: Iterable[TopicPartition], target: PartitionStatus
 ) -> PartitionSplit:
-    """Sorts out illegal transitions; an unknown partition starts as NON_EXISTENT."""
+    """Separates legal from illegal transitions; an unknown partition is NON_EXISTENT."""
     split = PartitionSplit([], [])
     for tp in partitions:
         is_valid = context.partition_state(tp) in VALID_PREVIOUS[target]
@@ -99,7 +100,7 @@ def move_partition(context: ControllerContext, tp: TopicPartition, target: Parti
 
 
 def initial_states(context: ControllerContext) -> None:
-    """Gives every partition the state a new controller finds it in."""
+    """Derives the state of every partition from a context that a new controller loaded."""
     for tp in context.all_partitions():
         record = context.partition_leadership.get(tp)
         if record is None:
@@ -114,7 +115,7 @@ def initial_states(context: ControllerContext) -> None:
 def topics_without_live_isr(
     context: ControllerContext, partitions: Iterable[TopicPartition]
 ) -> list[str]:
-    """Topics whose configuration decides on an unclean election; for no others is it read."""
+    """Topics whose configuration decides on an unclean election; only theirs is read."""
     topics: dict[str, None] = {}
     for tp in partitions:
         record = context.partition_leadership.get(tp)
@@ -127,7 +128,7 @@ def topics_without_live_isr(
 
 @dataclass(slots=True)
 class OnlineDecision:
-    """Partitions on their way online."""
+    """The decision on partitions that are to be brought online."""
 
     changes: list[PartitionChanged] = field(default_factory=list)
     elections: dict[TopicPartition, Election] = field(default_factory=dict)
@@ -149,7 +150,7 @@ def decide_online(
         partitions: In the states NEW, ONLINE or OFFLINE.
         strategy: Needed unless all partitions are NEW.
         unclean_topics: Topics that permit an unclean election under OFFLINE.
-        decision: What was decided of other partitions, which this adds to and returns.
+        decision: The decision on other partitions; this call adds to it and returns it.
 
     Raises:
         ValueError: An election is needed and there is no strategy; nothing was decided.
@@ -240,7 +241,7 @@ def announce_online(
     elections: Mapping[TopicPartition, Election],
     committed: Iterable[Committed],
 ) -> None:
-    """Adds the requests that tell replicas, and all brokers, what was committed and applied."""
+    """Adds the requests that announce applied changes to the replicas and to all brokers."""
     for change, _ in committed:
         assert isinstance(change, PartitionChanged)
         batch.add_leader_and_isr(
@@ -252,12 +253,12 @@ def announce_online(
 
 
 def learn_conflict(context: ControllerContext, conflict: Conflict) -> StateChangeFailed | None:
-    """Takes over what the store holds instead of our change; None: decide again."""
+    """Adopts the record the store holds instead of our change; None: decide again."""
     change, found = conflict
     assert isinstance(change, PartitionChanged)
     tp = change.tp
     if found is None:
-        # Nothing there is what a first state expects: its write got lost on the way.
+        # A first state expects no node: its write was lost.
         return None if change.is_first else StateChangeFailed(f"{tp}: its state has vanished")
     assert isinstance(found, PartitionRecord)
     if found.controller_epoch > context.controller_epoch:

@@ -1,4 +1,4 @@
-"""The replica machine: states of replicas, and what their brokers are told. Pure.
+"""The replica machine: states of replicas, and the requests to their brokers. Pure.
 
 ::
 
@@ -7,26 +7,26 @@
                            ▲             │ ▼          ▼
                            └────────── DELETION_INELIGIBLE
 
-ONLINE and OFFLINE also lead to themselves. Everything else is illegal, is reported with state and
-target, and leaves the replica where it is.
+ONLINE and OFFLINE also lead to themselves. Any other transition is illegal, is reported with state
+and target, and leaves the replica in its state.
 
 ================  ==========================================================================
 Target            what happens
 ================  ==========================================================================
 NEW               LeaderAndIsr(is_new) to its broker, if the partition has a leader
-ONLINE            the same without is_new, unless the replica was NEW: it has been told then
-OFFLINE           StopReplica; it leaves the ISR, durably, and the other replicas are told
+ONLINE            the same without is_new, unless the replica was NEW: its broker has it already
+OFFLINE           StopReplica; it leaves the ISR, durably; LeaderAndIsr to the other replicas
 DELETION_STARTED  StopReplica with delete
 NON_EXISTENT      it leaves the assignment in memory
-others            nothing but the state
+others            only the state changes
 ================  ==========================================================================
 
-Only OFFLINE needs something durable; it goes in rounds like the way of a partition to ONLINE:
+Only OFFLINE needs a durable change; it runs in rounds like a partition's transition to ONLINE:
 `decide_isr_removal`, commit, `apply_offline`, and `learn_conflict` of the partition machine.
-Putting replicas into a state and announcing it are functions of their own; the latter fill a
-request batch from what was committed, and change nothing.
-The last member never leaves the ISR, or the records it alone has would be given up; a leader that
-goes offline leaves the partition without one all the same.
+Moving replicas and announcing the moves are separate functions; the latter fill a request batch
+from the committed changes, and change nothing.
+The last member never leaves the ISR; otherwise the records that it alone has would be lost. If it
+was the leader, the partition is without a leader nevertheless.
 """
 
 from collections.abc import Iterable, Mapping
@@ -60,7 +60,7 @@ __all__ = [
 
 _S = ReplicaStatus
 
-# Target → the states a replica may come from.
+# Target → the states from which a replica may reach it.
 VALID_PREVIOUS: Mapping[ReplicaStatus, frozenset[ReplicaStatus]] = {
     _S.NEW: frozenset({_S.NON_EXISTENT}),
     _S.ONLINE: frozenset({_S.NEW, _S.ONLINE, _S.OFFLINE, _S.DELETION_INELIGIBLE}),
@@ -73,7 +73,7 @@ VALID_PREVIOUS: Mapping[ReplicaStatus, frozenset[ReplicaStatus]] = {
 
 
 class ReplicaSplit(NamedTuple):
-    """Replicas by whether a transition is legal from where they are."""
+    """Replicas by whether a transition is legal from their state."""
 
     valid: list[PartitionAndReplica]
     invalid: list[PartitionAndReplica]
@@ -90,7 +90,7 @@ def by_broker(replicas: Iterable[PartitionAndReplica]) -> dict[int, list[Partiti
 def split_replicas(
     context: ControllerContext, replicas: Iterable[PartitionAndReplica], target: ReplicaStatus
 ) -> ReplicaSplit:
-    """Sorts out illegal transitions; an unknown replica starts as NON_EXISTENT."""
+    """Separates legal from illegal transitions; an unknown replica is NON_EXISTENT."""
     split = ReplicaSplit([], [])
     for replica in replicas:
         is_valid = context.replica_state(replica) in VALID_PREVIOUS[target]
@@ -116,14 +116,14 @@ def move_replica(
 
 
 def initial_states(context: ControllerContext) -> None:
-    """Gives every replica the state a new controller finds it in."""
+    """Derives the state of every replica from a context that a new controller loaded."""
     online, offline = context.online_and_offline_replicas()
     context.replica_states.update(dict.fromkeys(online, _S.ONLINE))
-    # Not OFFLINE yet: that transition takes it out of the ISR.
+    # Not OFFLINE yet: that transition removes it from the ISR.
     context.replica_states.update(dict.fromkeys(offline, _S.DELETION_INELIGIBLE))
 
 
-# Targets of which a broker is told by LeaderAndIsr, if there is a leader.
+# Targets that are announced to the broker by LeaderAndIsr, if there is a leader.
 _TOLD_OF_LEADERS = frozenset({_S.NEW, _S.ONLINE})
 
 
@@ -131,7 +131,7 @@ _TOLD_OF_LEADERS = frozenset({_S.NEW, _S.ONLINE})
 class MovedReplicas:
     """Transitions that were made, and those that were not."""
 
-    # Those of them that their broker has to be told of.
+    # The transitions that have to be announced to the replica's broker.
     to_announce: list[PartitionAndReplica] = field(default_factory=list)
     failures: dict[PartitionAndReplica, StateChangeFailed] = field(default_factory=dict)
 
@@ -139,7 +139,7 @@ class MovedReplicas:
 def move_replicas(
     context: ControllerContext, replicas: Iterable[PartitionAndReplica], target: ReplicaStatus
 ) -> MovedReplicas:
-    """Makes legal transitions that need nothing durable."""
+    """Makes legal transitions that need no durable change."""
     assert target is not _S.OFFLINE, "leaves the ISR, which has to be durable first"
     moved = MovedReplicas()
     for replica in replicas:
@@ -171,7 +171,7 @@ def announce_moves(
     replicas: Iterable[PartitionAndReplica],
     target: ReplicaStatus,
 ) -> None:
-    """Adds the requests that tell brokers of their replicas' transitions."""
+    """Adds the requests that announce the transitions to the replicas' brokers."""
     for tp, broker_id in replicas:
         if target is _S.DELETION_STARTED:
             batch.add_stop_replica([broker_id], tp, deletes=True)
@@ -195,7 +195,7 @@ def _add_to_assignment(context: ControllerContext, replica: PartitionAndReplica)
 
 @dataclass(slots=True)
 class IsrRemoval:
-    """A broker's replicas on their way out of the ISR."""
+    """The decision to take a broker's replicas out of the ISR."""
 
     changes: list[PartitionChanged] = field(default_factory=list)
     # Partitions whose ISR the broker is not in: there is nothing to write.
@@ -203,7 +203,7 @@ class IsrRemoval:
 
 
 def announce_stops(batch: RequestBatch, replicas: Iterable[PartitionAndReplica]) -> None:
-    """Adds the requests that make a broker stop serving its replicas; what it holds stays."""
+    """Adds the requests that make a broker stop serving its replicas; their logs stay."""
     for replica in replicas:
         batch.add_stop_replica([replica.replica], replica.tp, deletes=False)
 
@@ -251,7 +251,7 @@ def decide_isr_removal(
 def apply_offline(
     context: ControllerContext, broker_id: int, partitions: Iterable[TopicPartition]
 ) -> None:
-    """Puts a broker's replicas OFFLINE that are durably out of the ISR, or never had one."""
+    """Puts a broker's replicas OFFLINE that durably left the ISR, or whose partition has none."""
     for tp in partitions:
         move_replica(context, PartitionAndReplica(tp, broker_id), _S.OFFLINE)
 
@@ -262,7 +262,7 @@ def announce_isr_removal(
     broker_id: int,
     partitions: Iterable[TopicPartition],
 ) -> None:
-    """Adds the requests that tell the other replicas who leads them, and all brokers."""
+    """Adds the requests that announce leader and ISR to the other replicas and to all brokers."""
     for tp in partitions:
         if not context.is_topic_queued_for_deletion(tp.topic):
             others = [b for b in context.partition_replica_assignment(tp) if b != broker_id]
@@ -272,5 +272,5 @@ def announce_isr_removal(
 def announce_without_state(
     context: ControllerContext, batch: RequestBatch, partitions: Iterable[TopicPartition]
 ) -> None:
-    """Adds the request that tells all brokers of partitions with neither leader nor ISR."""
+    """Adds the request to all brokers about partitions with neither leader nor ISR."""
     batch.add_update_metadata(context.live_or_shutting_down_broker_ids, partitions)

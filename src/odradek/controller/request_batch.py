@@ -1,12 +1,12 @@
-"""What one state change tells the brokers: at most a few requests per broker. Pure.
+"""The requests that announce one state change: at most a few per broker. Pure.
 
-A batch is filled from what was committed and applied, and built once. Rules:
+A batch is filled from committed and applied changes, and built once. Rules:
 
 1. Order for each broker: LeaderAndIsr, UpdateMetadata, StopReplica. A broker must know the others
    before it follows one of them, and must stop serving before it deletes.
 2. A LeaderAndIsr for a partition also announces it to all brokers by UpdateMetadata.
 3. Of two entries for a broker and partition the later one counts, but once new, always new.
-4. Only brokers that are live or shutting down get requests; negative ids are nobody.
+4. Only brokers that are live or shutting down get requests; negative ids are ignored.
 5. A partition of a topic that is queued for deletion is announced with leader -2. One without
    leader and ISR is not announced, but the live brokers are.
 
@@ -76,9 +76,9 @@ class RequestBatch:
     """Collects requests during one state change.
 
     Args:
-        context: Asked for brokers, ids and assignments.
+        context: Source of brokers, ids and assignments.
         controller_id: This broker.
-        leader_listener: Where brokers reach each other, for LeaderAndIsr's list of live leaders.
+        leader_listener: The listener between brokers, for LeaderAndIsr's list of live leaders.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class RequestBatch:
     def add_update_metadata(
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition]
     ) -> None:
-        """Announces partitions; none of them is fine, the brokers are announced all the same."""
+        """Announces partitions, and the live brokers; `partitions` may be empty."""
         self._metadata_brokers.update(b for b in broker_ids if b >= 0)
         for tp in partitions:
             record = self._context.partition_leadership.get(tp)
@@ -284,7 +284,7 @@ class RequestBatch:
     # StopReplica
 
     def _stop_replica_requests(self, broker_id: int, epoch: int) -> list[OutgoingRequest]:
-        """One request for replicas that only stop, one for those that are deleted."""
+        """One request for replicas that only stop, one for replicas to be deleted."""
         stopped = self._stop_replica[broker_id]
         return [
             OutgoingRequest(broker_id, self._stop_replica_request(broker_id, epoch, partitions))

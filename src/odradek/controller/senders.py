@@ -1,4 +1,4 @@
-"""The way of an active controller to its brokers: senders, and events made of their answers."""
+"""The senders of an active controller: requests to brokers, and events made of their answers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class Senders:
     Args:
         broker_id: This broker.
         context: The controller's metadata.
-        open_channel: Makes the way to a broker: to this one, and to others.
+        open_channel: Makes the channel to a broker, this one included.
         config: Settings.
         put: Puts an event into the controller's queue.
         clock: Time.
@@ -88,7 +88,7 @@ class Senders:
             self.channels.add_broker(broker)
 
     async def close(self) -> None:
-        """Ends all senders; what they have not sent is dropped."""
+        """Ends all senders; requests they have not sent are dropped."""
         channels, self.channels = self.channels, None
         if channels is not None:
             await channels.shutdown()
@@ -99,7 +99,7 @@ class Senders:
         return self.channels
 
     async def told(self, broker_id: int) -> None:
-        """Returns when a broker was told all that is queued for it; at once without senders."""
+        """Returns when a broker has answered all its requests; at once without senders."""
         if self.channels is not None:
             await self.channels.told(broker_id)
 
@@ -109,13 +109,13 @@ class Senders:
             self.active().send(item.broker_id, item.request, self._answer_to(item))
 
     def _answer_to(self, item: OutgoingRequest) -> Callable[[ControlResponse], None]:
-        """What to do with the answer: put an event, nothing else."""
+        """The callback for the answer: it puts an event, nothing else."""
         broker_id, request = item
         epoch = self._context.controller_epoch
 
         def answered(response: ControlResponse) -> None:
             if epoch != self._context.controller_epoch:
-                return  # Sent by a controller we are no more.
+                return  # This broker is no longer the controller that sent the request.
             match response:
                 case LeaderAndIsrResponse():
                     self._put(LeaderAndIsrResponseReceived(response, broker_id))

@@ -10,7 +10,7 @@ __all__ = ["ControllerStats", "register_gauges", "remove_gauges"]
 
 
 class ControllerStats:
-    """Timers of event states, and the meter nobody wants to see move."""
+    """Timers of event states, and the meter of unclean elections."""
 
     def __init__(self, metrics: MetricRegistry) -> None:
         group = metrics.group("kafka.controller", "ControllerStats")
@@ -32,7 +32,7 @@ def register_gauges(
     is_active: Callable[[], bool],
     state: Callable[[], ControllerActivity],
 ) -> None:
-    """Registers what is looked up when somebody reads; a context without leadership gives 0."""
+    """Registers gauges that are computed when read; without leadership the context gives 0."""
     group = metrics.group("kafka.controller", "KafkaController")
     gauges: Mapping[str, Callable[[], float]] = {
         "ActiveControllerCount": lambda: int(is_active()),
@@ -55,7 +55,7 @@ def register_gauges(
 
 
 def remove_gauges(metrics: MetricRegistry) -> None:
-    """Forgets what `register_gauges` registered."""
+    """Removes the gauges that `register_gauges` registered."""
     metrics.group("kafka.controller", "KafkaController").remove()
 
 

@@ -1,17 +1,17 @@
-"""Which topics can be deleted now, and what the next step of each is. Pure.
+"""Decisions on topic deletion: which topics can be deleted now, and each one's next step. Pure.
 
-Deleting a topic cleans three places: the logs on all brokers, everybody's metadata, and the store.
+Deleting a topic cleans three places: the logs on all brokers, the brokers' metadata, and the store.
 It is asynchronous and survives a change of controller: the mark in the store stays until the end.
 
-1. *Queued*: the topic is marked; brokers are told leader -2.
+1. *Queued*: the topic is marked and announced to brokers with leader -2.
 2. *Started*: its partitions are NON_EXISTENT, its replicas on live brokers go OFFLINE and then
    DELETION_STARTED (StopReplica with delete).
-3. Each answer takes a replica to DELETION_SUCCESSFUL, or to DELETION_INELIGIBLE.
-4. All successful: store and context forget the topic, the mark last.
+3. Each answer moves a replica to DELETION_SUCCESSFUL, or to DELETION_INELIGIBLE.
+4. All successful: the topic is removed from store and context, its mark last.
 
-A topic is *ineligible* while a replica's broker is away, a replica could not be deleted, or a
-reassignment runs. That halts its deletion, it does not cancel it: a returning broker, the end of
-the reassignment or the next controller resume it.
+A topic is *ineligible* while a replica's broker is offline, a replica could not be deleted, or a
+reassignment runs. That halts its deletion and does not cancel it: a returning broker, the end of
+the reassignment or the next controller resumes it.
 """
 
 from collections.abc import Iterable
@@ -34,17 +34,17 @@ _S = ReplicaStatus
 
 
 class ResumePlan(NamedTuple):
-    """What every queued topic needs next."""
+    """The next step of every queued topic."""
 
     complete: list[str]  # All replicas are deleted.
-    retry: list[str]  # Ineligible replicas go back to OFFLINE, so that a later pass finds them.
+    retry: list[str]  # Ineligible replicas return to OFFLINE, so that a later pass finds them.
     start: list[str]
 
 
 class PartitionDeletion(NamedTuple):
-    """What becomes of the replicas of topics whose deletion starts."""
+    """The replicas of topics whose deletion starts, by what is possible now."""
 
-    ineligible: list[PartitionAndReplica]  # Their brokers are away.
+    ineligible: list[PartitionAndReplica]  # Their brokers are offline.
     to_delete: list[PartitionAndReplica]
     halted: list[str]  # Topics with ineligible replicas.
 
@@ -57,7 +57,7 @@ def plan_resume(context: ControllerContext) -> ResumePlan:
             plan.complete.append(topic)
             continue
         if context.is_any_replica_in_state(topic, _S.DELETION_STARTED):
-            continue  # Answers are on their way.
+            continue  # Answers of brokers are still expected.
         if context.is_any_replica_in_state(topic, _S.DELETION_INELIGIBLE):
             plan.retry.append(topic)
         if context.is_topic_eligible_for_deletion(topic):
@@ -89,7 +89,7 @@ def mark_ineligible(context: ControllerContext, topics: Iterable[str]) -> list[s
 
 
 def resume_topics(context: ControllerContext, topics: Iterable[str]) -> bool:
-    """Makes queued topics eligible again; whether there were any."""
+    """Makes queued topics eligible again; returns whether there were any."""
     resumed = set(topics) & context.topics_to_be_deleted
     context.topics_ineligible_for_deletion -= resumed
     return bool(resumed)
@@ -108,7 +108,7 @@ def replicas_of_queued_topics(
 
 
 def initially_ineligible(context: ControllerContext, topics: Iterable[str]) -> set[str]:
-    """Topics a new controller cannot delete at once: a replica is away, or a reassignment runs."""
+    """Topics a new controller cannot delete yet: a replica is offline, or a reassignment runs."""
     reassigned = {tp.topic for tp in context.partitions_being_reassigned}
     return {
         topic

@@ -1,6 +1,6 @@
-"""Carries out what `topic_deletion` plans: the deletion of topics, step by step.
+"""Driver of topic deletion: carries out, step by step, what `topic_deletion` plans.
 
-Every step ends in a state from which the next one, or the next controller, goes on.
+Every step ends in a state from which the next step, or the next controller, can continue.
 """
 
 import logging
@@ -29,7 +29,7 @@ class TopicDeletions:
 
     Args:
         machines: The machines, and their driver.
-        is_enabled: Whether topics may be deleted; if not, marks are taken away.
+        is_enabled: Whether topics may be deleted; if not, marks are removed.
     """
 
     def __init__(self, machines: MachineDriver, *, is_enabled: bool) -> None:
@@ -38,7 +38,7 @@ class TopicDeletions:
         self.is_enabled = is_enabled
 
     async def start(self, marked: Iterable[str]) -> None:
-        """Takes over what a new controller finds marked; `resume` starts to delete."""
+        """Queues the topics that a new controller finds marked; `resume` starts to delete them."""
         topics = sorted(marked)
         if not self.is_enabled:
             await self.cancel(topics)
@@ -48,11 +48,11 @@ class TopicDeletions:
         topic_deletion.mark_ineligible(self._context, ineligible)
 
     async def cancel(self, topics: Iterable[str]) -> None:
-        """Takes the marks of topics away."""
+        """Removes the marks of topics."""
         await self._machines.commit([TopicDeletionCancelled(topic) for topic in sorted(topics)])
 
     async def process_topic_deletion(self) -> None:
-        """Somebody may have marked topics."""
+        """Handles the hint that topics were marked for deletion."""
         state = await self._machines.persistence.load(Hint(HintKind.DELETIONS))
         unknown = state.deletions - self._context.all_topics
         if unknown:
@@ -65,7 +65,7 @@ class TopicDeletions:
             await self.enqueue(marked)
 
     async def enqueue(self, topics: Iterable[str]) -> None:
-        """Begins with the deletion of marked topics, as far as that is possible now."""
+        """Begins the deletion of marked topics, as far as it is possible now."""
         queued = sorted(topics)
         self._context.queue_topic_deletion(queued)
         reassigned = {tp.topic for tp in self._context.partitions_being_reassigned}
@@ -73,12 +73,12 @@ class TopicDeletions:
         await self.resume()
 
     async def resume_topics(self, topics: Iterable[str]) -> None:
-        """What halted the deletion of topics may be over."""
+        """Resumes the deletion of topics whose replicas or reassignments may permit it again."""
         if self.is_enabled and topic_deletion.resume_topics(self._context, topics):
             await self.resume()
 
     async def fail_replicas(self, replicas: Iterable[PartitionAndReplica]) -> None:
-        """Replicas that could not be deleted halt the deletion of their topics."""
+        """Halts the deletion of topics with replicas that could not be deleted."""
         failed, _ = topic_deletion.replicas_of_queued_topics(self._context, replicas)
         if not failed:
             return
@@ -87,7 +87,7 @@ class TopicDeletions:
         await self.resume()
 
     async def complete_replicas(self, replicas: Iterable[PartitionAndReplica]) -> None:
-        """Brokers have deleted replicas."""
+        """Records that brokers have deleted replicas."""
         await self._machines.move_replicas(replicas, ReplicaStatus.DELETION_SUCCESSFUL)
         await self.resume()
 
@@ -97,7 +97,7 @@ class TopicDeletions:
         request_error: ErrorCode,
         partition_errors: Mapping[TopicPartition, ErrorCode],
     ) -> None:
-        """A broker has answered to StopReplica with delete."""
+        """Handles a broker's answer to StopReplica with delete."""
         is_refused = request_error is not ErrorCode.NONE
         failed = [
             PartitionAndReplica(tp, broker_id)
@@ -109,7 +109,7 @@ class TopicDeletions:
             for tp in partition_errors
             if PartitionAndReplica(tp, broker_id) not in failed
         ]
-        # Of a replica that has left the state meanwhile the answer says nothing.
+        # An answer about a replica that has left this state meanwhile is outdated.
         started = ReplicaStatus.DELETION_STARTED
         failed = [r for r in failed if self._context.replica_state(r) is started]
         done = [r for r in done if self._context.replica_state(r) is started]
@@ -117,7 +117,7 @@ class TopicDeletions:
         await self.complete_replicas(done)
 
     async def resume(self) -> None:
-        """Takes every queued topic one step further."""
+        """Advances every queued topic by one step."""
         plan = topic_deletion.plan_resume(self._context)
         for topic in plan.complete:
             await self._complete(topic)
@@ -150,7 +150,7 @@ class TopicDeletions:
         change = TopicRemoved(topic, self._context.topic_ids.get(topic))
         outcome = await self._machines.commit([change])
         for failed in outcome.failed:
-            # It stays queued with all its replicas deleted: the next step tries again.
+            # The topic stays queued with all its replicas deleted: the next step tries again.
             logger.error("topic %s could not be removed: %s", topic, failed.error)
             return
         logger.info("topic %s is deleted", topic, extra={"topic": topic})

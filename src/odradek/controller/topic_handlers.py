@@ -1,8 +1,8 @@
-"""Handlers of events about topics: requests of administrators, and what other hands wrote.
+"""Handlers of events about topics: requests of administrators, and nodes that tools wrote.
 
-A topic made by request, written to the store by a foreign tool, or found by a new controller goes
-the same way, `on_new_partition_creation`, once: a hint is compared with the context, and what our
-own commits have put there already makes no difference.
+A topic made by request, written to the store by a foreign tool, or found by a new controller passes
+through `on_new_partition_creation` once: the store is compared with the context after a hint, and
+the changes of our own commits are in the context already.
 """
 
 import logging
@@ -39,13 +39,13 @@ __all__ = ["TopicHandlers", "TopicSources"]
 
 logger = logging.getLogger(__name__)
 
-# Times a change is tried whose node changes under our hands.
+# Attempts at a change whose node is changed by others meanwhile.
 MAX_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSources:
-    """What new topics are made from."""
+    """The settings and sources that new topics are made from."""
 
     config: ControllerConfig
     check_configs: ConfigCheck
@@ -54,7 +54,7 @@ class TopicSources:
 
 
 class TopicHandlers:
-    """Creates and enlarges topics and follows what other hands do to them."""
+    """Creates and enlarges topics, and follows the changes that tools make in the store."""
 
     def __init__(
         self, machines: MachineDriver, deletion: TopicDeletions, sources: TopicSources
@@ -155,10 +155,13 @@ class TopicHandlers:
                     await self.process_partition_modifications(topic.name)
                 case FailedChange(error=error):
                     raise ApiError(_code_of(error), str(error))
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"topic {topic.name!r} changes all the time")
+        raise ApiError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"topic {topic.name!r} was changed by others in each of {MAX_ATTEMPTS} attempts",
+        )
 
     async def delete_topics(self, topics: Sequence[str]) -> list[DeletedTopic]:
-        """Marks topics for deletion and begins with it."""
+        """Marks topics for deletion and begins to delete them."""
         results: dict[str, DeletedTopic] = {}
         marked: list[str] = []
         for name in dict.fromkeys(topics):
@@ -192,7 +195,7 @@ class TopicHandlers:
     async def _commit_each(
         self, changes: Sequence[Change]
     ) -> list[Committed | Conflict | FailedChange]:
-        """Commits; what got lost on the way, and left nothing behind, is sent again."""
+        """Commits changes; one that was lost before it reached the store is sent again."""
         outcomes: dict[int, Committed | Conflict | FailedChange] = {}
         remaining = dict(enumerate(changes))
         for _ in range(MAX_ATTEMPTS):
@@ -214,7 +217,7 @@ class TopicHandlers:
     # Hints
 
     async def process_topic_change(self) -> None:
-        """Topics may have come and gone."""
+        """Handles the hint that topics were added or removed."""
         context = self._context
         state = await self._machines.persistence.load(Hint(HintKind.TOPICS))
         gone = sorted(context.all_topics - state.topics.keys())
@@ -224,7 +227,7 @@ class TopicHandlers:
             if topic in context.all_topics and not self._is_same(topic, record)
         )
         if recreated:
-            # The brokers hold the old topic's logs under the names of the new one.
+            # The brokers have the old topic's logs under the names of the new one.
             replicas = [r for topic in recreated for r in context.replicas_for_topic(topic)]
             self._machines.send_stop_replicas(replicas, deletes=True)
         for topic in (*gone, *recreated):
@@ -241,12 +244,12 @@ class TopicHandlers:
         await self._machines.on_new_partition_creation(created)
 
     async def process_partition_modifications(self, topic: str) -> None:
-        """A topic's node may have been written."""
+        """Handles the hint that a topic's node was written."""
         context = self._context
         state = await self._machines.persistence.load(Hint(HintKind.TOPIC, topic=topic))
         record = state.topics.get(topic)
         if record is None or topic not in context.all_topics:
-            return  # Came or went: that is the business of process_topic_change.
+            return  # Added or removed: process_topic_change handles that.
         if not self._is_same(topic, record):
             await self.process_topic_change()
             return
@@ -269,10 +272,10 @@ class TopicHandlers:
         await self._machines.on_new_partition_creation(TopicPartition(topic, p) for p in added)
 
     async def ensure_id(self, topic: str, record: TopicRecord) -> TopicRecord | None:
-        """Gives a topic that lost its id, or never had one, what it should have.
+        """Gives an id to a topic that lost its id or never had one.
 
-        Tools older than topic ids drop the field when they rewrite a node. The id we know for this
-        very node is written back, else a new one is. None: the topic has vanished meanwhile.
+        Tools older than topic ids drop the field when they rewrite a node. The id known for the
+        same node is written back, otherwise a new one. Returns None if the topic is gone.
         """
         known = self._context.topic_ids.get(topic)
         for _ in range(MAX_ATTEMPTS):
@@ -310,7 +313,7 @@ class TopicHandlers:
         )
 
     def _is_same(self, topic: str, record: TopicRecord) -> bool:
-        """Whether a stored topic is the one we know, not another one of its name."""
+        """Whether a stored topic is the one in the context, not a later one of the same name."""
         incarnation = self._context.topic_incarnations.get(topic)
         if incarnation is not None:
             return incarnation == record.incarnation

@@ -1,4 +1,4 @@
-"""Deciding on requests for topics: names, counts, placement. Pure.
+"""Decisions on requests for topics: names, counts, placement. Pure.
 
 A topic's name has 1 to 249 letters, digits, ``.``, ``_`` and ``-``, and is not ``.`` or ``..``. In
 metric names ``.`` and ``_`` look alike, so two topics that differ only there collide, and the
@@ -37,12 +37,12 @@ ConfigCheck: TypeAlias = Callable[[str, Mapping[str, str | None]], Mapping[str, 
 
 
 def accept_any_config(_topic: str, configs: Mapping[str, str | None]) -> Mapping[str, str]:
-    """Stores what was sent, less what has no value."""
+    """Accepts all overrides that have a value."""
     return {name: value for name, value in configs.items() if value is not None}
 
 
 def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
-    """Refuses a name nobody may use, or one that collides with an existing topic.
+    """Refuses an illegal name, or one that collides with an existing topic.
 
     Raises:
         ApiError: INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS.
@@ -75,8 +75,8 @@ def decide_new_topic(
     """Decides on a topic to create; nothing is changed.
 
     Args:
-        context: What exists.
-        topic: What is asked for.
+        context: The existing topics and brokers.
+        topic: The requested topic.
         topic_id: The id it will have.
         config: Has the defaults of the counts.
         check_configs: Checks the overrides and returns those to store.
@@ -84,7 +84,7 @@ def decide_new_topic(
         also_taken: Names that were decided on a moment ago.
 
     Raises:
-        ApiError: Why it cannot be created.
+        ApiError: The topic cannot be created; the message names the reason.
     """
     check_topic_name(topic.name, context.all_topics.union(also_taken))
     configs = check_configs(topic.name, topic.configs)
@@ -113,7 +113,7 @@ def decide_new_partitions(context: ControllerContext, topic: NewPartitions) -> P
     """Decides on partitions to add to a topic; nothing is changed.
 
     Raises:
-        ApiError: Why they cannot be added.
+        ApiError: The partitions cannot be added; the message names the reason.
     """
     name = topic.name
     problem = find_name_problem(name)
@@ -130,7 +130,8 @@ def decide_new_partitions(context: ControllerContext, topic: NewPartitions) -> P
     if added_count <= 0:
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {name!r} has {len(existing)} partitions, it cannot get {topic.total_count}",
+            f"topic {name!r} has {len(existing)} partitions, expected a larger number, found"
+            f" {topic.total_count}",
         )
     added = _added_assignment(context, topic, existing, added_count)
     return PartitionsAdded(
