@@ -3,8 +3,8 @@
 ``coordination.journal``: 8 bytes `odrjrnl1`, then one record per transaction (big-endian)::
 
     offset  size  field
-    0       4     length of what follows the CRC
-    4       4     CRC32C of the length field and of what follows the CRC
+    0       4     length of the bytes after the CRC
+    4       4     CRC32C of the length field and of the bytes after the CRC
     8       8     zxid; consecutive from record to record
     16      8     durable zxid: the highest one synced when this record was written
     24      4     number of changes
@@ -22,9 +22,9 @@
     end-4   4     CRC32C of everything before
 
 The first bad record ends the journal. Either it is *torn*: the process died before the sync of its
-batch, nobody was told of it, and it is cut off. Or it is *damaged*: then opening is refused, since
-something acknowledged is gone. What tells them apart is the durable zxid: a later intact record
-with a durable zxid above the last good zxid proves that the bad one had been synced.
+batch, no caller got an answer, and it is cut off. Or it is *damaged*: then opening is refused,
+since an acknowledged transaction is lost. The durable zxid distinguishes them: a later intact
+record with a durable zxid above the last good zxid proves that the bad one had been synced.
 
     good 1..7, bad, intact record zxid 9 with durable zxid 7: 8 and 9 were one batch  → cut at 8
     good 1..7, bad, intact record zxid 9 with durable zxid 8: 8 was acknowledged      → refuse
@@ -93,10 +93,10 @@ def seal_record(payload: bytes) -> bytes:
 
 
 def replay(data: bytes, tree: NodeTree, file: str) -> tuple[int, int]:
-    """Applies the journal `data` to `tree`; returns where its good part ends, and its records.
+    """Applies the journal `data` to `tree`; returns the end of its good part, and its record count.
 
     Raises:
-        StoreCorruptError: Damage before the end, naming `file` and offset.
+        StoreCorruptError: Damage before the end; the message names `file` and offset.
     """
     if data[: len(JOURNAL_HEAD)] != JOURNAL_HEAD:
         raise StoreCorruptError(
@@ -165,7 +165,7 @@ def _refuse_damage(data: bytes, position: int, last_zxid: int, file: str) -> Non
 
 
 def parse_record(payload: memoryview) -> Transaction:
-    """Reads what follows the frame of a record.
+    """Parses the payload of a record.
 
     Raises:
         ValueError: The bytes are not a record.
@@ -207,7 +207,7 @@ def parse_snapshot(data: bytes, file: str) -> NodeTree:
     """Reads a snapshot file.
 
     Raises:
-        StoreCorruptError: Naming `file` and what is wrong with it.
+        StoreCorruptError: The file is damaged; the message names `file` and the damage.
     """
     try:
         if data[: len(_SNAPSHOT_HEAD)] != _SNAPSHOT_HEAD or len(data) < _SNAPSHOT.size + _U32.size:

@@ -3,16 +3,16 @@
 `EmbeddedEngine` owns the tree and its files; `connect` gives each broker its own session as an
 `EmbeddedStore`. One task commits, in turns of decide → persist → apply:
 
-1. Takes what has queued up and decides it, transaction upon transaction, against the durable tree.
+1. Takes the queued transactions and decides them, one upon the other, against the durable tree.
 2. Makes the batch durable with one write and one sync on the executor.
 3. Applies it in order: after each transaction its watches fire and its caller is answered.
 
-Nothing is visible to a reader, a watcher or a caller before it is durable, refusals included: a
-`NodeExists` may stem from a transaction of the same batch. Reads never wait.
+Nothing is visible to a reader, a watcher or a caller before it is durable. That includes refusals:
+a `NodeExists` may be due to a transaction of the same batch. Reads never wait.
 
-A session ends by `close`, or by `expire` when its broker failed or a test commands it; there is no
-session timeout, since nothing can be half-connected inside one process. When the disk fails there
-is no retry: all sessions are LOST and leaving the engine's ``async with`` raises `StorageError`.
+A session ends by `close`, or by `expire` when its broker failed or a test calls it; there is no
+session timeout, since no link can break inside one process. When the disk fails there is no retry:
+all sessions are LOST and leaving the engine's ``async with`` raises `StorageError`.
 """
 
 import asyncio
@@ -42,10 +42,10 @@ __all__ = ["EmbeddedEngine", "EmbeddedStore"]
 
 # Transactions between two snapshots: bounds the journal to a few MB and the replay to 0.25 s.
 SNAPSHOT_INTERVAL = 10_000
-# One sync pays for at most this many. Deciding and applying one takes 30 µs of the event loop,
-# so a full batch holds it for less than a millisecond at a time.
+# Transactions made durable by one sync. Deciding and applying one takes 30 µs of the event loop, so
+# a full batch occupies it for less than a millisecond at a time.
 MAX_BATCH_TRANSACTIONS = 50
-# Callers beyond this wait to enqueue. Far above what all brokers of a process have in flight.
+# Callers beyond this wait to enqueue. Far more than all brokers of a process have in flight.
 MAX_QUEUED_TRANSACTIONS = 10_000
 
 _T = TypeVar("_T")
@@ -53,14 +53,14 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A transaction on its way; `operations` is None for the end of the session."""
+    """A queued transaction; `operations` is None for the end of the session."""
 
     session: EmbeddedSession
     session_id: int
     operations: Sequence[Operation] | None
     fence: int | None
     answer: asyncio.Future[list[OperationResult]]
-    # Set by decide: what to apply (None: nothing) and what to answer.
+    # Set by decide: the transaction to apply (None: nothing) and the answer.
     transaction: Transaction | None = None
     outcome: list[OperationResult] | StoreError = field(default_factory=list)
 
@@ -69,9 +69,9 @@ class EmbeddedEngine:
     """The store of one directory; use it as ``async with``.
 
     Args:
-        directory: An existing directory; three plain files of ours live in it.
+        directory: An existing directory; the engine keeps three plain files in it.
         disk: The disk seam.
-        executor: Runs what blocks; None is the event loop's own.
+        executor: Runs blocking calls; None is the event loop's default.
         snapshot_interval: Transactions between two snapshots.
     """
 
@@ -98,10 +98,10 @@ class EmbeddedEngine:
         self._is_open = False
 
     async def __aenter__(self) -> Self:
-        """Opens the files and deletes every ephemeral node: their sessions died with a process.
+        """Opens the files and deletes all ephemeral nodes: their sessions ended with a process.
 
         Raises:
-            LogDirLockedError: Another engine has the directory; names its process.
+            LogDirLockedError: Another engine has the directory; the message names its process.
             StoreCorruptError: The files are damaged.
             OSError: The disk failed.
         """
@@ -131,7 +131,7 @@ class EmbeddedEngine:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Commits what is queued, ends all sessions, closes the files.
+        """Commits the queued transactions, ends all sessions, closes the files.
 
         Raises:
             StorageError: The disk had failed.
@@ -143,12 +143,12 @@ class EmbeddedEngine:
                     await self._queue.put(None)
                     await asyncio.wait([self._committer])
             except asyncio.CancelledError as cancelled:
-                # Goes on to the task group, which ends its tasks before it raises it again.
+                # Passed to the task group, which ends its tasks before it raises it again.
                 kind, error, traceback = type(cancelled), cancelled, cancelled.__traceback__
             for task in self._replacements:
                 task.cancel()
             if not isinstance(error, asyncio.CancelledError):
-                # Any other error of the body goes its own way, not wrapped into a group.
+                # Any other error of the body is raised as it is, not wrapped into a group.
                 kind, error, traceback = None, None, None
             await self._tasks.__aexit__(kind, error, traceback)
         except BaseExceptionGroup as group:
@@ -175,7 +175,7 @@ class EmbeddedEngine:
 
     @property
     def last_zxid(self) -> int:
-        """The last durable transaction."""
+        """The zxid of the last durable transaction."""
         return self._tree.zxid
 
     # What stores and sessions ask for
@@ -201,7 +201,7 @@ class EmbeddedEngine:
         if not self._is_open:
             raise SessionExpired(f"the embedded store in {self._directory} is closed")
         await self._queue.put(_Request(session, session.id, operations, fence, answer))
-        if self._committer.done():  # It ended while we waited for room in the queue.
+        if self._committer.done():  # It ended while the caller waited for room in the queue.
             raise SessionExpired(f"the embedded store in {self._directory} has ended")
         return await answer
 
@@ -237,7 +237,7 @@ class EmbeddedEngine:
             self._lose_all_sessions()
 
     async def _next_batch(self) -> tuple[list[_Request], bool]:
-        """What has queued up, at least one; and whether there will be more."""
+        """The queued requests, at least one, and whether more may follow."""
         batch: list[_Request] = []
         request = await self._queue.get()
         while request is not None:
@@ -248,7 +248,7 @@ class EmbeddedEngine:
         return batch, False
 
     def _decide_batch(self, batch: list[_Request]) -> None:
-        """Fills in transaction and outcome of each request; the tree is not touched."""
+        """Sets transaction and outcome of each request; the tree does not change."""
         draft = TreeDraft(self._tree)
         zxid = self._tree.zxid
         for index, request in enumerate(batch):
@@ -279,7 +279,7 @@ class EmbeddedEngine:
     def _deletions_for_end(
         self, session_id: int, earlier: Sequence[_Request], draft: TreeDraft
     ) -> list[Operation]:
-        """Deletes of the ephemerals a session leaves, those of the same batch included."""
+        """Deletions of an ended session's ephemerals, those of the same batch included."""
         paths = set(self._tree.ephemerals(session_id))
         for request in earlier:
             changes = request.transaction.changes if request.transaction else ()
@@ -299,7 +299,7 @@ class EmbeddedEngine:
     def _apply(self, request: _Request) -> None:
         outcome = request.outcome
         is_end = request.operations is None and not isinstance(outcome, StoreError)
-        if is_end:  # Its watches end with it and do not see its ephemerals go.
+        if is_end:  # Its watches end first and do not see the deletion of its ephemerals.
             self._watches.drop(request.session)
         if request.transaction is not None:
             self._watches.fire(self._tree.apply(request.transaction))
@@ -338,7 +338,7 @@ class EmbeddedEngine:
                 session.lose()
 
     def _refuse(self, batch: list[_Request]) -> None:
-        """Answers whoever still waits when the committer has ended."""
+        """Answers the callers that still wait when the committer has ended."""
         while not self._queue.empty():
             request = self._queue.get_nowait()
             if request is not None:

@@ -1,15 +1,15 @@
 """The embedded engine's plain files in the data directory: journal, snapshot and lock.
 
-A crash at any point leaves a tree that is a prefix of the transaction order, and that prefix holds
-everything `append` returned for. `odradek.coordination.codec` has the bytes.
+A crash at any point leaves a tree that is a prefix of the transaction order, and that prefix has
+every transaction for which `append` returned. `odradek.coordination.codec` has the byte layout.
 
 Opening: the snapshot is loaded, journal records at or below its zxid are skipped, the rest is
 applied, a torn end is cut off. Damage before the end refuses to open.
 
 Compaction writes the snapshot beside the old one, syncs and renames it, then cuts the journal to
-its head. A crash between the two leaves records the snapshot already has; they are skipped. Should
-a crash bring old records back behind a cut journal, their durable zxids lie below the snapshot's,
-so they do not pass for proof of damage.
+its head. A crash between the two leaves records the snapshot already has; they are skipped. If
+after a crash old records reappear behind the cut, their durable zxids are below the snapshot's, so
+they are not taken as proof of damage.
 
 Nodes can hold passwords that administrators set: only the broker's own user may read the files.
 """
@@ -51,7 +51,7 @@ class Journal:
         self._disk = disk
         self._fd = fd  # -1 when closed.
         self._durable_zxid = zxid
-        # Close must not take the descriptor from under a write an abandoned task still runs.
+        # `close` must not close the descriptor during a write that an abandoned task still runs.
         self._lock = threading.Lock()
         self.record_count = record_count  # Records since the file was last cut.
 
@@ -60,7 +60,7 @@ class Journal:
         """Loads the tree and opens the journal for appending, cutting a torn end.
 
         Raises:
-            StoreCorruptError: The files are damaged; names file and offset.
+            StoreCorruptError: The files are damaged; the message names file and offset.
             OSError: The disk failed.
         """
         path = os.path.join(directory, JOURNAL_NAME)
@@ -72,17 +72,17 @@ class Journal:
         if has_snapshot and not os.path.exists(path):
             raise StoreCorruptError(
                 f"{path} is missing beside {snapshot_path}: "
-                f"what was written after zxid {tree.zxid} is lost"
+                f"the transactions after zxid {tree.zxid} are lost"
             )
         fd = disk.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, SECRET_MODE)
         try:
-            # Files of an earlier version may be open to others.
+            # Files of an earlier version may be readable by other users.
             _restrict(disk, fd)
             if has_snapshot:
                 _restrict_file(disk, snapshot_path)
             data = _read_descriptor(disk, fd)
             if len(data) <= len(JOURNAL_HEAD) and data != JOURNAL_HEAD and not has_snapshot:
-                # The very first start: the file is new, or the process died while making it.
+                # The first start: the file is new, or the process died while making it.
                 disk.ftruncate(fd, 0)
                 _write_all(disk, fd, JOURNAL_HEAD, path)
                 disk.fsync(fd)
@@ -91,7 +91,7 @@ class Journal:
             end, record_count = replay(data, tree, path)
             if end < len(data):
                 disk.ftruncate(fd, end)
-            # What a killed process wrote and named may be there and still not be durable.
+            # Bytes and names that a killed process wrote may be visible and still not be durable.
             disk.fsync(fd)
             disk.fsync_dir(directory)
             return cls(directory, disk, fd, tree.zxid, record_count), tree
@@ -103,7 +103,7 @@ class Journal:
         """Makes transactions durable, in order, with one write and one sync.
 
         Raises:
-            OSError: The disk failed; what is in the file is unknown.
+            OSError: The disk failed; the content of the file is unknown.
         """
         data = b"".join(encode_record(t, self._durable_zxid) for t in transactions)
         with self._lock:
@@ -127,7 +127,7 @@ class Journal:
         self.record_count = 0
 
     def close(self) -> None:
-        """Closes the file; closing twice is fine."""
+        """Closes the file; may be called twice."""
         with self._lock:
             if self._fd >= 0:
                 self._disk.close(self._fd)
@@ -135,10 +135,10 @@ class Journal:
 
 
 def lock_directory(directory: str) -> int:
-    """Takes the directory for this process; returns the descriptor that holds the lock.
+    """Locks the directory for this process; returns the descriptor of the lock.
 
     Raises:
-        LogDirLockedError: Somebody else has it; names the process.
+        LogDirLockedError: Another process has the lock; the message names it.
     """
     path = os.path.join(directory, LOCK_NAME)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, SECRET_MODE)

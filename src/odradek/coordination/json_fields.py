@@ -1,4 +1,4 @@
-"""JSON objects read field by field and by type; everything unexpected is `BadNodeData`. Pure."""
+"""JSON objects read field by field and by type; unexpected content is `BadNodeData`. Pure."""
 
 import json
 import re
@@ -15,15 +15,15 @@ _INT64_MAX = (1 << 63) - 1
 
 
 def encode_object(node: dict[str, Json]) -> bytes:
-    """Compact UTF-8, fields in the order given."""
+    """Encodes an object as compact UTF-8, fields in the given order."""
     return json.dumps(node, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def parse_integer(text: str, what: str, limit: int) -> int:
-    """A decimal number of at most `limit` in a string.
+    """Parses a decimal number of at most `limit`.
 
     Raises:
-        BadNodeData: It is not one.
+        BadNodeData: The text is no such number.
     """
     if not re.fullmatch(r"-?[0-9]{1,19}", text) or abs(int(text)) > limit:
         raise BadNodeData(f"{what}: expected a number up to {limit}, found {text[:40]!r}")
@@ -144,7 +144,7 @@ def _is_int32(value: Json) -> TypeGuard[int]:
 
 
 def _is_text(value: Json) -> TypeGuard[str]:
-    """Whether it is a string that can be written again: JSON can escape half a character."""
+    """Whether it is a string that can be encoded: JSON can escape half a character."""
     return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 

@@ -1,7 +1,7 @@
-"""What stands in the store's nodes: JSON in Kafka's shape, as values. Pure.
+"""The content of the store's nodes: JSON in Kafka's form, as values. Pure.
 
-Every reader ignores unknown fields and the order of fields. It raises `BadNodeData` for anything it
-cannot use, saying what was expected and what was found, since any tool may write to the store.
+Every parser ignores unknown fields and the order of fields. It raises `BadNodeData` for content it
+cannot use, with what was expected and what was found, since any tool may write to the store.
 """
 
 import re
@@ -49,7 +49,7 @@ __all__ = [
     "parse_reassignments",
 ]
 
-_LOG_DIR_FAILURE = 1  # The only event Kafka knows.
+_LOG_DIR_FAILURE = 1  # The only event Kafka defines.
 _ENDPOINT = re.compile(r"([^:/]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(-?[0-9]{1,5})")
 
 
@@ -128,7 +128,7 @@ class BrokerNode:
 class TopicNode:
     """/brokers/topics/<t>; written as version 3, read from version 1 on."""
 
-    topic_id: uuid.UUID | None  # None in what tools older than topic ids wrote.
+    topic_id: uuid.UUID | None  # None in a node written by a tool older than topic ids.
     assignment: Mapping[int, ReplicaAssignment]
 
     def encode(self) -> bytes:
@@ -185,7 +185,7 @@ class PartitionStateNode:
 
     @classmethod
     def parse(cls, data: bytes | None, version: int) -> "PartitionStateNode":
-        """Reads a node whose data version is `version`."""
+        """Parses a node whose data version is `version`."""
         fields = JsonFields.of(data, "partition state")
         state = LeaderAndIsr(
             leader=fields.integer("leader"),
@@ -230,23 +230,25 @@ class ProducerIdBlock:
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
+    """Encodes /controller_epoch as decimal text."""
     return str(epoch).encode("ascii")
 
 
 def parse_controller_epoch(data: bytes | None) -> int:
-    """/controller_epoch: decimal text."""
+    """Parses /controller_epoch: decimal text."""
     return parse_integer((data or b"").decode("ascii", "replace"), "controller epoch", INT32_MAX)
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
+    """Encodes the overrides of a /config/<type>/<entity>."""
     return encode_object({"version": 1, "config": dict(config)})
 
 
 def parse_config(data: bytes | None) -> dict[str, str]:
-    """/config/<type>/<entity>; null data is no override.
+    """Parses a /config/<type>/<entity>; null data means no overrides.
 
     Raises:
-        BadNodeData: It is malformed; what was found is not shown, for it may hold passwords.
+        BadNodeData: It is malformed; the message omits the content, which may have passwords.
     """
     if data is None:
         return {}
@@ -255,16 +257,17 @@ def parse_config(data: bytes | None) -> dict[str, str]:
     except BadNodeData:
         raise BadNodeData(
             f"config: expected a JSON object whose field config maps keys to text, found"
-            f" {len(data)} bytes of something else"
+            f" {len(data)} bytes of another form"
         ) from None
 
 
 def encode_config_change(entity_path: str) -> bytes:
+    """Encodes the notification that an entity below /config was altered."""
     return encode_object({"version": 2, "entity_path": entity_path})
 
 
 def parse_config_change(data: bytes | None) -> str:
-    """/config/changes/config_change_<seq>: the entity's path below /config."""
+    """Parses a /config/changes/config_change_<seq> into the entity's path below /config."""
     fields = JsonFields.of(data, "config change")
     if (version := fields.integer("version")) != 2:
         raise BadNodeData(f"config change: expected version 2, found {version}")
@@ -272,26 +275,28 @@ def parse_config_change(data: bytes | None) -> str:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
+    """Encodes /cluster/id."""
     return encode_object({"version": "1", "id": cluster_id})
 
 
 def parse_cluster_id(data: bytes | None) -> str:
-    """/cluster/id."""
+    """Parses /cluster/id."""
     return JsonFields.of(data, "cluster id").text("id")
 
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """An ISR change notification, or a preferred replica election."""
+    """Encodes an ISR change notification, or a preferred replica election."""
     items: list[Json] = [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
     return encode_object({"version": 1, "partitions": items})
 
 
 def parse_partitions(data: bytes | None) -> list[TopicPartition]:
+    """Parses an ISR change notification, or a preferred replica election."""
     return [tp for tp, _ in _parse_partition_list(data, "partition list")]
 
 
 def encode_reassignments(reassignments: Mapping[TopicPartition, Sequence[int]]) -> bytes:
-    """/admin/reassign_partitions."""
+    """Encodes /admin/reassign_partitions."""
     items: list[Json] = [
         {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
         for tp, replicas in reassignments.items()
@@ -300,17 +305,18 @@ def encode_reassignments(reassignments: Mapping[TopicPartition, Sequence[int]]) 
 
 
 def parse_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]]:
+    """Parses /admin/reassign_partitions: the target replicas of each partition."""
     parsed = _parse_partition_list(data, "reassignment")
     return {tp: fields.integers("replicas") for tp, fields in parsed}
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    """A log directory of `broker_id` has failed."""
+    """Encodes the notification that a log directory of `broker_id` failed."""
     return encode_object({"version": 1, "broker": broker_id, "event": _LOG_DIR_FAILURE})
 
 
 def parse_log_dir_event(data: bytes | None) -> int:
-    """The broker whose log directory failed."""
+    """Parses a log directory notification into the id of the broker."""
     return JsonFields.of(data, "log dir event").integer("broker")
 
 

@@ -1,8 +1,8 @@
-"""Where things stand in the store: node paths. The content of the nodes is in `nodes`. Pure.
+"""The paths of the store's nodes; `nodes` has their content. Pure.
 
 The layout is Kafka's, so that its tools and brokers can read and write the same tree::
 
-    /controller                                  ephemeral: who is controller
+    /controller                                  ephemeral: the controller's id
     /controller_epoch                            its data version fences every controller write
     /cluster/id
     /brokers/ids/<id>                            ephemeral: its czxid is the broker epoch
@@ -104,7 +104,7 @@ INITIAL_PATHS: Final = (
 
 
 class ConfigNodeType(Enum):
-    """What has dynamic configuration; the value is the node name."""
+    """The kinds of entities with dynamic configuration; the value is the node name."""
 
     TOPIC = "topics"
     BROKER = "brokers"
@@ -120,26 +120,32 @@ def ancestors(path: str) -> list[str]:
 
 
 def broker_path(broker_id: int) -> str:
+    """The node of a broker's registration."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic_path(topic: str) -> str:
+    """The node of a topic's assignment and id."""
     return f"{BROKER_TOPICS}/{topic}"
 
 
 def partitions_path(topic: str) -> str:
+    """The parent of a topic's partitions."""
     return f"{BROKER_TOPICS}/{topic}/partitions"
 
 
 def partition_path(tp: TopicPartition) -> str:
+    """The parent of a partition's state."""
     return f"{BROKER_TOPICS}/{tp.topic}/partitions/{tp.partition}"
 
 
 def partition_state_path(tp: TopicPartition) -> str:
+    """The node of a partition's leader and ISR."""
     return f"{BROKER_TOPICS}/{tp.topic}/partitions/{tp.partition}/state"
 
 
 def delete_topic_path(topic: str) -> str:
+    """The mark of a topic for deletion."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
@@ -147,39 +153,39 @@ def config_entity(kind: ConfigNodeType, name: str | None) -> str:
     """The path below /config that a change notification names.
 
     Args:
-        kind: What is configured.
-        name: The entity as users know it; None is the default entity. A user or client may bear
-            any name, that of the default's node, too.
+        kind: The kind of the entity.
+        name: The name of the entity; None is the default entity. A user or client may have any
+            name, even that of the default's node.
     """
     return f"{kind.value}/{_node_name(name)}"
 
 
 def user_client_entity(user: str | None, client: str | None) -> str:
-    """The same for a client id of a user; None is the default of either."""
+    """As `config_entity`, for a client id of a user; None is the default of either."""
     return f"{config_entity(ConfigNodeType.USER, user)}/clients/{_node_name(client)}"
 
 
 def config_path(kind: ConfigNodeType, name: str | None) -> str:
-    """The node of an entity's configuration; arguments as of `config_entity`."""
+    """The node of an entity's configuration; arguments as for `config_entity`."""
     return f"/config/{config_entity(kind, name)}"
 
 
 def config_change_path(entity_path: str) -> str:
-    """The node a notification's entity path stands for."""
+    """The node that a notification's entity path refers to."""
     return f"/config/{entity_path}"
 
 
 def sanitize(name: str) -> str:
     """Percent-encodes a user, client or address for use as a node name."""
-    # No path has a part of dots alone. Kafka's encoder leaves them, and its store refuses them.
+    # A path must not have a part of dots alone. Kafka's encoder keeps them, its store refuses them.
     if name in _DOTS:
         return _DOTS[name]
-    # quote() leaves the tilde alone, Kafka's encoder does not; both keep letters, digits and ._-
+    # quote() keeps the tilde, Kafka's encoder does not; both keep letters, digits and ._-
     return quote(name, safe="").replace("~", "%7E")
 
 
 def unsanitize(node_name: str) -> str:
-    """The name `sanitize` was given."""
+    """Reverses `sanitize`."""
     return unquote(node_name)
 
 

@@ -1,12 +1,12 @@
-"""A session with the embedded engine: its states, who is told about them, and its calls.
+"""A session with the embedded engine: its states, its listeners, and its calls.
 
 ::
 
     connect → CONNECTED ── close, expire ──► ending ── applied ──► LOST ── replaced ──► CONNECTED
                                                                     └── closed by its owner: stays
 
-Between the command to end and its durable transaction the state is still CONNECTED, but calls are
-refused: a write that came later must not make an ephemeral node nobody would delete.
+Between the call that ends a session and its durable transaction the state is still CONNECTED, but
+calls are refused: a later write must not make an ephemeral node that would never be deleted.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class EmbeddedSession:
-    """Implements `odradek.coordination.store.Session`; `connect` to `replace` are the engine's."""
+    """`odradek.coordination.store.Session`; the engine calls the methods `connect` to `replace`."""
 
     __slots__ = (
         "_after",
@@ -53,7 +53,7 @@ class EmbeddedSession:
         self._id = 0
         self._state = SessionState.LOST
         self._is_ending = False
-        # Whether the owner closed it, so that nothing replaces it.
+        # Whether the owner closed it, so that the engine does not replace it.
         self.is_closed = False
         self._on_state: list[Callable[[SessionState], None]] = []
         self._before: list[Callable[[], Awaitable[None]]] = []
@@ -93,7 +93,7 @@ class EmbeddedSession:
             await self._end(self)
 
     def require_connected(self) -> None:
-        """Lets a call through, or not.
+        """Checks that the session may be used.
 
         Raises:
             SessionExpired: The session has ended or is about to.
@@ -102,17 +102,17 @@ class EmbeddedSession:
             raise SessionExpired(f"session {self._id:#x} has ended")
 
     def connect(self, session_id: int) -> None:
-        """Starts life under `session_id`."""
+        """Starts the session under `session_id`."""
         self._id = session_id
         self._is_ending = False
         self._set_state(SessionState.CONNECTED)
 
     def lose(self) -> None:
-        """The session is over."""
+        """Ends the session."""
         self._set_state(SessionState.LOST)
 
     async def prepare_replacement(self) -> None:
-        """Waits for everybody who has to act before a new session starts."""
+        """Waits for the listeners that have to act before a new session starts."""
         for callback in self._before:
             try:
                 await callback()
@@ -120,7 +120,7 @@ class EmbeddedSession:
                 logger.exception("a listener failed before the replacement of a session")
 
     def replace(self, session_id: int) -> None:
-        """Lives on under a new id."""
+        """Continues under a new id."""
         self.connect(session_id)
         for callback in self._after:
             try:
@@ -138,7 +138,7 @@ class EmbeddedSession:
 
 
 class _Engine(Protocol):
-    """What a store needs of the engine it belongs to."""
+    """The part of the engine that a store uses."""
 
     @property
     def watches(self) -> WatchTable: ...

@@ -1,30 +1,30 @@
 """The coordination store as its users see it: a tree of versioned nodes, sessions and watches.
 
-One `CoordinationStore` is one broker's session with an engine. What every engine keeps, and every
-caller may rely on, no more:
+One `CoordinationStore` is one broker's session with an engine. Every engine guarantees these rules,
+and callers may rely on no others:
 
 a. Writes of all sessions are totally ordered by zxid; zxids only grow, also over restarts.
 b. A session sees its own finished writes; writes of others may be seen late, but in order.
 c. A watch fires once, after the change is visible to its session and before that session reads
-   any later state. It fires for own writes, too. It says that something changed, never what:
-   read again with a new watch, then compare.
+   any later state. It fires for own writes, too. It does not say what changed: read again with a
+   new watch, then compare.
 d. Changes between the firing and the new read are seen by the read, not by events.
 e. A `fence` adds a check of the version of `/controller_epoch` to the same transaction; when it
    fails, `ControllerMoved` is raised and nothing is changed.
 f. `ConnectionLost` means the outcome is unknown. Reads and `sync` are repeated by the engine; after
    a create, set, delete or multi the caller reads back and compares.
-g. There is no recursive delete: callers delete children first, and readers may see the middle.
+g. There is no recursive delete: callers delete children first, and readers may see a partial tree.
 
-What a session's state allows to assume:
+The states of a session:
 
 =========  ========================================================================
-CONNECTED  The session lives.
-SUSPENDED  The link is lost, the session may live: assume nothing.
+CONNECTED  The session exists.
+SUSPENDED  The link is lost, the session may still exist: assume nothing.
 LOST       The session is over; its ephemerals and watches are gone. The engine opens
-           a replacement by itself, unless the session was closed by its owner.
+           a replacement, unless the owner closed the session.
 =========  ========================================================================
 
-A replacement goes: state LOST → every `before` listener is awaited → new id, state CONNECTED →
+A replacement: state LOST → every `before` listener is awaited → new id, state CONNECTED →
 every `after` listener is called. Watch, state and `after` callbacks are plain functions on the
 event loop and only enqueue.
 """
@@ -62,17 +62,17 @@ CONTROLLER_EPOCH_PATH = "/controller_epoch"
 
 
 class Stat(NamedTuple):
-    """What the store knows about a node besides its data."""
+    """The metadata of a node."""
 
     czxid: int  # Transaction that created it; a broker's epoch is that of its id node.
     mzxid: int  # Transaction that last wrote its data.
     version: int  # Writes of its data since creation, from 0.
     cversion: int  # Creations plus deletions of its children.
-    ephemeral_owner: int  # Id of the session it dies with; 0 = persistent.
+    ephemeral_owner: int  # Id of the session whose end deletes it; 0 = persistent.
 
 
 class WatchKind(Enum):
-    """What happened to the watched node."""
+    """The kind of change of the watched node."""
 
     CREATED = "created"
     DELETED = "deleted"
@@ -81,7 +81,7 @@ class WatchKind(Enum):
 
 
 class WatchEvent(NamedTuple):
-    """Given once to a watch."""
+    """The event that a watch gets once."""
 
     kind: WatchKind
     path: str
@@ -97,7 +97,7 @@ class Create:
     path: str
     data: bytes | None = field(default=None, repr=False)  # May hold passwords.
     ephemeral: bool = False
-    # Appends ten digits: a counter of the parent that never falls, so no name comes twice.
+    # Appends ten digits: a counter of the parent that never falls, so no name is used twice.
     sequential: bool = False
 
 
@@ -141,7 +141,7 @@ OperationResult: TypeAlias = Created | Stat | None
 
 
 class SessionState(Enum):
-    """What may be assumed about a session; see the module's table."""
+    """The state of a session; see the module's table."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -168,11 +168,11 @@ class Session(Protocol):
     def on_replacement(
         self, *, before: Callable[[], Awaitable[None]], after: Callable[[], None]
     ) -> None:
-        """Awaits `before` when a lost session is about to be replaced, calls `after` then."""
+        """Awaits `before` when a lost session is about to be replaced, and then calls `after`."""
         ...
 
     async def close(self) -> None:
-        """Ends the session and its ephemerals, without a replacement; closing twice is fine."""
+        """Ends the session and its ephemerals, without a replacement; may be called twice."""
         ...
 
 
@@ -188,7 +188,7 @@ class CoordinationStore(Protocol):
         """Data and stat of a node; the watch fires when it is written or deleted.
 
         Raises:
-            NoNode: There is none; no watch is left.
+            NoNode: There is no node; no watch is armed.
         """
         ...
 
@@ -200,7 +200,7 @@ class CoordinationStore(Protocol):
         """Sorted names and the parent's stat; the watch fires on child or parent changes.
 
         Raises:
-            NoNode: There is no parent; no watch is left.
+            NoNode: There is no parent; no watch is armed.
         """
         ...
 
@@ -216,9 +216,9 @@ class CoordinationStore(Protocol):
         """Makes a node.
 
         Raises:
-            NodeExists: The node is there.
-            NoNode: Its parent is not.
-            BadArguments: The path, the data or an ephemeral parent.
+            NodeExists: The node exists.
+            NoNode: Its parent does not exist.
+            BadArguments: The path or the data is invalid, or the parent is ephemeral.
             ControllerMoved: The fence failed.
         """
         ...
@@ -244,13 +244,13 @@ class CoordinationStore(Protocol):
     async def multi(
         self, operations: Sequence[Operation], *, fence: int | None = None
     ) -> list[OperationResult]:
-        """Does all or nothing, as one transaction with one zxid.
+        """Executes all operations or none, as one transaction with one zxid.
 
         Raises:
-            StoreError: Of the first operation that failed; `operation_index` names it.
+            StoreError: The error of the first operation that failed; `operation_index` names it.
         """
         ...
 
     async def sync(self) -> None:
-        """Later reads of this session see every write that was finished before the call."""
+        """Makes later reads of this session see every write finished before the call."""
         ...

@@ -1,8 +1,8 @@
-"""Deciding a transaction: its operations against a tree, without I/O and without changing it. Pure.
+"""Decisions on transactions: operations on a draft of the tree, without I/O. Pure.
 
-`decide` runs the operations on a draft upon what it is given. It returns the node changes to make
-durable and the results to answer with, or raises for the whole transaction; a batch is decided by
-giving it the draft of the transactions before.
+`decide` runs the operations on a new draft over its `base`. It returns the node changes to make
+durable and the results to answer with, or raises for the whole transaction; in a batch, the base of
+a transaction is the draft of the one before.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ __all__ = ["TransactionDecision", "decide"]
 
 @dataclass(frozen=True, slots=True)
 class TransactionDecision:
-    """What a transaction will change, and what its caller is told once that is durable."""
+    """The changes of a transaction, and the results for its caller once they are durable."""
 
     changes: tuple[Change, ...]
     results: list[OperationResult]
@@ -53,11 +53,11 @@ def decide(
     session_id: int,
     fence: int | None,
 ) -> tuple[TransactionDecision, TreeDraft]:
-    """Works one transaction out upon `base`; the draft returned holds its effect.
+    """Decides one transaction on top of `base`; the returned draft has its effect.
 
     Raises:
         ControllerMoved: The fence failed.
-        StoreError: Of the first operation that failed; `operation_index` names it.
+        StoreError: The error of the first operation that failed; `operation_index` names it.
     """
     _check_size(operations)
     draft = TreeDraft(base)
@@ -78,7 +78,7 @@ def decide(
 
 
 def _check_size(operations: Sequence[Operation]) -> None:
-    """Holds a transaction to the size of one packet, as ZooKeeper does."""
+    """Limits a transaction to the size of one packet, as ZooKeeper does."""
     size_bytes = 0
     for operation in operations:
         data = operation.data if isinstance(operation, Create | Set) else None
@@ -103,7 +103,7 @@ def _check_fence(draft: TreeDraft, fence: int | None) -> None:
 
 
 def _decide_one(draft: TreeDraft, operation: Operation, session_id: int) -> Change | None:
-    """The change an operation makes of the draft, None for a check."""
+    """The change that an operation makes to the draft, None for a check."""
     match operation:
         case Create(path=path, data=data):
             check_path(path + "0" * 10 if operation.sequential else path)

@@ -1,4 +1,4 @@
-"""The embedded engine's tree of nodes and how a change is folded into it, without I/O. Pure.
+"""The embedded engine's tree of nodes and the folding of changes into it, without I/O. Pure.
 
 Decide and apply share one `fold`, so a replayed file gives the tree its writer had. A `TreeDraft`
 is a private layer over the tree, or over another draft: transactions are decided on drafts, one
@@ -39,7 +39,7 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 
 def _shown(data: bytes | None) -> str:
-    """Data as logs and errors may have it: it can hold passwords."""
+    """Data as logs and errors may show it: by its size, since it can contain passwords."""
     return "no data" if data is None else f"{len(data)} bytes"
 
 
@@ -52,7 +52,7 @@ class TreeNode(NamedTuple):
     version: int
     ephemeral_owner: int  # 0 = persistent.
     created_count: int  # Children ever created. Invariant: never falls.
-    child_count: int  # Children there now. Invariant: <= created_count.
+    child_count: int  # Present children. Invariant: <= created_count.
 
     def __repr__(self) -> str:
         return f"Node({_shown(self.data)}, {self.stat})"
@@ -93,7 +93,7 @@ Change: TypeAlias = NodeCreated | NodeSet | NodeDeleted
 
 
 class Transaction(NamedTuple):
-    """What one zxid changed."""
+    """The changes of one zxid."""
 
     zxid: int
     changes: tuple[Change, ...]
@@ -123,13 +123,13 @@ class TreeDraft:
         self._changed[path] = node
 
     def merge_into_base(self) -> None:
-        """Hands the changes down to the draft or tree below."""
+        """Writes the changes into the draft or tree below."""
         for path, node in self._changed.items():
             self._base.put(path, node)
 
 
 class NodeTree:
-    """The durable tree. Invariant: holds exactly what the transactions up to `zxid` made."""
+    """The durable tree. Invariant: it has exactly the effect of the transactions up to `zxid`."""
 
     __slots__ = ("_children", "_ephemerals", "_nodes", "zxid")
 
@@ -180,7 +180,7 @@ class NodeTree:
         return len(self._nodes)
 
     def apply(self, transaction: Transaction) -> list[WatchEvent]:
-        """Folds a durable transaction in; returns what its watches are told, in order.
+        """Folds a durable transaction in; returns the events for watches, in order.
 
         Raises:
             StoreError: The changes do not fit the tree: they were not decided on it.
@@ -243,10 +243,10 @@ def fold(nodes: _Nodes, change: Change, zxid: int) -> None:
 
 
 def check_path(path: str) -> None:
-    """Refuses what ZooKeeper refuses: relative or empty parts, `.` and `..`, control characters.
+    """Refuses paths as ZooKeeper does: relative ones, empty, `.` or `..` parts, control characters.
 
     Raises:
-        BadArguments: Naming the path and what is wrong with it.
+        BadArguments: The message names the path and the reason.
     """
     why: str | None = None
     if path == "/":
@@ -266,7 +266,7 @@ def check_path(path: str) -> None:
 
 
 def parent_path(path: str) -> str:
-    """The path above `path`; of a first-level node it is `/`."""
+    """The parent of `path`; that of a first-level node is `/`."""
     return path[: path.rfind("/")] or "/"
 
 

@@ -8,7 +8,7 @@ child     children                  CHILDREN of the node, and its DELETED
 ========  ========================  ===============================================
 
 A watch set twice by a session before it fires counts once, and so does one function that watches
-data and children of a node when both are hit by its deletion.
+data and children of a node when its deletion concerns both.
 """
 
 import logging
@@ -26,7 +26,7 @@ _Armed: TypeAlias = dict[tuple[object, Watch], None]
 
 
 class WatchTable:
-    """Armed watches by path. An owner is whatever tells sessions apart."""
+    """Armed watches by path. An owner is an object that identifies a session."""
 
     __slots__ = ("_child", "_data")
 
@@ -43,7 +43,7 @@ class WatchTable:
         self._child.setdefault(path, {})[owner, watch] = None
 
     def fire(self, events: Iterable[WatchEvent]) -> None:
-        """Calls and disarms what `events` hit. A watch that raises does not stop the others."""
+        """Calls and disarms the watches of `events`. One that raises does not stop the others."""
         for event in events:
             hit: _Armed = {}
             if event.kind is not WatchKind.CHILDREN:
