@@ -19,7 +19,7 @@ __all__ = [
     "TopicResult",
 ]
 
-BROKER_DEFAULT = -1  # As a number of partitions or replicas: what the broker's settings say.
+BROKER_DEFAULT = -1  # As a number of partitions or replicas: the default of the broker's settings.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicResult:
-    """What became of one topic to create; the rest is filled in on success only."""
+    """The result for one topic to create; id, assignment and configs are set on success only."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
-    topic_id: uuid.UUID | None = None  # None also after validation alone.
+    topic_id: uuid.UUID | None = None  # None also if the request only validates.
     assignment: Mapping[int, ReplicaAssignment] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class NewPartitions:
 
     name: str
     total_count: int
-    # Replicas of each partition on top, in order.
+    # Replicas of each additional partition, in order.
     assignments: Sequence[Sequence[int]] | None = None
 
 
@@ -74,7 +74,7 @@ class CreatePartitionsResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedTopic:
-    """What became of one topic to delete; NONE: its deletion is on its way and cannot get lost."""
+    """The result for one topic to delete; NONE: the deletion is stored and will be carried out."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -83,7 +83,7 @@ class DeletedTopic:
 
 
 class ElectionOutcome(NamedTuple):
-    """What became of one partition's election."""
+    """The result of one partition's election."""
 
     error: ErrorCode
     message: str | None = None

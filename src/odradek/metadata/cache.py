@@ -1,9 +1,10 @@
 """The request side's view of the cluster image.
 
-Every broker answers Metadata from its own copy, which the controller's updates bring up to date one
-after the other. Rule for every read: take the image once and use only that one, since the next look
-may give another; a caller that needs several answers about one moment takes `image` itself. Being
-behind is fine: who acts on old metadata gets an error from the broker concerned and asks again.
+Every broker answers Metadata from its own copy, to which the controller's updates are applied one
+after the other. Rule for every read: take the image once and use only that one, since the next read
+may return another; a caller that needs several answers about one moment takes `image` itself. A
+copy may be behind: a client that acts on old metadata gets an error from the broker it addresses,
+and refreshes.
 """
 
 import logging
@@ -33,7 +34,7 @@ _TRACE = 5  # Below DEBUG: one line per partition.
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition as a Metadata answer shows it."""
+    """A partition in a Metadata answer."""
 
     error: ErrorCode
     partition: int
@@ -47,7 +48,7 @@ class PartitionMetadata(NamedTuple):
 @mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic as a Metadata answer shows it."""
+    """A topic in a Metadata answer."""
 
     name: str
     id: UUID | None
@@ -77,7 +78,7 @@ class MetadataCache:
         self._image = ClusterImage()
         # Topics of an image, and their names sorted.
         self._sorted: tuple[Mapping[str, TopicImage], list[str]] = ({}, [])
-        # Whether any update came; before that no client request may be answered from here.
+        # Whether an update was published; before that no client request may be answered from here.
         self.is_published = False
 
     @property
@@ -88,14 +89,14 @@ class MetadataCache:
     # Updates
 
     def publish(self, applied: AppliedDelta, delta: ClusterDelta, correlation_id: int) -> None:
-        """Shows readers the image that `delta` gave, in one step."""
+        """Publishes the image that `delta` made, in one step."""
         image = applied.image
         if delta.membership is not None:
             self._check_listeners(image)
         if delta.partitions:
             self._log_partitions(applied, delta, correlation_id)
         self._image = image
-        # A delta of the config feed knows nothing of brokers: the cache is still empty.
+        # A delta of the config feed has no brokers: after it alone the cache is still empty.
         self.is_published = self.is_published or delta.membership is not None
 
     def _check_listeners(self, image: ClusterImage) -> None:
@@ -144,7 +145,7 @@ class MetadataCache:
         return self._image.partition(topic, partition)
 
     def get_sorted_topics(self, image: ClusterImage) -> list[str]:
-        """Names of the topics of an image, sorted once for all who ask; not to be changed."""
+        """Names of the topics of an image, sorted once for all callers; not to be edited."""
         topics, names = self._sorted
         if topics is not image.topics:
             names = sorted(image.topics)
@@ -185,7 +186,7 @@ class MetadataCache:
         return _nodes_on(self._image, listener)
 
     def get_partition_replica_endpoints(self, tp: TopicPartition, listener: str) -> dict[int, Node]:
-        """Where a partition's replicas can be reached; those that cannot are left out."""
+        """The nodes of a partition's replicas on a listener; unreachable replicas are left out."""
         image = self._image
         state = image.partition(tp.topic, tp.partition)
         found = {}
@@ -214,14 +215,15 @@ class MetadataCache:
         error_unavailable_endpoints: bool = False,
         error_unavailable_listeners: bool = False,
     ) -> list[TopicMetadata]:
-        """What a Metadata answer says about `topics`; those not known are left out.
+        """The part of a Metadata answer about `topics`; unknown ones are left out.
 
         Args:
             topics: Names, in the order of the answer.
-            listener: The one the request came in on.
-            image: The image to answer from; by default the one that is published now.
-            error_unavailable_endpoints: Metadata v0: leave dead replicas out and say so.
-            error_unavailable_listeners: Metadata v6+: tell a missing listener from a dead leader.
+            listener: The listener the request arrived on.
+            image: The image to answer from; by default the published one.
+            error_unavailable_endpoints: Metadata v0: leave dead replicas out and return an error.
+            error_unavailable_listeners: Metadata v6+: distinguish a missing listener from a dead
+                leader.
         """
         return _topic_metadata(
             self._image if image is None else image,
@@ -232,7 +234,7 @@ class MetadataCache:
         )
 
     def get_cluster_metadata(self, cluster_id: str, listener: str) -> ClusterMetadata:
-        """All that clients of a listener can know."""
+        """The whole cluster as the clients of a listener see it."""
         image = self._image
         controller = image.controller_id
         return ClusterMetadata(

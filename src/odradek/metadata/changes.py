@@ -1,11 +1,11 @@
-"""What a commit changes: plain values that decide makes and every engine renders.
+"""The changes of a commit: plain values that decide functions make and every engine writes.
 
 One change is atomic. A list of changes is not, in store engines: each has its own outcome, and
 every prefix of a list must be a state the next controller can continue from. `Atomic` makes a group
 that is written as one.
 
 A change that replaces something carries the version it was decided on; an engine that finds another
-version reports a conflict and changes nothing. Versions are compared, never computed with.
+version reports a conflict and changes nothing. Versions are only compared, never computed with.
 """
 
 import uuid
@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreated:
-    """A topic that was not there; a left-over config of its name is overwritten."""
+    """Creates a topic that does not exist; a left-over config of its name is overwritten."""
 
     topic: str
     topic_id: uuid.UUID
@@ -52,18 +52,18 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAdded:
-    """More partitions for a topic."""
+    """Adds partitions to a topic."""
 
     topic: str
     topic_id: uuid.UUID
     assignment: Mapping[int, ReplicaAssignment]  # Of the whole topic, as it is to be.
-    added: frozenset[int]  # The numbers that are new.
+    added: frozenset[int]  # The numbers of the new partitions.
     version: int  # Of the topic, as decide knew it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentChanged:
-    """Other replicas for partitions a topic has, or its id written back."""
+    """Changes the replicas of a topic's partitions, or writes its id back."""
 
     topic: str
     topic_id: uuid.UUID
@@ -73,32 +73,32 @@ class AssignmentChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChanged:
-    """Another leader, ISR or leader epoch of one partition."""
+    """Changes leader, ISR or leader epoch of one partition."""
 
     tp: TopicPartition
     topic_id: uuid.UUID | None
     state: LeaderAndIsr  # As it is to be; its `partition_version` is the one decide knew.
     controller_epoch: int  # Of the controller that decides.
-    is_first: bool  # The partition has no state yet; then the version says nothing.
+    is_first: bool  # The partition has no state yet; then the version is not used.
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletionRequested:
-    """Marks a topic for deletion; that it is marked already is fine."""
+    """Marks a topic for deletion; idempotent."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletionCancelled:
-    """Takes the mark away: the topic is unknown, or deletion is switched off."""
+    """Removes the mark: the topic is unknown, or deletion is disabled."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRemoved:
-    """Removes a topic, its configs, then its mark; what is gone already is fine."""
+    """Removes a topic, its configs, then its mark; idempotent."""
 
     topic: str
     topic_id: uuid.UUID | None
@@ -109,7 +109,7 @@ class ConfigSet:
     """Sets single overrides of a resource; None removes one. Others stay."""
 
     resource: ConfigResource
-    # By key. Some are passwords, and nobody here knows which: they are never shown.
+    # By key. Some values are passwords, and this module cannot tell which: none are shown.
     values: Mapping[str, str | None] = field(repr=False)
 
     def __str__(self) -> str:
@@ -118,15 +118,15 @@ class ConfigSet:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEdit:
-    """Changes overrides of a resource by what is stored: an item more in a list, for example.
+    """Edits overrides of a resource depending on the stored ones: appends to a list, for example.
 
-    `decide` gets what is stored and returns the keys to set, None for one to remove. It is called
-    again when a foreign write came in between, so that no acknowledged change is overwritten. It
-    raises `ApiError` if the result would not be allowed.
+    `decide` gets the stored overrides and returns the keys to set, None for one to remove. It is
+    called again when another write came in between, so that no acknowledged change is overwritten.
+    It raises `ApiError` if the result would not be allowed.
     """
 
     resource: ConfigResource
-    # Not shown: it may be made of values that are secret.
+    # Not shown: it may contain secret values.
     decide: Callable[[Mapping[str, str]], Mapping[str, str | None]] = field(repr=False)
 
 
@@ -187,7 +187,7 @@ SingleChange: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """Changes that are written all together or not at all."""
+    """Changes that are written together or not at all."""
 
     changes: tuple[SingleChange, ...]
 

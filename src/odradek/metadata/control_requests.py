@@ -1,6 +1,6 @@
-"""The requests by which the controller of a store engine tells brokers its decisions.
+"""The requests by which the controller of a store engine announces its decisions to brokers.
 
-An engine whose brokers read a metadata log has none of them.
+An engine whose brokers read a metadata log needs none of them.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,14 +1,15 @@
-"""Deltas of the image, and how one is applied.
+"""Deltas of the image, and their application.
 
-A delta has two parts. The *cluster* part says what changed for everybody and makes the next image.
-The *local* part says what this broker's replicas must do, and leaves the image alone. In store mode
-UpdateMetadata and the config feed give cluster parts, LeaderAndIsr and StopReplica local ones, the
-latter with the configs of topics that are new here.
+A delta has two parts. The *cluster* part lists the changes of the cluster and makes the next image.
+The *local* part orders role changes of this broker's replicas and does not change the image. In
+store mode UpdateMetadata and the config feed give cluster parts, LeaderAndIsr and StopReplica local
+ones; a LeaderAndIsr also gives a cluster part with the configs of topics that are new here.
 
-An applied delta costs what it names, not what the image holds: the next image shares with the one
-before all topics, configs, quotas and credentials that the delta leaves alone, and most of the maps
-they are in (`odradek.metadata.persistent_map`). A topic that is named is copied with all its
-partitions; brokers come as a whole, and so do access rules and features once any of them changes.
+The cost of applying a delta depends on its size, not on that of the image: the next image shares
+with the previous one all unchanged topics, configs, quotas and credentials, and most of the maps
+they are in (`odradek.metadata.persistent_map`). A topic in the delta is copied with all its
+partitions; brokers are replaced as a whole, and so are access rules and features if any of them
+changes.
 """
 
 import uuid
@@ -50,7 +51,7 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, slots=True)
 class ClusterMembership:
-    """Who is there; always the whole set, never merged with the one before."""
+    """The controller and the live brokers; always the whole set, never merged with the previous."""
 
     controller_id: int | None
     brokers: tuple[LiveBroker, ...]
@@ -58,9 +59,9 @@ class ClusterMembership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDelta:
-    """What changed for everybody. A part left at its default is unchanged."""
+    """The changes of the cluster. A part left at its default is unchanged."""
 
-    # Epoch of the controller that sent it; None for what does not come from a controller.
+    # Epoch of the controller that sent it; None if it does not come from a controller.
     controller_epoch: int | None = None
     membership: ClusterMembership | None = None
     # In order; a leader of LEADER_DURING_DELETE removes the partition.
@@ -81,7 +82,7 @@ class ClusterDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedPartition:
-    """A partition this broker must lead, or follow if somebody else leads."""
+    """A partition this broker must lead, or follow if another broker leads."""
 
     state: PartitionState
     topic_id: uuid.UUID | None
@@ -99,7 +100,7 @@ class StoppedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalDelta:
-    """What this broker's replicas must do."""
+    """The role changes of this broker's replicas."""
 
     controller_id: int
     controller_epoch: int
@@ -109,14 +110,14 @@ class LocalDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageDelta:
-    """One step of the metadata feed; both parts of it are published together."""
+    """One step of the metadata feed; both parts are published together."""
 
     cluster: ClusterDelta | None = None
     local: LocalDelta | None = None
 
 
 class AppliedDelta(NamedTuple):
-    """The next image, and the partitions that were deleted on the way to it."""
+    """The next image, and the partitions that the delta deleted."""
 
     image: ClusterImage
     deleted: list[TopicPartition]
@@ -126,7 +127,7 @@ def apply_delta(image: ClusterImage, delta: ImageDelta) -> AppliedDelta:
     """Makes the next image; `image` itself stays as it is.
 
     Raises:
-        ApiError: STALE_CONTROLLER_EPOCH, a newer controller has spoken already.
+        ApiError: STALE_CONTROLLER_EPOCH, the image has a delta of a newer controller.
     """
     epoch = _controller_epoch(image, delta)
     cluster = delta.cluster
@@ -180,13 +181,13 @@ def _apply_partitions(
     deleted: list[TopicPartition] = []
     if not delta.partitions:
         return topics, deleted
-    # Private copies of the inner maps this delta touches.
+    # Private copies of the inner maps this delta changes.
     changed: dict[str, dict[int, PartitionState]] = {}
     for state in delta.partitions:
         partitions = changed.get(state.topic)
         if partitions is None:
             old = topics.get(state.topic)
-            # Another id is another topic of the same name: nothing of the old one is kept.
+            # Another id means another topic of the same name: nothing of the old one is kept.
             is_kept = old is not None and _id_of(old.name, old, delta) == old.id
             partitions = changed[state.topic] = dict(old.partitions) if old and is_kept else {}
         if state.leader == LEADER_DURING_DELETE:
@@ -204,7 +205,7 @@ def _apply_partitions(
 
 
 def _id_of(name: str, old: TopicImage | None, delta: ClusterDelta) -> uuid.UUID | None:
-    """The id a topic has after the delta; one that does not name it leaves it as it is."""
+    """The id a topic has after the delta; it stays if the delta does not name it."""
     return delta.topic_ids.get(name, old.id if old is not None else None)
 
 
@@ -226,7 +227,7 @@ def _names_by_id(
 def _apply_configs(
     image: ClusterImage, delta: ClusterDelta, topics: Mapping[str, TopicImage]
 ) -> tuple[Mapping[ConfigResource, Mapping[str, str]], Mapping[str, uuid.UUID]]:
-    """Configs leave with their topic, unless they were read for the one that takes its name."""
+    """The next configs; those of a removed topic go, unless they were read for its successor."""
     configs, owners = image.configs, image.config_owners
     over: list[str] = []
     for name in dict.fromkeys(state.topic for state in delta.partitions):
@@ -248,7 +249,7 @@ def _merge(
     *,
     order: Callable[[_K], Any] | None = None,
 ) -> Mapping[_K, _V]:
-    """`values` with `changes` laid over; an empty or zero value or None takes a key out."""
+    """`values` updated with `changes`; an empty or zero value or None removes a key."""
     if not changes:
         return values
     return as_persistent(values, order=order).edited(

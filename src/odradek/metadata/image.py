@@ -1,14 +1,15 @@
-"""The immutable image of the cluster: the one thing a broker acts on.
+"""The immutable image of the cluster: the only metadata a broker acts on.
 
 An image is replaced, never edited: `odradek.metadata.delta` makes the next one out of it and a
-delta, sharing all that did not change, so a reader may keep one for as long as it likes. Its maps
-are never changed, either: a delta gives persistent maps, and the maker of an image by hand leaves
-the dicts alone that it was made of.
+delta, sharing all unchanged parts, so a reader may keep one for as long as it likes. Its maps are
+never edited, either: a delta makes persistent maps, and code that makes an image from dicts must
+not edit them afterwards.
 
 Invariants:
 
 1. `topic_names` holds exactly the ids of the topics that have one, each once.
-2. A topic has at least one partition; with its last one it leaves, and its id and configs with it.
+2. A topic has at least one partition; it is removed with its last one, and so are its id and
+   configs.
 3. `controller_epoch` never falls from one image to the next.
 """
 
@@ -38,7 +39,7 @@ __all__ = [
 
 
 class Node(NamedTuple):
-    """One broker on one listener, as clients are told."""
+    """One broker on one listener, as clients see it."""
 
     id: int
     host: str
@@ -46,7 +47,7 @@ class Node(NamedTuple):
     rack: str | None = None
 
 
-NO_NODE = Node(NO_LEADER, "", -1)  # There should be a broker here, but it cannot be reached.
+NO_NODE = Node(NO_LEADER, "", -1)  # Marks a broker that cannot be reached.
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class LiveBroker:
     """A live broker.
 
     Raises:
-        ApiError: A listener name comes twice.
+        ApiError: A listener name is not unique.
     """
 
     id: int
@@ -93,7 +94,7 @@ class PartitionState:
 
     topic: str
     partition: int
-    leader: int  # NO_LEADER, or LEADER_DURING_DELETE in a delta: take it out.
+    leader: int  # Or NO_LEADER; or LEADER_DURING_DELETE in a delta that removes the partition.
     leader_epoch: int
     isr: tuple[int, ...]
     replicas: tuple[int, ...]  # Ordered; the first is the preferred leader.
@@ -126,7 +127,7 @@ class ConfigResource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntity:
-    """Whom a client quota is for: sorted (type, name) pairs, types user, client-id and ip.
+    """The clients a quota is for: sorted (type, name) pairs, types user, client-id and ip.
 
     A name of None is the default for all that have no entry of their own.
     """
@@ -139,14 +140,14 @@ class QuotaEntity:
 
 
 class ScramKey(NamedTuple):
-    """Whose credential, for which mechanism (the number of a `ScramMechanism`)."""
+    """The key of a credential: a user and a mechanism (the number of a `ScramMechanism`)."""
 
     user: str
     mechanism: int
 
 
 class ScramCredential(NamedTuple):
-    """What a broker needs to check a SCRAM login; never the password."""
+    """The data a broker needs to check a SCRAM login; never the password."""
 
     salt: bytes
     stored_key: bytes
@@ -154,22 +155,22 @@ class ScramCredential(NamedTuple):
     iterations: int
 
     def __repr__(self) -> str:
-        """Without what would let its reader guess the password, or play the server."""
+        """Omits keys and salt, which would help to guess the password or to pose as a server."""
         return f"ScramCredential(iterations={self.iterations})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """Everything a broker knows of its cluster at one moment."""
+    """All metadata a broker has of its cluster at one moment."""
 
-    controller_id: int | None = None  # None: nobody, or not known yet.
+    controller_id: int | None = None  # None: there is none, or it is not known yet.
     controller_epoch: int = 0  # Highest seen; deltas of an older controller are refused.
     brokers: Mapping[int, LiveBroker] = field(default_factory=dict)  # Live ones, by id.
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[uuid.UUID, str] = field(default_factory=dict)
     # Overrides; a resource without any is not in the map.
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    # For which topic id the configs of a topic name were read, when that is known.
+    # The topic id for which the configs of a topic name were read, if known.
     config_owners: Mapping[str, uuid.UUID] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     acls: frozenset[AclBinding] = frozenset()
@@ -191,9 +192,9 @@ class ClusterImage:
         return self.configs.get(ConfigResource(ConfigResourceType.TOPIC, topic), {})
 
     def holds_configs_of(self, topic: str, topic_id: uuid.UUID) -> bool:
-        """Whether the configs under this name are known to be those of this very topic.
+        """Whether the configs under this name are known to be those of the topic with this id.
 
-        A topic's creation is not notified: before its log is made, whoever gets False here reads
-        the overrides, or a compacted topic would start its life with deletion by time.
+        A topic's creation is not notified: a caller that gets False reads the overrides before it
+        makes the log; otherwise a compacted topic would start with deletion by time.
         """
         return self.config_owners.get(topic) == topic_id

@@ -1,4 +1,4 @@
-"""A mapping that is never edited: the next one shares with it all that did not change.
+"""A mapping that is never edited: an edited copy shares all unchanged parts with it.
 
 A trie over the bits of the keys' hashes, six per level, whose leaves are small dicts::
 
@@ -9,11 +9,11 @@ A trie over the bits of the keys' hashes, six per level, whose leaves are small 
 `edited` copies the dicts and branch lists on the way to the keys it changes, each of them once, and
 no other. Example with 10,000 keys: 64 branches are dicts of some 156 entries each; to put one key,
 the list of 64 and a dict of 156 are copied instead of a dict of 10,000. An edit that is about most
-of the map builds it anew.
+of the map builds a new one.
 
-Hashes of texts differ from process to process, so an iteration goes by sorted keys: no trace,
-answer or file depends on a hash. Sorting 10,000 keys takes some milliseconds; callers that need all
-of them often keep them.
+Hashes of texts differ from process to process, so iteration is in the order of sorted keys: no
+trace, answer or file depends on a hash. Sorting 10,000 keys takes some milliseconds; callers that
+need all of them often keep the sorted list.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -87,7 +87,7 @@ class PersistentMap(Mapping[_K, _V], Generic[_K, _V]):
 
     def get(self, key: _K, default: _V | _D | None = None) -> _V | _D | None:  # type: ignore[override]  # one signature instead of three overloads
         node = self._root
-        if type(node) is not dict:  # As `_leaf`, without a call: requests come by here.
+        if type(node) is not dict:  # As `_leaf`, without the call: requests use this method.
             bits = hash(key)
             while type(node) is not dict:
                 node = node[bits & _MASK]
@@ -146,7 +146,7 @@ def _split(entries: dict[Any, Any], shift: int) -> list[dict[Any, Any]]:
 
 
 class _Edit:
-    """A map that is being made: nodes that are its own are changed, others copied first."""
+    """An edit under way: nodes made by it are changed in place, others are copied first."""
 
     __slots__ = ("_own", "count", "is_changed", "root")
 
@@ -164,7 +164,7 @@ class _Edit:
         self.is_changed = True
         if len(leaf) > _LEAF_ENTRIES and shift <= _LAST_SHIFT:
             branches = _split(leaf, shift)
-            self._own.discard(id(leaf))  # It may be given to another object.
+            self._own.discard(id(leaf))  # The id may be reused for another object.
             self._own.add(id(branches))
             self._own.update(map(id, branches))
             self._place(branches, parent, index)

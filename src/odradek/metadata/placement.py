@@ -1,11 +1,11 @@
-"""Which brokers get the replicas of new partitions.
+"""Placement: which brokers get the replicas of new partitions.
 
 Goals, in order: replicas of a partition on different brokers; on different racks, as long as there
 are racks left; every broker leads as many partitions as the others; every broker follows as many.
 
-Without racks, brokers stand in a circle. Partition p's first replica is `start_index + p` places
-on; the others follow at a distance of 1 + (shift + j) mod (n - 1) from it. The shift grows by one
-each time p has gone round the circle, so the followers of one leader spread over all others. Ten
+Without racks, brokers form a circle. Partition p's first replica is at position `start_index + p`;
+the others follow at a distance of 1 + (shift + j) mod (n - 1) from it. The shift grows by one each
+time p has passed the whole circle, so the followers of one leader spread over all others. Ten
 partitions with three replicas on brokers 0 to 4, start index and shift 0::
 
     broker 0  broker 1  broker 2  broker 3  broker 4
@@ -17,9 +17,9 @@ partitions with three replicas on brokers 0 to 4, start index and shift 0::
     p7        p8        p9        p5        p6        third replica
 
 When every broker has a rack, the circle is ordered so that neighbours are on different racks, and a
-broker is passed over while its rack has a replica and another rack has none. Brokers 0 to 5 on
-racks a, c, c, b, b, a stand as 0, 3, 1, 5, 4, 2, and three replicas of p0 go to 0, 3, 1: one on
-each rack.
+broker is skipped while its rack has a replica and another rack has none. Brokers 0 to 5 on racks
+a, c, c, b, b, a are ordered as 0, 3, 1, 5, 4, 2, and three replicas of p0 are placed on 0, 3, 1:
+one on each rack.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class RandomSource(Protocol):
 
 
 class _Spread(NamedTuple):
-    """Where the circle starts, and how far the second replica is from the first."""
+    """The start of the circle, and the distance of the second replica from the first."""
 
     start_index: int
     shift: int
@@ -84,12 +84,12 @@ def extend_assignment(
     *,
     partition_count: int,
 ) -> dict[int, ReplicaAssignment]:
-    """Places the partitions a topic is to get on top, going on where the first one started.
+    """Places additional partitions of a topic, continuing the circle of its first partition.
 
     Args:
         existing: The topic's partitions, numbered from 0.
-        brokers: Those that may get replicas.
-        partition_count: Of the topic as it is to be.
+        brokers: The brokers that may get replicas.
+        partition_count: The number of partitions afterwards.
 
     Raises:
         ApiError: INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
@@ -97,12 +97,13 @@ def extend_assignment(
     if partition_count <= len(existing):
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
-            f"the topic has {len(existing)} partitions, it cannot get {partition_count}",
+            f"the topic has {len(existing)} partitions, expected a larger number, found"
+            f" {partition_count}",
         )
     first = existing[0].replicas
     circle, racks = _circle(brokers)
     _check_counts(partition_count, len(first), len(circle))
-    # The broker partition 0 starts at, or, if that one is gone, the next.
+    # The broker of partition 0's first replica, or the next one if that broker is gone.
     start = circle.index(min((b for b in circle if b >= first[0]), default=min(circle)))
     added = range(len(existing), partition_count)
     return _place(circle, racks, added, len(first), _Spread(start, start))
@@ -115,16 +116,16 @@ def check_assignment(
     first_partition: int = 0,
     replication_factor: int | None = None,
 ) -> dict[int, ReplicaAssignment]:
-    """Checks a placement that was asked for by hand.
+    """Checks a placement that a request prescribes.
 
     Args:
         assignment: Partition number to replicas.
-        live_brokers: Those that may get replicas.
+        live_brokers: The brokers that may get replicas.
         first_partition: The number the first partition must have.
-        replication_factor: What every partition must have; None: what the first one has.
+        replication_factor: The number of replicas of every partition; None: that of the first.
 
     Raises:
-        ApiError: INVALID_REPLICA_ASSIGNMENT, saying which partition breaks which rule.
+        ApiError: INVALID_REPLICA_ASSIGNMENT; the message names the partition and the rule.
     """
     numbers = range(first_partition, first_partition + len(assignment))
     if not assignment or sorted(assignment) != list(numbers):
@@ -166,7 +167,7 @@ def _check_counts(partition_count: int, replication_factor: int, broker_count: i
 
 
 def _circle(brokers: Sequence[BrokerRack]) -> tuple[list[int], dict[int, str] | None]:
-    """The order brokers stand in, and their racks if every broker has one."""
+    """The order of brokers in the circle, and their racks if every broker has one."""
     racks = {broker.id: broker.rack for broker in brokers if broker.rack is not None}
     if len(racks) < len(brokers):
         return sorted(broker.id for broker in brokers), None
@@ -186,7 +187,7 @@ def _place(
 ) -> dict[int, ReplicaAssignment]:
     size = len(circle)
     shift = spread.shift
-    # A whole round of racks further, so that the second replica changes rack with its broker.
+    # By the number of racks, so that the second replica's rack changes, too.
     shift_step = 1 if racks is None else len(set(racks.values()))
     assignment = {}
     for partition in partitions:
@@ -202,16 +203,16 @@ def _place(
 
 
 def _distances(size: int, shift: int) -> list[int]:
-    """How far from the first replica the others stand, in the order they are tried."""
+    """Distances of the other replicas from the first, in the order they are tried."""
     return [1 + (shift + index) % (size - 1) for index in range(size - 1)]
 
 
 def _spread_racks(
     candidates: Sequence[int], racks: Mapping[int, str], replication_factor: int
 ) -> list[int]:
-    """Takes candidates in order, passing over a used rack while another has no replica.
+    """Picks candidates in order, skipping a used rack while another has no replica.
 
-    `candidates` holds every broker once. One that is passed over comes up again in a later round.
+    `candidates` has every broker once. A skipped one is tried again in a later round.
     """
     rack_count = len(set(racks.values()))
     chosen: list[int] = []

@@ -3,15 +3,15 @@
 =====================  ======================  ==================================================
 Port                   Used by                 Direction
 =====================  ======================  ==================================================
-`MetadataPersistence`  the controller driver   controller → durable metadata, and what it hears
+`MetadataPersistence`  the controller driver   controller ⇄ durable metadata, leadership, hints
 `MetadataFeed`         the broker's publisher  metadata → this broker
 `ControllerPort`       ISR updates, producer   this broker → cluster
                        ids, handlers, start
 =====================  ======================  ==================================================
 
-The engines meet nowhere else. `odradek.metadata_store` implements all three over a coordination
-store, and nothing above these ports sees that store. `ControllerApi` beside them is the controller
-as handlers of administrators' requests see it, over any engine.
+These ports are the only interface of the engines. `odradek.metadata_store` implements all three
+over a coordination store, and nothing above the ports sees that store. `ControllerApi` beside them
+is the controller as handlers of administrators' requests see it, over any engine.
 """
 
 import uuid
@@ -63,7 +63,7 @@ __all__ = [
     "TopicRecord",
 ]
 
-# What proves that a writer is still the controller: the version of the epoch node, or an epoch.
+# Proof that a writer is still the controller: the version of the epoch node, or an epoch.
 Fence = NewType("Fence", int)
 
 
@@ -81,10 +81,10 @@ class RegisteredBroker(NamedTuple):
 class TopicRecord:
     """A topic as it is stored."""
 
-    topic_id: uuid.UUID | None  # None: written by a tool that knows no ids; to be written back.
+    topic_id: uuid.UUID | None  # None: written by a tool without ids; the controller restores it.
     assignment: Mapping[int, ReplicaAssignment]
     version: int  # For the next change of the topic.
-    # Differs between two topics that had the same name one after the other.
+    # Differs between two topics that had the same name in turn.
     incarnation: int
 
 
@@ -97,7 +97,7 @@ class PartitionRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerState:
-    """What a controller starts from, or the part of it that a hint is about."""
+    """The stored state of a cluster, or the part of it that a hint is about."""
 
     brokers: Mapping[int, RegisteredBroker] = field(default_factory=dict)
     topics: Mapping[str, TopicRecord] = field(default_factory=dict)
@@ -112,14 +112,14 @@ class ControllerState:
 
 
 class Committed(NamedTuple):
-    """A change that is durable. `version` is for the next change of the same thing."""
+    """A durable change. `version` is for the next change of the same object."""
 
     change: Change
     version: int
 
 
 class Conflict(NamedTuple):
-    """A change that found another version, and what is stored now; None: nothing."""
+    """A change that found another version, and the record stored now; None: there is none."""
 
     change: Change
     found: TopicRecord | PartitionRecord | None
@@ -134,7 +134,7 @@ class FailedChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOutcome:
-    """The outcome of each change of a list. Nothing is called committed without proof."""
+    """The outcome of each change of a list. A change counts as committed only with proof."""
 
     committed: tuple[Committed, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
@@ -143,18 +143,18 @@ class CommitOutcome:
 
 
 class LeadershipWon(NamedTuple):
-    """This broker is controller now."""
+    """Leadership was won: this broker is controller now."""
 
     controller_epoch: int
     fence: Fence
 
 
 class LeadershipLost(NamedTuple):
-    """It is not any more; whatever it still commits will be refused."""
+    """Leadership was lost; later commits of this broker will be refused."""
 
 
 class HintKind(Enum):
-    """What may have changed by another hand."""
+    """The part of the stored state that may have been changed by others."""
 
     BROKERS = "brokers"
     BROKER = "broker"
@@ -169,7 +169,7 @@ class HintKind(Enum):
 
 
 class Hint(NamedTuple):
-    """Something may differ from what the controller knows: read it and compare."""
+    """A notice that stored state may differ from the context: the controller reads and compares."""
 
     kind: HintKind
     broker_id: int | None = None
@@ -185,17 +185,17 @@ class MetadataPersistence(Protocol):
 
     @property
     def raises_leader_epoch_on_isr_change(self) -> bool:
-        """Whether decide raises the leader epoch when only the ISR changes; store engines do."""
+        """Whether a change of the ISR alone raises the leader epoch; in store engines it does."""
         ...
 
     def events(self) -> AsyncIterator[PersistenceEvent]:
-        """Leadership and hints, in order. Iterating it takes part in the election."""
+        """Leadership and hints, in order. A broker is a candidate while it iterates."""
         ...
 
     async def load(self, hint: Hint | None = None) -> ControllerState:
-        """Reads everything, or what a hint is about, and asks for the next hint about it.
+        """Reads all state, or the part a hint is about, and arms the next hint about it.
 
-        Notifications (ISR changes, log directory failures) are consumed by being read.
+        Reading a notification (ISR change, log directory failure) consumes it.
         """
         ...
 
@@ -203,7 +203,7 @@ class MetadataPersistence(Protocol):
         """Makes changes durable.
 
         Raises:
-            ControllerMoved: The fence failed or the session is lost; what was written stands.
+            ControllerMoved: The fence failed or the session is lost; earlier writes remain.
         """
         ...
 
@@ -216,30 +216,30 @@ class MetadataPersistence(Protocol):
 
 
 class FeedItem(Protocol):
-    """A delta, and a feeder that waits for its outcome. Exactly one of the two calls ends it."""
+    """A delta whose feeder waits for the outcome. Exactly one of the two calls ends it."""
 
     @property
     def delta(self) -> ImageDelta:
-        """What to publish."""
+        """The delta to publish."""
         ...
 
     def complete(self, results: Mapping[TopicPartition, ErrorCode]) -> None:
-        """Tells the feeder the result of each partition of the local part."""
+        """Returns the result of each partition of the local part to the feeder."""
         ...
 
     def fail(self, error: Exception) -> None:
-        """Tells the feeder why the delta was not published; raises it if no feeder can take it."""
+        """Passes the error to the feeder; raises it if no feeder waits."""
         ...
 
 
 class MetadataFeed(Protocol):
-    """Metadata on its way into this broker."""
+    """The stream of metadata into this broker."""
 
     def items(self) -> AsyncGenerator[FeedItem, None]:
-        """Deltas in order; one is completed before the next is taken, and made only then.
+        """Deltas in order; the next is made only after the one before is completed.
 
-        The first one has all dynamic settings there are, so that a broker can load its logs. When
-        the iteration is closed, feeders that still wait are cancelled.
+        The first one has all dynamic settings, so that a broker can load its logs. When the
+        iteration is closed, feeders that still wait are cancelled.
         """
         ...
 
@@ -254,11 +254,11 @@ class IsrAltered(NamedTuple):
 
 
 class IsrConflict(NamedTuple):
-    """Somebody else changed the partition: keep the old ISR and wait for the controller."""
+    """Another writer changed the partition: keep the old ISR and wait for the controller."""
 
 
 class IsrOutcomeUnknown(NamedTuple):
-    """The link broke and could not be asked yet: the change stays in flight."""
+    """The link broke and the store could not be read since: the change stays in flight."""
 
 
 AlterIsrOutcome: TypeAlias = IsrAltered | IsrConflict | IsrOutcomeUnknown
@@ -272,11 +272,11 @@ class ProducerIds(NamedTuple):
 
 
 class ControllerPort(Protocol):
-    """What a broker asks of its cluster."""
+    """The requests of a broker to its cluster."""
 
     @property
     def broker_epoch(self) -> int:
-        """Of the last registration; -1 before the first."""
+        """The epoch of the last registration; -1 before the first."""
         ...
 
     async def register(self, broker: LiveBroker) -> int:
@@ -294,7 +294,7 @@ class ControllerPort(Protocol):
         ...
 
     async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
-        """Tells the controller which partitions' ISR was changed, where it does not know."""
+        """Announces partitions whose ISR was changed, to a controller that did not store it."""
         ...
 
     async def allocate_producer_ids(self) -> ProducerIds:
@@ -310,11 +310,11 @@ class ControllerPort(Protocol):
         ...
 
     async def alter_configs(self, edits: Sequence[ConfigEdit]) -> list[ApiError | None]:
-        """Changes overrides by what is stored, all in one write; of each why not, or None."""
+        """Edits stored overrides in one write; returns the error of each edit, or None."""
         ...
 
     async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ApiError | None]:
-        """Writes client quotas, all in one write; of each why not, or None."""
+        """Writes client quotas in one write; returns the error of each change, or None."""
         ...
 
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:
@@ -328,7 +328,7 @@ class ControllerPort(Protocol):
 class ControllerApi(Protocol):
     """The controller of this broker, active or not, as administrators' requests need it.
 
-    Every call raises `ApiError` with NOT_CONTROLLER if it is not active when its turn comes.
+    Every call raises `ApiError` with NOT_CONTROLLER if it is not active when the call is handled.
     """
 
     @property
@@ -343,7 +343,7 @@ class ControllerApi(Protocol):
     async def delete_topics(self, topics: Sequence[str]) -> Sequence[DeletedTopic]: ...
 
     def is_deleting(self, topic: str) -> bool:
-        """Whether the topic's name is still taken by one that is about to be gone."""
+        """Whether a topic of this name is being deleted, so that the name is still taken."""
         ...
 
     async def create_partitions(
@@ -353,11 +353,11 @@ class ControllerApi(Protocol):
     async def elect_leaders(
         self, partitions: Sequence[TopicPartition] | None, election_type: ElectionType
     ) -> Mapping[TopicPartition, ElectionOutcome]:
-        """Elects; of all partitions, if None is given, only those in need are told about."""
+        """Elects leaders. None means all partitions; then only those in need have a result."""
         ...
 
     async def list_reassignments(
         self, partitions: Sequence[TopicPartition] | None
     ) -> Mapping[TopicPartition, ReplicaAssignment]:
-        """Those of the partitions, or of all, whose replicas are being moved."""
+        """The partitions, of those given or of all, whose replicas are being moved."""
         ...

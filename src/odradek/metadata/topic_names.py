@@ -1,4 +1,4 @@
-"""What a topic may be called."""
+"""The rules for topic names."""
 
 import re
 
@@ -9,7 +9,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def find_name_problem(name: str) -> str | None:
-    """Why a name is not allowed; None if it is."""
+    """The reason why a name is not allowed; None if it is."""
     if not name:
         return "a topic name is empty"
     if name in (".", ".."):
@@ -22,5 +22,5 @@ def find_name_problem(name: str) -> str | None:
 
 
 def colliding_name(name: str) -> str:
-    """What the name is in metrics, where '.' and '_' are the same: two topics must differ in it."""
+    """The name in metrics, where '.' and '_' are the same; it must be unique."""
     return name.replace(".", "_")
