@@ -1,4 +1,4 @@
-"""What a broker does to a store before anything else: parents, and the cluster's id."""
+"""The first writes of a broker to a store: parent nodes, and the cluster's id."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ __all__ = ["claim_cluster_id", "create_parents"]
 
 
 async def create_parents(store: CoordinationStore) -> None:
-    """Makes the nodes that everything else stands below; those that exist are left alone."""
+    """Makes the parents of all other nodes; existing ones stay as they are."""
     while True:
         missing = [Create(path) for path in INITIAL_PATHS if await store.exists(path) is None]
         if not missing:
@@ -19,11 +19,11 @@ async def create_parents(store: CoordinationStore) -> None:
         try:
             await store.multi(missing)
         except (NodeExists, ConnectionLost):
-            continue  # Another broker starts at the same time: see what is left.
+            continue  # Another broker starts at the same time: look again which are missing.
 
 
 async def claim_cluster_id(store: CoordinationStore, new_id: Callable[[], str]) -> str:
-    """The id of the cluster; the first broker gives it one.
+    """The id of the cluster; the first broker makes it.
 
     Raises:
         BadNodeData: The stored id cannot be read.

@@ -1,7 +1,7 @@
-"""`ControllerPort` over a coordination store: what a broker itself writes.
+"""`ControllerPort` over a coordination store: the writes of a broker itself.
 
 These writes are guarded by the version of their own node, not by the controller's fence: any broker
-makes them, whoever is controller.
+makes them, active controller or not.
 """
 
 import asyncio
@@ -59,22 +59,23 @@ logger = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 _LAST_PRODUCER_ID = (1 << 63) - 1
-# ZooKeeper's default session timeout and a second: so long a node of our own former life may stay.
+# ZooKeeper's default session timeout and a second: a node of this broker's former process may stay
+# that long.
 REGISTRATION_TIMEOUT_S = 19.0
-MAX_ATTEMPTS = 100  # Of a compare-and-set that others win: more than there are brokers.
+MAX_ATTEMPTS = 100  # Of a compare-and-set that other brokers win: more than there are brokers.
 
 ControlledShutdownCall = Callable[[int, int], Awaitable[frozenset[TopicPartition]]]
 
 
 class StoreControllerPort:
-    """What one broker asks of its cluster, in store mode.
+    """The requests of one broker to its cluster, in store mode.
 
     Args:
         store: This broker's session.
         broker_id: This broker.
         clock: For the timestamp of its registration.
         controlled_shutdown: Asks the active controller (broker id, broker epoch).
-        registration_timeout_s: How long a former life of this broker may keep its node.
+        registration_timeout_s: How long the node of this broker's former process may stay.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class StoreControllerPort:
 
     @property
     def broker_epoch(self) -> int:
-        """Of the last registration; -1 before the first."""
+        """The epoch of the last registration; -1 before the first."""
         return self._broker_epoch
 
     # Registration
@@ -106,7 +107,7 @@ class StoreControllerPort:
         """Announces the broker; returns its epoch.
 
         Raises:
-            NodeExists: Another process is registered under this id and stays.
+            NodeExists: Another process is registered under this id and stays so.
         """
         assert broker.id == self._broker_id
         self._broker = broker
@@ -117,7 +118,8 @@ class StoreControllerPort:
                     await self._wait_for_end(path)
         except TimeoutError:
             raise NodeExists(
-                f"{path}: a broker with id {self._broker_id} is registered and does not go away",
+                f"{path}: another broker with id {self._broker_id} stays registered; give each"
+                " broker an id of its own",
                 path=path,
             ) from None
         self._broker_epoch = epoch
@@ -126,7 +128,7 @@ class StoreControllerPort:
     async def register_again(self) -> int:
         """Announces the broker after its session was replaced; its epoch grows.
 
-        Before the first registration there is nothing to announce.
+        Does nothing before the first registration.
         """
         return -1 if self._broker is None else await self.register(self._broker)
 
@@ -147,13 +149,13 @@ class StoreControllerPort:
         ).encode()
 
     async def _try_register(self, path: str, data: bytes) -> int | None:
-        """The epoch, or None while somebody else's node is there."""
+        """The epoch, or None while the node of another session exists."""
         try:
             return (await self._store.create(path, data, ephemeral=True)).stat.czxid
         except (NodeExists, ConnectionLost):
             stat = await self._store.exists(path)
         if stat is not None and stat.ephemeral_owner == self._store.session.id:
-            return stat.czxid  # Ours: only the answer was lost, or it was registered before.
+            return stat.czxid  # Our node: the answer was lost, or it was registered before.
         return None
 
     async def _wait_for_end(self, path: str) -> None:
@@ -185,7 +187,7 @@ class StoreControllerPort:
         return IsrAltered(stat.version)
 
     async def _find_out_isr(self, tp: TopicPartition, state: LeaderAndIsr) -> AlterIsrOutcome:
-        """After a broken link: what stands there now?"""
+        """Finds out after a broken link what is stored."""
         try:
             await self._store.sync()
             return await self._compare_isr(tp, state)
@@ -193,7 +195,7 @@ class StoreControllerPort:
             return IsrOutcomeUnknown()
 
     async def _compare_isr(self, tp: TopicPartition, state: LeaderAndIsr) -> AlterIsrOutcome:
-        """What we wanted to write may be there: then it was us, and the answer got lost."""
+        """Compares the stored state with ours; if they are equal, our write succeeded."""
         record = await read_partition(self._store, tp)
         if record is None:
             return IsrConflict()
@@ -202,7 +204,7 @@ class StoreControllerPort:
         if (found.leader, found.leader_epoch, found.isr) == wanted:
             return IsrAltered(found.partition_version)
         if found.partition_version == state.partition_version:
-            return IsrOutcomeUnknown()  # Nobody wrote, we neither: it can be sent again.
+            return IsrOutcomeUnknown()  # Nothing was written: the change can be sent again.
         return IsrConflict()
 
     async def notify_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
@@ -243,7 +245,7 @@ class StoreControllerPort:
             try:
                 await self._store.set(PRODUCER_ID_BLOCK, block.encode(), stat.version)
             except (BadVersion, ConnectionLost):
-                continue  # Another broker was faster, or we skip a block: both do no harm.
+                continue  # Another broker was faster, or a block is skipped: both are harmless.
             return ProducerIds(block.first_id, block.last_id)
         raise ApiError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"no producer ids after {MAX_ATTEMPTS} attempts"
@@ -252,7 +254,7 @@ class StoreControllerPort:
     # Configuration
 
     async def alter_configs(self, edits: Sequence[ConfigEdit]) -> list[ApiError | None]:
-        """Changes overrides by what is stored, in one write, and notifies all brokers."""
+        """Edits stored overrides in one write, and notifies all brokers."""
         return await self._alter(edits)
 
     async def alter_quotas(self, changes: Sequence[QuotaSet]) -> list[ApiError | None]:
@@ -260,11 +262,11 @@ class StoreControllerPort:
         return await self._alter(changes)
 
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:
-        """Without an authorizer there is nobody who would obey access rules."""
+        """Refuses access rules: without an authorizer they would have no effect."""
         return [ErrorCode.SECURITY_DISABLED for _ in changes]
 
     async def _alter(self, changes: Sequence[ConfigEdit | QuotaSet]) -> list[ApiError | None]:
-        """Of each change why it was not made, or None."""
+        """Writes changes; returns the error of each, or None."""
         outcomes: list[ApiError | None] = [None] * len(changes)
         edits: dict[int, EntityEdit] = {}
         for index, change in enumerate(changes):
@@ -272,7 +274,7 @@ class StoreControllerPort:
                 edits[index] = edit_of(change)
             except ApiError as error:
                 outcomes[index] = error
-        # One at a time: this broker's own requests would only make each other decide again.
+        # One at a time: concurrent requests of this broker would only conflict with each other.
         async with self._altering:
             written = await self._write(list(edits.values()))
         for index, failure in zip(edits, written, strict=True):

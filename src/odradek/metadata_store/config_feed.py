@@ -1,12 +1,12 @@
 """The config feed of store mode: dynamic configuration, read and turned into deltas.
 
-Everything below /config is read once; then a notification names each entity that was altered, and
-that entity is read again. The order of notifications means nothing, what the entity says when it
-is read counts. The creation of a topic is not notified: its overrides are read (`read_topic`)
-before its first log is made.
+All nodes below /config are read once; then a notification names each entity that was altered, and
+that entity is read again. The order of notifications does not matter: the node's content when it is
+read counts. The creation of a topic is not notified: its overrides are read (`read_topic`) before
+its first log is made.
 
 Notifications are purged 15 minutes after this broker has seen them. After a lost session, whose
-watches are gone with it, everything is read anew, and what has vanished meanwhile is taken out.
+watches are lost, too, all nodes are read again, and entities that have vanished are removed.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ __all__ = ["ENTITIES_PER_TURN", "PURGE_AFTER_MS", "ConfigFeed"]
 logger = logging.getLogger(__name__)
 
 PURGE_AFTER_MS = 15 * 60 * 1000
-# Entities read, or notifications deleted, before others get their turn: a millisecond.
+# Entities read, or notifications deleted, before other tasks of the loop run: a millisecond.
 ENTITIES_PER_TURN = 20
 
 
@@ -52,16 +52,16 @@ class ConfigFeed:
         self._store = store
         self._clock = clock
         self._on_change = on_change
-        self._is_complete = False  # Whether all was read in this session.
+        self._is_complete = False  # Whether all nodes were read in this session.
         self._seen: dict[str, int] = {}  # Notification → monotonic time of its discovery.
-        # What the deltas so far have put into the image, to take out what vanishes.
+        # The entities that the deltas so far put into the image, to remove those that vanish.
         self._entities: dict[str, ParsedEntity] = {}
         store.session.on_state(self._on_state)
 
     async def read(self) -> ClusterDelta | None:
-        """All there is for the first time, then what was altered since; None: nothing.
+        """Reads all configuration the first time, then altered entities; None: no change.
 
-        Without a link to the store there is nothing, either; `on_change` tells when it is back.
+        Also returns None without a link to the store; `on_change` is called when it is back.
         """
         try:
             return await self._read()
@@ -71,7 +71,7 @@ class ConfigFeed:
             return None
 
     async def read_topic(self, topic: str) -> dict[str, str]:
-        """The overrides of a topic; none if there is no node.
+        """The overrides of a topic; empty if there is no node.
 
         Raises:
             BadNodeData: The node is malformed.
@@ -86,7 +86,7 @@ class ConfigFeed:
     # Reading
 
     async def _read(self) -> ClusterDelta | None:
-        # The watch is armed before anything is read, so that nothing is missed in between.
+        # The watch is armed before anything is read, so that no change in between is missed.
         names, _ = await self._store.children(CONFIG_CHANGES, self._on_notification)
         new = [name for name in names if name not in self._seen]
         now_ms = self._clock.monotonic_ms()
@@ -128,7 +128,7 @@ class ConfigFeed:
                 data, _ = await self._store.get(path)
                 entities.append(parse_config_change(data))
             except NoNode:
-                continue  # Purged by another broker, long after it was written.
+                continue  # Purged by another broker.
             except BadNodeData as error:
                 logger.warning("%s is ignored: %s", path, error)
         return entities
@@ -159,7 +159,7 @@ class ConfigFeed:
         return ClusterDelta(configs=configs, quotas=quotas, scram=scram)
 
     async def _parse(self, entity: str) -> ParsedEntity:
-        """What an entity's node says; one without a node says nothing."""
+        """Parses an entity's node; without a node the result is empty."""
         path = config_change_path(entity)
         try:
             data, _ = await self._store.get(path)

@@ -1,4 +1,4 @@
-"""How dynamic configuration, quotas and SCRAM credentials stand in nodes below /config.
+"""The encoding of dynamic configuration, quotas and SCRAM credentials in nodes below /config.
 
 ======================  =================================  ===========================
 Thing                   entity (path below /config)        key: value of the node
@@ -13,7 +13,7 @@ SCRAM credentials       users/<u>, beside the quotas       SCRAM-SHA-256: salt=â
 ======================  =================================  ===========================
 
 The default of all has the node name ``<default>``; other names are percent-encoded. An alteration
-replaces single keys of a node and keeps the others, whoever wrote them.
+replaces single keys of a node and keeps all others.
 """
 
 import base64
@@ -58,7 +58,7 @@ _SCRAM_MECHANISMS = {int(number): number.name.replace("_", "-") for number in Sc
 _SCRAM_NUMBERS = {name: number for number, name in _SCRAM_MECHANISMS.items()}
 
 
-# Of a path below /config: leaves room in the store's limit for what stands before it.
+# Of a path below /config: leaves room in the store's limit for the prefix.
 _MAX_ENTITY_LENGTH = 32_000
 
 
@@ -70,7 +70,7 @@ class EntityUpdate(NamedTuple):
 
 
 class ParsedEntity(NamedTuple):
-    """What an entity's node says, by what it is for."""
+    """The content of an entity's node, by purpose."""
 
     resource: ConfigResource | None = None
     configs: Mapping[str, str] = {}
@@ -94,7 +94,7 @@ def resource_entity(resource: ConfigResource) -> str:
 
 
 def entity_update(change: ConfigSet | QuotaSet | ScramSet | ScramRemoved) -> EntityUpdate:
-    """What a change sets in which node.
+    """The node and keys that a change sets.
 
     Raises:
         ApiError: INVALID_REQUEST, nothing is stored for such an entity.
@@ -113,10 +113,10 @@ def entity_update(change: ConfigSet | QuotaSet | ScramSet | ScramRemoved) -> Ent
 
 
 def parse_entity(entity: str, config: Mapping[str, str]) -> ParsedEntity:
-    """What the configuration of an entity means.
+    """Parses the configuration of an entity.
 
     Raises:
-        BadNodeData: Nobody knows such an entity, or a value is malformed.
+        BadNodeData: The kind of the entity is unknown, or a value is malformed.
     """
     parts = entity.split("/")
     if len(parts) == 2 and parts[0] in _RESOURCE_TYPES:
@@ -185,7 +185,7 @@ def _parse_quota(entity: str, key: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        # Not the text: it may be the credential of a mechanism that is not known here.
+        # Without the text: it may be the credential of an unknown mechanism.
         raise BadNodeData(f"config entity {entity!r}: {key}: expected a number")
     return value
 
@@ -210,7 +210,7 @@ def _parse_scram(entity: str, text: str) -> ScramCredential:
             iterations=int(fields["iterations"]),
         )
     except (KeyError, ValueError, binascii.Error) as error:
-        # Not the text itself: it is a secret's shadow.
+        # Without the text: it is derived from a secret.
         raise BadNodeData(
             f"config entity {entity!r}: malformed SCRAM credential: {type(error).__name__}"
         ) from None

@@ -6,11 +6,11 @@
 | StopReplica    | local: stops                              | an error per partition            |
 | UpdateMetadata | cluster: brokers, partitions, ids         | one error                         |
 
-A request of an older controller (11), for an earlier life of this broker (77), or one that cannot
-be meant (42) changes nothing. Topic creation is not notified, so the configs of a topic that is new
-here are read before its first log is made; otherwise a compacted topic would run with deletion by
-time. A delta is made when it is its turn in the feed, and every check comes after the last wait:
-what was current when the request came may have changed.
+A request of an older controller (11), for an earlier registration of this broker (77), or with
+invalid content (42) changes nothing. Topic creation is not notified, so the configs of a topic that
+is new here are read before its first log is made; otherwise a compacted topic would run with
+deletion by time. A delta is made when the feed reaches its request, and every check comes after the
+last wait, since state may have changed after the request arrived.
 """
 
 import logging
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 # Reads the overrides of a topic; None if it has none.
 ReadTopicConfigs: TypeAlias = Callable[[str], Awaitable[Mapping[str, str] | None]]
-# Has a delta made and published on its turn; returns the result of each partition.
+# Queues a delta to be made and published in order; returns the result of each partition.
 Offer: TypeAlias = Callable[
     [Callable[[], Awaitable[ImageDelta]]], Awaitable[Mapping[TopicPartition, ErrorCode]]
 ]
@@ -93,7 +93,7 @@ class ControlFeed:
         return await self._handle_update_metadata(request)
 
     def _check_broker_epoch(self, epoch: int) -> None:
-        # A controller that knows no epochs sends -1.
+        # A controller without broker epochs sends -1.
         if 0 <= epoch < self._broker_epoch():
             raise ApiError(
                 ErrorCode.STALE_BROKER_EPOCH,
@@ -163,7 +163,7 @@ class ControlFeed:
     async def _configs_of_new_topics(
         self, hosted: Iterable[HostedPartition]
     ) -> ClusterDelta | None:
-        """Reads the overrides of topics whose configs the image does not hold.
+        """Reads the overrides of topics whose configs the image does not have.
 
         Raises:
             StoreError: They could not be read; the controller sends its request again.
@@ -185,7 +185,7 @@ class ControlFeed:
 
     def _holds_configs_of(self, topic: str, topic_id: uuid.UUID | None) -> bool:
         image = self._image()
-        if topic_id is None:  # A controller that sends no ids: all there is to go by is the name.
+        if topic_id is None:  # From a controller that sends no ids: only the name can be compared.
             return topic in image.topics
         return image.holds_configs_of(topic, topic_id)
 
@@ -245,10 +245,10 @@ class ControlFeed:
 
 
 def _cluster_delta(request: UpdateMetadataRequest) -> ClusterDelta:
-    """What an UpdateMetadata says.
+    """The delta of an UpdateMetadata.
 
     Raises:
-        ApiError: INVALID_REQUEST, a broker is described in a way that cannot be meant.
+        ApiError: INVALID_REQUEST, the description of a broker is invalid.
     """
     return ClusterDelta(
         controller_epoch=request.controller_epoch,

@@ -1,4 +1,4 @@
-"""The store engine of one broker: its session of a coordination store, and the ports over it."""
+"""The store engine of one broker: its session with a coordination store, and the ports over it."""
 
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
@@ -18,7 +18,7 @@ __all__ = ["StoreEngine", "open_embedded"]
 
 
 class StoreEngine(NamedTuple):
-    """What a broker receives of its store."""
+    """The parts of a store engine that a broker uses."""
 
     cluster_id: str
     persistence: StorePersistence
@@ -45,7 +45,7 @@ async def open_embedded(
         broker_id: This broker.
         clock: Time.
         disk: The disk seam.
-        executor: Runs what blocks.
+        executor: Runs blocking calls.
         new_cluster_id: Makes an id for a cluster that has none.
         controlled_shutdown: Asks the active controller (broker id, broker epoch).
         image: The image that this broker has published.

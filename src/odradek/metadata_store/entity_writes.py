@@ -1,15 +1,15 @@
-"""Writing the nodes below /config: overrides, quotas and credentials, and telling all brokers.
+"""Writes of nodes below /config: overrides, quotas, credentials, and the notification of brokers.
 
-A node holds all keys of its entity, and an alteration is about some of them. So the node is read,
-the edit decides by what is stored there, and the result is written only if the node still has the
-version that was read; otherwise all of it happens again. Two administrators who append to one list
-at the same time both find their item in it afterwards.
+A node has all keys of its entity, and an alteration is about some of them. So the node is read, the
+edit decides on the stored keys, and the result is written only if the node still has the version
+that was read; otherwise all of it is repeated. If two administrators append to one list at the same
+time, both items are in it afterwards.
 
 Several entities are written as one transaction: one sync of the store for all of them. Example of
 two edits of which one is refused by its `decide`::
 
     read users/a v3, users/b (none) ── decide ──► a: {…}, b: ApiError
-    multi [Set users/a v3, Create notification of users/a]      b is told, a is stored
+    multi [Set users/a v3, Create notification of users/a]      a is stored, b gets its error
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +42,8 @@ __all__ = [
     "write_entity",
 ]
 
-# Times a change is rendered anew because something besides its guard was in the way. Each needs
-# a foreign hand at just that node; an endless loop would hide whatever it is that does it.
+# Attempts at a change that failed for another reason than its guard. Each failure needs another
+# writer at just that node; an endless loop would hide that writer.
 MAX_RENDERINGS = 10
 
 
@@ -51,12 +51,12 @@ class EntityEdit(NamedTuple):
     """An alteration of one entity's node."""
 
     entity: str  # Path below /config.
-    # From what is stored to the keys to set, None removes one; raises ApiError to refuse.
+    # Gets the stored keys, returns those to set, None to remove one; raises ApiError to refuse.
     decide: Callable[[Mapping[str, str]], Mapping[str, str | None]]
 
 
 class _Draft:
-    """A node as it will be written."""
+    """The next content of a node."""
 
     __slots__ = ("config", "entity", "version")
 
@@ -67,7 +67,7 @@ class _Draft:
 
 
 def edit_of(change: ConfigEdit | ConfigSet | QuotaSet | ScramSet | ScramRemoved) -> EntityEdit:
-    """What a change does to which node.
+    """The edit that carries out a change.
 
     Raises:
         ApiError: INVALID_REQUEST, nothing is stored for such an entity.
@@ -88,7 +88,7 @@ async def write_entity(
 
     Raises:
         ApiError: INVALID_REQUEST, nothing is stored for such an entity.
-        StoreError: The store refused, or kept changing under our hands.
+        StoreError: The store refused, or other writers kept changing the node.
     """
     [error] = await write_entities(store, [edit_of(change)], fence=fence)
     if error is not None:
@@ -98,12 +98,12 @@ async def write_entity(
 async def write_entities(
     store: CoordinationStore, edits: Sequence[EntityEdit], *, fence: int | None = None
 ) -> list[OdradekError | None]:
-    """Writes edits as one transaction and notifies all brokers; of each why not, or None.
+    """Writes edits as one transaction and notifies all brokers; returns each one's error or None.
 
-    An edit that is refused, or whose node cannot be read, leaves the others alone.
+    An edit that is refused, or whose node cannot be read, does not affect the others.
 
     Raises:
-        StoreError: The store refused the transaction, or kept changing under our hands.
+        StoreError: The store refused the transaction, or other writers kept changing the nodes.
     """
     for _ in range(MAX_RENDERINGS):
         drafts: dict[str, _Draft] = {}
@@ -114,8 +114,8 @@ async def write_entities(
         try:
             await store.multi(operations, fence=fence)
         except (NodeExists, NoNode, BadVersion, ConnectionLost):
-            # Changed meanwhile, or the outcome is unknown: to decide once more does no harm, since
-            # an edit that was applied finds itself in what is stored.
+            # Changed meanwhile, or the outcome is unknown: deciding once more is harmless, since an
+            # edit that was applied finds its result in the stored keys.
             continue
         return errors
     entities = ", ".join(edit.entity for edit in edits)
@@ -125,7 +125,7 @@ async def write_entities(
 async def _decide(
     store: CoordinationStore, edit: EntityEdit, drafts: dict[str, _Draft]
 ) -> OdradekError | None:
-    """Adds to the drafts what an edit makes of its node; why it does not, or None."""
+    """Adds the result of an edit to the drafts; returns the error that prevents it, or None."""
     path = config_change_path(edit.entity)
     draft = drafts.get(path)
     if draft is None:
@@ -161,18 +161,18 @@ async def _render(store: CoordinationStore, drafts: Mapping[str, _Draft]) -> lis
             operations.append(Set(path, data, draft.version))
         notice = encode_config_change(draft.entity)
         operations.append(Create(CONFIG_CHANGE_PREFIX, notice, sequential=True))
-    # A node that is written here may be the parent of another one: users/u of users/u/clients/c.
+    # A node written here may be the parent of another one: users/u of users/u/clients/c.
     operations += await missing_nodes(store, [path for path in parents if path not in drafts])
     return sorted(operations, key=lambda operation: operation.path.count("/"))
 
 
 async def missing_nodes(store: CoordinationStore, paths: Sequence[str]) -> list[Operation]:
-    """Creates for those of `paths` that are not there."""
+    """The operations that create those of `paths` that do not exist."""
     return [Create(path) for path in paths if await store.exists(path) is None]
 
 
 def as_api_error(error: OdradekError) -> ApiError:
-    """What an administrator is told of an entity that was not written."""
+    """The answer to an administrator about an entity that was not written."""
     if isinstance(error, ApiError):
         return error
-    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "what is stored cannot be read or written")
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the stored entity cannot be read or written")

@@ -1,19 +1,19 @@
 """The feed of a store engine: the controller's requests and configuration, in one order.
 
-Two sources fill one queue, in the order in which this broker hears of them:
+Two sources fill one queue, in the order of arrival:
 
 * a control request (`handle`), whose sender waits for the answer;
-* the config feed's word that configuration was altered, queued once for any number of alterations.
-  All configuration there is comes first of all.
+* the config feed's notice that configuration was altered, queued once for any number of
+  alterations. The first item of all is the whole configuration.
 
-A delta is made when the publisher takes it, and not before: everything that has to be read for it,
-and everything it is checked against, is then as all earlier deltas left it. So a topic that was
-deleted and created while an alteration of its overrides waited gets those that it has now.
+A delta is made when the publisher takes it, and not before: the state it is read from and checked
+against then includes all earlier deltas. So a topic that was deleted and created again while an
+alteration of its overrides waited gets its present overrides.
 
 Duties towards the publisher, which takes an item only after it has completed the one before:
 
-1. A request whose sender has given up before its turn is dropped.
-2. A request whose delta cannot be made fails alone; the publisher never hears of it.
+1. A request whose sender has given up before its delta is made is dropped.
+2. A request whose delta cannot be made fails alone; the publisher never sees it.
 3. When the iteration is closed, senders that wait are cancelled, and later ones at once.
 """
 
@@ -39,7 +39,7 @@ Results: TypeAlias = Mapping[TopicPartition, ErrorCode]
 
 
 class _RequestItem:
-    """A control request in the queue, then the delta that was made of it."""
+    """A control request in the queue, then the delta made of it."""
 
     __slots__ = ("_make", "_published", "delta")
 
@@ -51,7 +51,7 @@ class _RequestItem:
         self.delta = ImageDelta()
 
     async def prepare(self) -> bool:
-        """Makes the delta; whether there is something to publish."""
+        """Makes the delta; returns whether there is something to publish."""
         if self._published.done():
             return False
         try:
@@ -73,7 +73,7 @@ class _RequestItem:
 
 
 class _ConfigItem:
-    """Word of altered configuration in the queue, then the delta of what was read."""
+    """A notice of altered configuration in the queue, then the delta read for it."""
 
     __slots__ = ("_configs", "delta")
 
@@ -82,7 +82,7 @@ class _ConfigItem:
         self.delta = ImageDelta()
 
     async def prepare(self) -> bool:
-        """Reads what was altered; whether there is something to publish."""
+        """Reads the altered entities; returns whether there is something to publish."""
         cluster = await self._configs.read()
         self.delta = ImageDelta(cluster=cluster)
         return cluster is not None
@@ -91,11 +91,11 @@ class _ConfigItem:
         assert not results, "configuration gives no replica a role"
 
     def fail(self, error: Exception) -> None:
-        """No request can be answered with it, and settings that were read must not be lost."""
+        """Raises the error: no request waits for it, and settings read must not be lost."""
         raise error
 
     def drop(self) -> None:
-        """No sender waits for it."""
+        """Does nothing: no sender waits for it."""
 
 
 class StoreFeed:
@@ -132,13 +132,13 @@ class StoreFeed:
         """Serves one request of the controller; its caller is an ordered sender.
 
         Raises:
-            StoreError: What has to be known of a topic could not be read: send it again.
+            StoreError: The configs of a topic could not be read: send the request again.
             asyncio.CancelledError: The broker stops.
         """
         return await self._control.handle(request)
 
     async def items(self) -> AsyncGenerator[FeedItem, None]:
-        """What to publish, in order. There is one iteration, which ends when it is closed."""
+        """The items to publish, in order. There is one iteration, which ends when it is closed."""
         item: _RequestItem | _ConfigItem | None = None
         try:
             while True:

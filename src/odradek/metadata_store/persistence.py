@@ -1,20 +1,20 @@
 """`MetadataPersistence` over a coordination store; the embedded engine and ZooKeeper share it.
 
-Who is controller stands in the ephemeral node /controller; how often that was decided, in
-/controller_epoch, whose data version fences every write of a controller.
+The ephemeral node /controller names the controller; /controller_epoch counts the elections, and its
+data version fences every write of a controller.
 
-Taking part in the election, for as long as `events` is iterated:
+The election, in which a broker takes part for as long as it iterates `events`:
 
-1. Read /controller, leaving a watch. Somebody else is there: wait for the watch.
-2. Nobody: one transaction {create /controller; set /controller_epoch to old + 1 expecting the
-   version read}. It fails: somebody was faster, unless the node carries our session: then it is
-   ours and only the answer was lost.
-3. The watch fires: read again. We led, and the node is not ours any more: LeadershipLost. Nobody is
-   there: step 2. A node whose data names another broker deposes us, but no election follows until
-   it is deleted.
+1. Read /controller, leaving a watch. It names another broker: wait for the watch.
+2. It does not exist: one transaction {create /controller; set /controller_epoch to old + 1
+   expecting the version read}. If it fails, another broker was faster, unless the node belongs to
+   our session: then we won and only the answer was lost.
+3. The watch fires: read again. If we led and the node is no longer ours: LeadershipLost. If it does
+   not exist: step 2. A node whose data names another broker deposes us, but no election follows
+   until it is deleted.
 
-A session that is lost deposes us before anything else happens: its replacement waits until whoever
-iterates `events` has taken LeadershipLost in. Then the broker registers anew, and step 1 follows.
+A lost session deposes us before anything else happens: its replacement waits until the iterator of
+`events` has processed LeadershipLost. Then the broker registers again, and step 1 follows.
 """
 
 import asyncio
@@ -69,8 +69,8 @@ __all__ = ["ELECTION_PAUSE_S", "StorePersistence"]
 
 logger = logging.getLogger(__name__)
 
-# After giving leadership up, or an election that could not be held: others go first, and a
-# failure that stays does not spin.
+# Pause after giving leadership up, or after an election that could not be held: other brokers can
+# win first, and a permanent failure does not spin.
 ELECTION_PAUSE_S = 1.0
 
 
@@ -96,7 +96,7 @@ class StorePersistence:
         store: This broker's session.
         broker_id: This broker.
         clock: For the timestamp in /controller.
-        reregister: Registers the broker anew after its session was replaced.
+        reregister: Registers the broker again after its session was replaced.
         sleep: Waits before another election after a failure.
     """
 
@@ -123,7 +123,7 @@ class StorePersistence:
         )
         self._is_filled = asyncio.Event()
         self._leadership: LeadershipWon | None = None
-        self._node_czxid = 0  # Of the /controller node that made us leader.
+        self._node_czxid = 0  # Of the /controller node by which we lead.
         self._is_iterated = False
         self._has_resigned = False
         store.session.on_replacement(before=self._before_replacement, after=self._after_replacement)
@@ -168,13 +168,13 @@ class StorePersistence:
             self._queue.clear()
 
     async def _is_deposed(self) -> bool:
-        """Whether we led until now, and the node is no longer ours."""
+        """Whether we led until now and the node is no longer ours."""
         if self._leadership is None:
             return False
         try:
             controller_id, stat = await self._read_controller()
         except (SessionExpired, ConnectionLost):
-            return False  # Told when the session is lost, or by the next watch.
+            return False  # The loss of the session, or the next watch, decides.
         is_ours = stat is not None and stat.czxid == self._node_czxid
         if is_ours and controller_id == self._broker_id:
             return False
@@ -182,7 +182,7 @@ class StorePersistence:
         return True
 
     async def _campaign(self) -> LeadershipWon | None:
-        """Runs for office as long as nobody holds it; whether we won."""
+        """Tries to win while there is no controller; None: another broker leads, or no session."""
         while True:
             try:
                 _, stat = await self._read_controller()
@@ -194,7 +194,7 @@ class StorePersistence:
                     continue
                 won = await self._elect()
             except SessionExpired:
-                return None  # The replacement of the session starts it anew.
+                return None  # The replacement of the session starts another campaign.
             except StoreError as error:
                 logger.warning("no election could be held, will retry: %s", error)
                 await self._sleep(ELECTION_PAUSE_S)
@@ -204,7 +204,7 @@ class StorePersistence:
                 return won
 
     async def _read_controller(self) -> tuple[int, Stat | None]:
-        """Who is controller; a node that cannot be read belongs to nobody we know."""
+        """The id of the controller, and the node's stat; NO_CONTROLLER if it cannot be read."""
         stat = await self._store.exists(CONTROLLER, self._on_controller_node)
         if stat is None:
             return NO_CONTROLLER, None
@@ -218,7 +218,7 @@ class StorePersistence:
             return NO_CONTROLLER, stat
 
     async def _elect(self) -> LeadershipWon | None:
-        """Tries to become controller; None: somebody else is, or was a moment ago."""
+        """Tries to become controller; None: another broker is, or was a moment ago."""
         epoch, version = await self._read_epoch()
         node = ControllerNode(self._broker_id, self._clock.now_ms())
         operations: list[Operation] = [
@@ -236,21 +236,21 @@ class StorePersistence:
         return LeadershipWon(epoch + 1, Fence(raised.version))
 
     async def _find_out(self, epoch: int) -> LeadershipWon | None:
-        """After a refusal or a broken link: is the node there, and is it ours?"""
+        """Finds out after a refusal or a broken link whether the node exists and is ours."""
         controller_id, stat = await self._read_controller()
         if stat is None or stat.ephemeral_owner != self._store.session.id:
             logger.debug("broker %d was elected instead of us", controller_id)
             return None
         current_epoch, version = await self._read_epoch()
         if controller_id != self._broker_id or current_epoch != epoch:
-            # Ours, but of no use: without it everybody starts over.
+            # Ours, but unusable: after its deletion all brokers start another election.
             await self._store.delete(CONTROLLER, ANY_VERSION)
             return None
         self._node_czxid = stat.czxid
         return LeadershipWon(epoch, Fence(version))
 
     async def _read_epoch(self) -> tuple[int, int]:
-        """The controller epoch and its version; made with epoch 0 if it is missing."""
+        """The controller epoch and its version; a missing node is created with epoch 0."""
         while True:
             try:
                 data, stat = await self._store.get(CONTROLLER_EPOCH)
@@ -268,7 +268,7 @@ class StorePersistence:
             if controller_id == self._broker_id:
                 await self._store.delete(CONTROLLER, ANY_VERSION, fence=fence)
             else:
-                logger.warning("broker %d is controller, not we: nothing to give up", controller_id)
+                logger.warning("not resigning: broker %d is the controller", controller_id)
         except (NoNode, ControllerMoved, SessionExpired, ConnectionLost) as error:
             logger.warning("leadership could not be given up: %s", error)
 
@@ -300,7 +300,7 @@ class StorePersistence:
     async def _before_replacement(self) -> None:
         if self._is_iterated:
             lost = _SessionLost()
-            # Ahead of everything: hints of a session that is over mean nothing.
+            # Before all other items: hints of a session that is over are void.
             self._queue.clear()
             self._put(lost)
             await lost.handled.wait()

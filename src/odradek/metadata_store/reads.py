@@ -1,10 +1,11 @@
-"""The controller's state as it stands in a coordination store, and hints when it changes.
+"""Reads of the controller's state from a coordination store, and hints when it changes.
 
 Every read leaves a watch, so a change after it becomes a hint; the handler of the hint reads again
-and leaves the next watch. A watch says only that something changed, for own writes as for others'.
+and leaves the next watch. A watch fires for any change, our own writes included, and does not say
+which.
 
-A topic that was read stays in a cache until its watch fires: as long as it has not, the node is
-unchanged. So looking for new topics reads the new ones alone, however many there are.
+A topic that was read stays in a cache until its watch fires: until then the node is unchanged. So a
+search for new topics reads only the new ones, however many topics exist.
 """
 
 import asyncio
@@ -55,15 +56,15 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-MAX_PIPELINED = 200  # Reads on their way at a time.
+MAX_PIPELINED = 200  # Reads in flight at a time.
 
 
 class StoreReader:
-    """Reads what a controller needs and arms the watches.
+    """Reads the state a controller needs, and arms the watches.
 
     Args:
         store: The session.
-        on_hint: Told what may have changed; only enqueues.
+        on_hint: Called with what may have changed; it only enqueues.
     """
 
     def __init__(self, store: CoordinationStore, on_hint: Callable[[Hint], None]) -> None:
@@ -74,12 +75,12 @@ class StoreReader:
         self._topics: dict[str, TopicRecord] = {}  # Whose watch has not fired.
 
     def forget(self) -> None:
-        """Drops what rests on watches of a session that is over."""
+        """Drops the cache, which relies on watches of a session that is over."""
         self._topics.clear()
         self._watches.clear()
 
     async def load_all(self, fence: Fence) -> ControllerState:
-        """Everything. Pending notifications are deleted unread: this read covers their effect."""
+        """Reads all state. Pending notifications are deleted unread: this read covers them."""
         await self._consume(ISR_CHANGES, HintKind.ISR_CHANGES, fence)
         await self._consume(LOG_DIR_EVENTS, HintKind.LOG_DIR_FAILURES, fence)
         brokers = await self._brokers()
@@ -99,7 +100,7 @@ class StoreReader:
         )
 
     async def load(self, hint: Hint, fence: Fence) -> ControllerState:
-        """What a hint is about."""
+        """Reads the part of the state that a hint is about."""
         match hint.kind:
             case HintKind.BROKERS:
                 return ControllerState(brokers=await self._brokers())
@@ -239,7 +240,7 @@ class StoreReader:
         return partitions
 
     async def _request(self, path: str, kind: HintKind) -> bytes | None:
-        """The data of a node that comes and goes; None: it is not there."""
+        """The data of a node that exists only while a request is pending; None: there is none."""
         if await self._store.exists(path, self._watch(Hint(kind))) is None:
             return None
         try:
@@ -272,7 +273,7 @@ class StoreReader:
     async def _consume(
         self, parent: str, kind: HintKind, fence: Fence
     ) -> list[tuple[str, bytes | None]]:
-        """Reads and deletes notifications, also those nobody can use."""
+        """Reads and deletes notifications, malformed ones included."""
         names, _ = await self._store.children(parent, self._watch(Hint(kind)))
         consumed: list[tuple[str, bytes | None]] = []
         for name in names:

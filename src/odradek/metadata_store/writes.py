@@ -1,4 +1,4 @@
-"""Changes as writes to a coordination store.
+"""The controller's changes as writes to a coordination store.
 
 ======================================  ====================================  ===================
 Change                                  nodes, in this order                  guard
@@ -12,10 +12,10 @@ TopicRemoved                            states up to the topic, config, mark  no
 ConfigSet, QuotaSet, ScramSet/Removed   config, then its notification         version of the node
 ======================================  ====================================  ===================
 
-A change is written as one transaction, TopicRemoved excepted: it is children first, and the mark
-last, so that whoever finds a part of it goes on. Where the guard fails the change is a conflict;
-where something else is in the way (a parent or a config node came or went meanwhile) it is rendered
-again.
+A change is written as one transaction, except for TopicRemoved: it deletes children first and the
+mark last, so that the next controller can continue an interrupted removal. If the guard fails, the
+change is a conflict; if the transaction fails otherwise (a parent or a config node appeared or
+vanished meanwhile), it is rendered again.
 
 A broken link leaves the outcome unknown. Then the node is read back: our value at the version our
 write would have given it proves the write, anything else is a conflict.
@@ -95,8 +95,8 @@ from odradek.model import TopicPartition
 
 __all__ = ["StoreWriter", "read_partition", "read_topic"]
 
-# Changes on their way at a time: fills several batches of the embedded engine, and keeps the
-# queue of either engine short for others.
+# Changes in flight at a time: fills several batches of the embedded engine, and keeps the queue of
+# either engine short for other writers.
 MAX_PIPELINED = 200
 
 
@@ -105,11 +105,11 @@ class _Rendered:
     """Operations of a change, and the one among them that is its guard."""
 
     operations: list[Operation]
-    guard_index: int | None  # None: there is nothing to conflict with.
+    guard_index: int | None  # None: the change cannot conflict.
 
 
 async def read_topic(store: CoordinationStore, topic: str) -> TopicRecord | None:
-    """A topic as it is stored; None if it is not, or cannot be read."""
+    """A topic as it is stored; None if it does not exist or cannot be read."""
     try:
         data, stat = await store.get(topic_path(topic))
         return topic_record(data, stat)
@@ -133,7 +133,7 @@ def topic_record(data: bytes | None, stat: Stat) -> TopicRecord:
 
 
 async def read_partition(store: CoordinationStore, tp: TopicPartition) -> PartitionRecord | None:
-    """Leader and ISR as they are stored; None if they are not, or cannot be read."""
+    """Leader and ISR as they are stored; None if they do not exist or cannot be read."""
     try:
         data, stat = await store.get(partition_state_path(tp))
         node = PartitionStateNode.parse(data, stat.version)
@@ -152,7 +152,7 @@ class StoreWriter:
         """Writes changes, each with its own outcome.
 
         Raises:
-            ControllerMoved: The fence failed or the session is lost; what was written stands.
+            ControllerMoved: The fence failed or the session is lost; earlier writes remain.
         """
         outcomes: list[Committed | Conflict | FailedChange] = []
         for start in range(0, len(changes), MAX_PIPELINED):
@@ -172,7 +172,7 @@ class StoreWriter:
         )
 
     async def _create_parents(self, changes: Sequence[Change], fence: Fence) -> None:
-        """Makes `partitions` nodes once per topic: else all partitions would race for them."""
+        """Makes `partitions` nodes once per topic: otherwise all partitions would race for them."""
         topics = {
             change.tp.topic
             for change in changes
@@ -183,7 +183,7 @@ class StoreWriter:
                 for operation in await missing_nodes(self._store, [partitions_path(topic)]):
                     await self._store.multi([operation], fence=fence)
             except (NodeExists, NoNode, ConnectionLost):
-                continue  # What is missing still shows when the state is written.
+                continue  # A missing parent is found again when the state is written.
             except SessionExpired as error:
                 raise ControllerMoved(f"the session is over: {error}") from error
 
@@ -252,7 +252,7 @@ class StoreWriter:
             case TopicDeletionRequested(topic=topic):
                 return _Rendered(await missing_nodes(self._store, [delete_topic_path(topic)]), None)
             case AclAdded() | AclRemoved():
-                raise ApiError(ErrorCode.SECURITY_DISABLED, "no authorizer keeps access rules")
+                raise ApiError(ErrorCode.SECURITY_DISABLED, "no authorizer stores access rules")
             case FeatureSet():
                 raise ApiError(
                     ErrorCode.FEATURE_UPDATE_FAILED, "the store engine finalizes no features"
@@ -278,7 +278,7 @@ class StoreWriter:
     async def _read_back(
         self, change: Change, parts: Sequence[SingleChange]
     ) -> Committed | Conflict:
-        """Finds out whether a transaction was applied; all of it was if one part of it was."""
+        """Finds out whether a transaction was applied; one applied part proves all of it."""
         await self._store.sync()
         part = parts[0]
         path, data, version = _expected(part)
@@ -299,7 +299,7 @@ class StoreWriter:
         return Committed(change, 0)
 
     async def _delete_tree(self, path: str, fence: Fence) -> None:
-        """Deletes a node, children first; what is gone already is fine."""
+        """Deletes a node, children first; missing nodes are skipped."""
         for _ in range(MAX_RENDERINGS):
             try:
                 names, _stat = await self._store.children(path)

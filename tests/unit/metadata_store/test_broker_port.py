@@ -80,7 +80,7 @@ def test_registration(tmp_path: Path) -> None:
         stat = await first.exists(broker_path(0))
         assert stat is not None
         assert (epoch, stat.ephemeral_owner) == (stat.czxid, first.session.id)
-        with pytest.raises(NodeExists, match="does not go away"):
+        with pytest.raises(NodeExists, match="stays registered"):
             await port_of(second, registration_timeout_s=0.02).register(broker(0))
         await first.session.close()
         assert await port_of(second).register(broker(0)) > epoch
