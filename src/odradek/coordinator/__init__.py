@@ -1,1 +1,1 @@
-"""Coordinators: state that lives in the partitions of an internal topic, decided in memory."""
+"""Coordinators: state stored in the partitions of an internal topic, with decisions in memory."""

@@ -1,8 +1,8 @@
-"""Answers of a coordinator, given when none of its own steps is on the stack. Pure.
+"""Answers of a coordinator, sent when none of its own steps is on the stack. Pure.
 
-An answer may bring its client's next request at once, and so the next decision about the same
-state. So answers are queued while a decision is carried out, and given after the outermost one:
-those that are added meanwhile follow in their order.
+An answer may start its client's next request at once, and so the next decision about the same
+state. So answers are queued while a decision is carried out, and sent after the outermost one;
+answers added meanwhile follow in their order.
 """
 
 import logging
@@ -26,7 +26,7 @@ class AnswerQueue:
         self._depth = 0
 
     def put(self, answers: Iterable[tuple[Any, object]]) -> None:
-        """Queues pairs of a function and its only argument; inside of a block."""
+        """Queues pairs of a function and its only argument; called inside a block."""
         assert self._depth, "an answer is queued by a step of the coordinator"
         self._waiting.extend(answers)
 
@@ -49,7 +49,7 @@ class AnswerQueue:
                 try:
                     answer(reply)
                 except Exception:  # the border between requests
-                    # Others wait for theirs, and would until the next decision is made.
+                    # Otherwise the remaining answers would wait until the next decision.
                     logger.exception("An answer of the coordinator failed")
         finally:
             self._depth -= 1

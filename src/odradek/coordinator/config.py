@@ -1,6 +1,6 @@
 """Settings of the group coordinator, under Kafka's names.
 
-Those of the topic it keeps its state in belong to whoever makes topics: the broker.
+Those of the offsets topic are the broker's, which creates the topic.
 """
 
 from dataclasses import dataclass
@@ -51,29 +51,29 @@ class GroupCoordinatorConfig:
         default=4_096,
         at_least=0,
         agreed=True,
-        doc="The longest text that may go with a committed offset.",
+        doc="The longest metadata text of a committed offset.",
     )
     retention_minutes: int = key(
         "offsets.retention.minutes",
         default=10_080,
         at_least=1,
         agreed=True,
-        doc="How long a group without members keeps its offsets, and a topic nobody is "
-        "subscribed to its offsets in a group.",
+        doc="How long the offsets of a group without members are kept, and those of a topic that "
+        "no member of the group is subscribed to.",
     )
     retention_check_interval_ms: int = key(
         "offsets.retention.check.interval.ms",
         kind=Kind.LONG,
         default=600_000,
         at_least=1,
-        doc="How often groups are looked at for offsets that have expired.",
+        doc="How often groups are searched for expired offsets.",
     )
     load_buffer_bytes: int = key(
         "offsets.load.buffer.size",
         default=5 << 20,
         at_least=1,
         doc="How much of an offsets partition is read at a time, when this broker begins to lead "
-        "it; a larger batch is read whole all the same, and more than 1 MB is never read at once.",
+        "it; a larger batch is read whole nevertheless, and more than 1 MB is never read at once.",
     )
     commit_timeout_ms: int = key(
         "offsets.commit.timeout.ms",
@@ -96,8 +96,10 @@ class GroupCoordinatorConfig:
     )
 
     def __post_init__(self) -> None:
-        """Raises:
-        ConfigError: The shortest session timeout is longer than the longest.
+        """Checks the limits of session timeouts.
+
+        Raises:
+            ConfigError: The shortest session timeout is longer than the longest.
         """
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ConfigError(

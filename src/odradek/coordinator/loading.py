@@ -1,6 +1,6 @@
-"""Loading a coordinator's state from an internal topic, where this broker leads, and letting it go.
+"""Loading and unloading of a coordinator's state, by the leadership of an internal topic.
 
-Each partition of the topic holds the state of some keys. Its leader coordinates them::
+Each partition of the topic stores the state of some keys. Its leader coordinates them::
 
     (nothing) ── lead(e) ──► loading(e) ──► active(e)
                               │     ▲
@@ -11,19 +11,19 @@ Each partition of the topic holds the state of some keys. Its leader coordinates
 Rules, each against a way in which acknowledged state was lost:
 
 1. Leadership changes carry the partition's leader epoch. One that is not newer than the last one
-   of its partition is dropped; a newer one ends a load that is under way, whatever it has read.
+   of its partition is dropped; a newer one ends a load that is under way.
 2. A load is installed in one step, as a whole, and only while its epoch is the current one.
 3. A load that fails, because the log cannot be read, leaves the partition *failed*: no client is
-   served from a half-read partition, or consumers would be told that nothing was committed. It is
+   served from a half-read partition; otherwise consumers would find no committed offsets. It is
    tried again while this broker leads.
-4. A record or batch that was read and makes no sense will make none at the next attempt either. It
-   is skipped, logged with its offset and counted: one such record must not keep all groups of its
-   partition from being served for ever.
+4. A record or batch that was read and cannot be parsed will not be parsable at the next attempt
+   either. It is skipped, logged with its offset and counted: one such record must not prevent all
+   groups of its partition from being served.
 
 Duties towards the state that is loaded (`Replay`), in order: `replay` and `replay_marker` for every
 batch from the log's start to its end, in the order of the log; the steps of `prepare`, with the
-loop running in between; `install`, once; the steps of `settle`, again in between. Whatever was
-installed is given to `unload` once, when the partition goes.
+loop running in between; `install`, once; the steps of `settle`, with the loop running in between.
+`unload` is called once on state that was installed, when this broker stops leading.
 """
 
 import logging
@@ -45,12 +45,12 @@ logger = logging.getLogger(__name__)
 
 _FIRST_RETRY_MS: Final = 1_000
 _LAST_RETRY_MS: Final = 60_000
-_SLICE_NS: Final = 1_000_000  # How long a load keeps the loop to itself.
-_MAX_READ_BYTES: Final = 1 << 20  # What the page cache gives within a fraction of a slice.
-_RECORDS_PER_STEP: Final = 64  # Between two looks at the clock.
+_SLICE_NS: Final = 1_000_000  # How long a load runs before other tasks of the loop do.
+_MAX_READ_BYTES: Final = 1 << 20  # The page cache delivers it within a fraction of a slice.
+_RECORDS_PER_STEP: Final = 64  # Between two readings of the clock.
 # Unreadable records that a load logs one by one; of the others it logs the number.
 _MAX_SKIPS_LOGGED: Final = 10
-# What bytes that make no sense raise; errors of the disk are none of these.
+# The errors of malformed bytes; errors of the disk are not among them.
 _UNREADABLE: Final = (ValueError, ApiError, DecodeError, LogDataError)
 
 
@@ -58,8 +58,10 @@ class PartitionLog(Protocol):
     """Reads the partitions of an internal topic."""
 
     def start_offset(self, partition: int) -> int:
-        """Raises:
-        ApiError: There is no log here.
+        """The log's start.
+
+        Raises:
+            ApiError: There is no log here.
         """
         ...
 
@@ -68,7 +70,7 @@ class PartitionLog(Protocol):
         ...
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Batches from the one that holds the offset on, up to the log's end; at least one.
+        """Batches from the one with the offset on, up to the log's end; at least one.
 
         Raises:
             ApiError: There is no log here, or no such offset.
@@ -78,53 +80,53 @@ class PartitionLog(Protocol):
 
 
 class Replay(Protocol):
-    """The state of one partition, as it is read from its log."""
+    """The state of one partition, built from its log."""
 
     def replay(
         self, key: bytes | None, value: bytes | None, offset: int, header: BatchHeader
     ) -> None:
-        """Folds a record in.
+        """Applies a record.
 
         Raises:
-            ValueError: It cannot be understood; the runtime skips it and says so.
+            ValueError: It cannot be parsed; the loader skips and logs it.
         """
         ...
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
-        """A transaction ended."""
+        """Applies the end of a transaction."""
         ...
 
     def prepare(self) -> Iterable[object]:
-        """What is left to do before the state can be served, in small steps."""
+        """Does the work before the state can be served, in small steps."""
         ...
 
     def install(self) -> None:
-        """Serves the state from now on."""
+        """Begins to serve the state."""
         ...
 
     def settle(self) -> Iterable[object]:
-        """What is left to do when it is served already, in small steps."""
+        """Does the work after the state is served, in small steps."""
         ...
 
     def unload(self) -> None:
-        """Serves it no more: another broker may."""
+        """Stops serving the state: another broker may serve it."""
         ...
 
 
 class LoadStats(Protocol):
-    """Is told how long loads take."""
+    """Counts and times the loads."""
 
     def on_loaded(self, partition: int, elapsed_ms: int) -> None: ...
 
     def on_load_failed(self, partition: int) -> None: ...
 
     def on_skipped(self, partition: int, count: int) -> None:
-        """A load left out records or batches that cannot be read."""
+        """Counts records or batches that a load skipped because they cannot be read."""
         ...
 
 
 class LoadPhase(Enum):
-    """How far the state of a led partition is."""
+    """The progress of the state of a led partition."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -143,7 +145,7 @@ class _Led:
 
 
 class _Skips:
-    """What a load leaves out because it cannot be understood."""
+    """The records and batches that a load skips because they cannot be parsed."""
 
     __slots__ = ("_name", "count")
 
@@ -168,16 +170,16 @@ class _Skips:
 
 
 class StateLoader:
-    """The partitions of one internal topic, as far as this broker leads them.
+    """The partitions of one internal topic that this broker leads.
 
     Args:
-        topic: Its name, for the log.
-        log: Where they are read.
-        begin: Makes the empty state of a partition that is led in an epoch.
+        topic: Its name.
+        log: Reads the partitions.
+        begin: Makes the empty state of a partition and leader epoch.
         clock: Measures slices and loads.
-        tasks: Runs what takes a while.
-        read_bytes: How much is read at a time.
-        stats: Is told of loads.
+        tasks: Runs the loads.
+        read_bytes: The bytes read at a time.
+        stats: Counts and times the loads.
     """
 
     def __init__(
@@ -206,12 +208,12 @@ class StateLoader:
     # Asking
 
     def phase(self, partition: int) -> LoadPhase | None:
-        """How far the partition's state is; None if it is not led here."""
+        """The progress of the partition's state; None if it is not led here."""
         led = self._led.get(partition)
         return None if led is None else led.phase
 
     def check_active(self, partition: int) -> ErrorCode:
-        """NONE, or why the keys of the partition are not served here."""
+        """NONE, or the error why the keys of the partition are not served here."""
         if self._is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         led = self._led.get(partition)
@@ -222,7 +224,7 @@ class StateLoader:
         return ErrorCode.NONE
 
     def check_all_active(self) -> ErrorCode:
-        """NONE, or why the keys of some partition that is led here are not served now."""
+        """NONE, or the error why the keys of a partition led here are not served now."""
         if self._is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.is_loading else ErrorCode.NONE
@@ -239,7 +241,7 @@ class StateLoader:
     # Leadership
 
     def follow_leadership(self, delta: LocalDelta, broker_id: int) -> None:
-        """Leads what this broker leads of the topic from now on, and resigns from the rest."""
+        """Applies role changes: loads partitions that this broker now leads, unloads others."""
         for hosted in delta.hosted:
             state = hosted.state
             if state.topic != self._topic:
@@ -256,12 +258,12 @@ class StateLoader:
                 self.resign(stopped.tp.partition, None if is_gone else stopped.leader_epoch)
 
     def stop(self) -> None:
-        """Serves no key any more; loads that are under way end. Nothing is unloaded."""
+        """Stops serving; loads under way end. Nothing is unloaded."""
         self._is_stopped = True
         self._led.clear()
 
     def lead(self, partition: int, leader_epoch: int) -> bool:
-        """This broker leads in that epoch; returns whether that was news."""
+        """Starts to load a partition that this broker leads; returns whether the epoch is new."""
         if not self._obey(partition, leader_epoch):
             return False
         led = self._led[partition] = _Led(leader_epoch)
@@ -269,13 +271,13 @@ class StateLoader:
         return True
 
     def resign(self, partition: int, leader_epoch: int | None) -> bool:
-        """Another broker leads in that epoch, or none; returns whether that was news.
+        """Unloads a partition that this broker no longer leads; returns whether the epoch is new.
 
         Args:
-            leader_epoch: None if the replica goes, whatever the epoch.
+            leader_epoch: None if the replica is removed, whatever its epoch.
         """
         if leader_epoch is None:
-            # A topic that is made again begins with epoch 0.
+            # A topic that is created again begins with epoch 0.
             self._epochs.pop(partition, None)
             self._unload(partition)
             return True
@@ -293,7 +295,7 @@ class StateLoader:
         if led is None:
             return
         logger.info(
-            "%s-%d: unloading what epoch %d had (%s)",
+            "%s-%d: unloading the state of epoch %d (%s)",
             self._topic, partition, led.epoch, led.phase.value,
         )  # fmt: skip
         if led.state is not None:
@@ -336,7 +338,7 @@ class StateLoader:
             return
 
     async def _read(self, partition: int, led: _Led) -> Replay | None:
-        """What the log holds; None if the partition went elsewhere meanwhile."""
+        """Replays the log; None if this broker lost the lead meanwhile."""
         source = self._source
         state = self._begin(partition, led.epoch)
         offset = source.start_offset(partition)
@@ -362,7 +364,7 @@ class StateLoader:
                 position += header.size
                 offset = header.next_offset
             if not data:
-                break  # The tail was compacted away: the log's end lies behind its last batch.
+                break  # The tail was compacted away: the log's end is beyond its last batch.
             if position == 0:
                 raise CorruptRecordError(
                     f"no whole batch at offset {offset}, expected to read up to {end}"
@@ -375,7 +377,7 @@ class StateLoader:
         return state
 
     async def _run_steps(self, steps: Iterable[object], partition: int, led: _Led) -> bool:
-        """Takes the steps, letting the loop run; whether the partition was still led at the end."""
+        """Runs the steps with the loop in between; returns whether the partition is still led."""
         slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
         for _ in steps:
             if self._clock.monotonic_ns() >= slice_end_ns:
@@ -394,7 +396,7 @@ def _replay_batch(
     first_offset: int,
     skips: _Skips,
 ) -> Iterator[None]:
-    """Folds a batch in, in steps; what of it lies before `first_offset` was deleted."""
+    """Applies a batch in steps; its records before `first_offset` are deleted and skipped."""
     if header.magic >= 2 and not is_crc_valid(data, position, header.size):
         skips.add("batch", header.base_offset, CorruptRecordError("its checksum is wrong"))
         yield

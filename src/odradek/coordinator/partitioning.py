@@ -1,4 +1,4 @@
-"""Which partition of the offsets topic keeps a group: clients and tools compute it alike. Pure."""
+"""The partition of the offsets topic that stores a group, as Kafka's tools compute it. Pure."""
 
 from array import array
 from operator import mul
@@ -16,7 +16,7 @@ _BLOCK_FACTOR: Final = pow(31, _BLOCK, 1 << 32)
 def java_string_hash(text: str) -> int:
     """`String.hashCode`: 31 * h + c over UTF-16 units, a signed 32-bit number.
 
-    A block of units is weighed at a time: the longest id there is, of 32767 bytes, would keep the
+    A block of units is summed at a time: the longest possible id, of 32767 bytes, would occupy the
     loop for milliseconds otherwise.
     """
     units = array("H", text.encode("utf-16", "surrogatepass"))  # Native order, with a mark.
@@ -34,8 +34,8 @@ def java_string_hash(text: str) -> int:
 def partition_for(group_id: str, partition_count: int) -> int:
     """The partition of `group_id`.
 
-    The hash without its sign, not without its sign bit: those differ for negative numbers.
-    -2^31, which has no positive counterpart among 32-bit numbers, counts as 0.
+    The absolute value of the hash, not the hash without its sign bit: those differ for negative
+    numbers. -2^31, which has no positive counterpart among 32-bit numbers, counts as 0.
     """
     value = java_string_hash(group_id)
     return 0 if value == -(1 << 31) else abs(value) % partition_count

@@ -1,12 +1,12 @@
-"""Monotonic time without the times in which the event loop stood still.
+"""A monotonic clock that excludes the times in which the event loop was blocked.
 
 A loop that was blocked, or a process that was stopped, longer than a session timeout finds all its
-members late, though their heartbeats lie unread in the sockets. So what members are measured by
-stands still with the loop: a watch ticks on it, and a tick that comes more than a second late moves
-this clock back by the delay. Deadlines that were computed before it are thereby moved, too.
+members late, though their heartbeats are unread in the sockets. So the clock of members' deadlines
+stops with the loop: a timer ticks on the loop, and a tick that comes more than a second late moves
+this clock back by the delay. Deadlines computed before that are thereby moved, too.
 
-Example: a tick is due at 10 500 and comes at 30 500. From then on the clock says 20 000 less than
-the machine's, and a session that would have ended at 15 000 has 4 500 left.
+Example: a tick is due at 10 500 and comes at 30 500. From then on the clock is 20 000 behind the
+machine's, and a session that would have ended at 15 000 has 4 500 left.
 """
 
 from collections.abc import Callable
@@ -22,18 +22,18 @@ _NEVER: Final = 1 << 62
 
 
 class Handle(Protocol):
-    """What a loop returns for a scheduled call."""
+    """A scheduled call of a loop."""
 
     def cancel(self) -> None: ...
 
 
 class StallClock:
-    """A `Clock` for deadlines. It ticks only while somebody is waiting.
+    """A `Clock` for deadlines. It ticks only while a deadline is pending.
 
     Args:
-        clock: The machine's.
+        clock: The machine's clock.
         call_later: Runs a function on the loop after some seconds.
-        is_needed: Whether anybody waits; if not, the watch stops with its next tick.
+        is_needed: Whether a deadline is pending; if not, the ticking stops.
     """
 
     __slots__ = (
@@ -52,11 +52,11 @@ class StallClock:
         self.is_needed = is_needed
         self._handle: Handle | None = None
         self._due_ms = _NEVER  # When the next tick should come, by the machine's clock.
-        self._stalled_ms = 0  # In all.
+        self._stalled_ms = 0  # In total.
 
     @property
     def stalled_ms(self) -> int:
-        """How long the loop stood still in all, as far as it was watched."""
+        """The total time the loop was blocked, as far as it was watched."""
         return self._stalled_ms
 
     def now_ms(self) -> int:
@@ -71,13 +71,13 @@ class StallClock:
         return now_ms - self._stalled_ms
 
     def watch(self) -> None:
-        """Somebody waits from now on."""
+        """Starts to tick, because a deadline is pending."""
         if self._handle is None:
             self._due_ms = self._monotonic_ms() + TICK_MS
             self._handle = self._call_later(TICK_MS / 1000, self._tick)
 
     def stop(self) -> None:
-        """Ticks no more."""
+        """Stops ticking."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

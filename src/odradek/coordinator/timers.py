@@ -1,7 +1,7 @@
-"""Deadlines of a coordinator, on a clock that stands still with the event loop.
+"""Deadlines of a coordinator, on a clock that stops while the event loop is blocked.
 
-Deadlines are only ever added: a decision that moves one lets the earlier one ring, find nothing to
-do, and be armed anew. So what happens often, such as a heartbeat, touches no timer.
+Deadlines are only ever added: if a decision moves one, the earlier timer fires, finds nothing to
+do, and is armed again. So frequent events, such as heartbeats, change no timer.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ class Deadlines:
     """The deadlines of one coordinator.
 
     Args:
-        clock: What they are measured by.
-        timer: Rings, by the same clock.
+        clock: The clock of the deadlines.
+        timer: Calls back at deadlines, by the same clock.
     """
 
     __slots__ = ("_clock", "_timer")
@@ -41,13 +41,13 @@ class Deadlines:
         self._timer = timer
 
     def arm(self, due_ms: int, ring: Callable[[], object]) -> Alarm:
-        """Calls `ring` at `due_ms` of the clock, or soon if that is over."""
+        """Calls `ring` at `due_ms` of the clock, or soon if that has passed."""
         alarm = Alarm(max(due_ms - self._clock.monotonic_ms(), 0), ring)
         self._timer.add(alarm)
         self._clock.watch()
         return alarm
 
     def stop(self) -> None:
-        """Rings no more."""
+        """Cancels all alarms."""
         self._timer.shutdown()
         self._clock.stop()

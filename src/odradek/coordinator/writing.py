@@ -1,21 +1,21 @@
-"""Writing a coordinator's state: one decision, one batch, in the epoch it was made in. Pure.
+"""Writes of a coordinator's state: one decision, one batch, in the epoch it was made in. Pure.
 
 Rules, each against a way in which a coordinator and its log came to differ:
 
 1. The records of one decision are one batch, so a broker that loads the partition finds all of them
    or none. A decision too large for a batch is refused by the log (MESSAGE_TOO_LARGE or
-   RECORD_LIST_TOO_LARGE) and never split. A coordinator with much to write makes several decisions
-   of it, each of which may stand alone (`cut_records`).
+   RECORD_LIST_TOO_LARGE) and never split. A coordinator with much to write makes several
+   independent decisions of it (`cut_records`).
 2. A batch is appended under the leader epoch in which its partition's state was loaded. If this
-   broker does not lead in that epoch any more, nothing is written and the error is
-   NOT_LEADER_OR_FOLLOWER: a decision made from old state must not follow what a later leader wrote.
+   broker no longer leads in that epoch, nothing is written and the error is
+   NOT_LEADER_OR_FOLLOWER: a decision made from old state must not follow a later leader's records.
 3. The local append and the commit are two events. After the first the records are in this broker's
    log, have their offset, and later decisions may build on them; they can still be lost with the
-   broker. After the second they are on every replica in sync: only then may a client be told.
-4. The log keeps the order of decisions: whatever was collected for a shared batch is appended
-   before (`before_append`).
+   broker. After the second they are on every replica in sync: only then may a client be answered.
+4. The log keeps the order of decisions: commits collected for a shared batch are appended first
+   (`before_append`).
 
-`APPEND_ERRORS` says what clients are told of an append that failed, by what they asked for.
+`APPEND_ERRORS` maps the error of a failed append to the answer, by the kind of request.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,9 +46,9 @@ OnAppended: TypeAlias = Callable[[int], None]
 # Gets the error and the offset of the first record, -1 with an error, when the batch is committed.
 OnCommitted: TypeAlias = Callable[[ErrorCode, int], None]
 
-# Half of what a batch may have by default.
+# Half of the default limit of a batch.
 _MAX_CUT_BYTES: Final = 512 << 10
-_RECORD_OVERHEAD: Final = 32  # More than the fields of a record beside key and value have.
+_RECORD_OVERHEAD: Final = 32  # More than the other fields of a record need.
 
 
 class InternalTopic(Protocol):
@@ -57,9 +57,9 @@ class InternalTopic(Protocol):
     def try_append(
         self, partition: int, leader_epoch: int, batch: bytearray
     ) -> tuple[ErrorCode, int] | None:
-        """Appends a batch if no other replica has to be waited for: (error, first offset).
+        """Appends a batch if there is no replica to wait for; returns (error, first offset).
 
-        None, with nothing done, if `append` has to be used.
+        Returns None and appends nothing if `append` has to be used.
         """
         ...
 
@@ -74,13 +74,13 @@ class InternalTopic(Protocol):
         """Appends a batch if this broker leads in that epoch.
 
         `on_appended` is called before this returns, unless the append fails; `on_committed` exactly
-        once, afterwards: before this returns if no replica has to be waited for.
+        once, afterwards: before this returns if there is no replica to wait for.
         """
         ...
 
 
 class Asked(IntEnum):
-    """What a client asked for whose append failed: a column of `APPEND_ERRORS`."""
+    """The kind of a request whose append failed: a column of `APPEND_ERRORS`."""
 
     MEMBERSHIP = 0  # JoinGroup, SyncGroup.
     OFFSETS = 1  # OffsetCommit, OffsetDelete, DeleteGroups.
@@ -99,7 +99,7 @@ APPEND_ERRORS: Final[Mapping[ErrorCode, tuple[ErrorCode, ErrorCode]]] = MappingP
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (_NOT_AVAILABLE,                  _NOT_AVAILABLE),
     ErrorCode.NOT_LEADER_OR_FOLLOWER:           (_ELSEWHERE,                      _ELSEWHERE),
     ErrorCode.KAFKA_STORAGE_ERROR:              (_ELSEWHERE,                      _ELSEWHERE),
-    # It may be written all the same: members join again, offsets are committed again.
+    # It may have been written nevertheless: members join again, offsets are committed again.
     ErrorCode.REQUEST_TIMED_OUT:                (ErrorCode.REBALANCE_IN_PROGRESS, _NOT_AVAILABLE),
     ErrorCode.MESSAGE_TOO_LARGE:                (_UNKNOWN,                        _TOO_LARGE),
     ErrorCode.RECORD_LIST_TOO_LARGE:            (_UNKNOWN,                        _TOO_LARGE),
@@ -111,13 +111,13 @@ APPEND_ERRORS: Final[Mapping[ErrorCode, tuple[ErrorCode, ErrorCode]]] = MappingP
 
 
 def append_error(error: ErrorCode, asked: Asked) -> ErrorCode:
-    """The answer to a client when the append for its request failed with `error`, or did not."""
+    """The answer to a request whose append ended with `error`, which may be NONE."""
     answers = APPEND_ERRORS.get(error)
     return error if answers is None else answers[asked]
 
 
 def cut_records(records: Sequence[Record]) -> Iterator[list[Record]]:
-    """Pieces for one batch each, of records that may stand alone, in their order.
+    """Splits independent records into pieces for one batch each, in their order.
 
     A piece has half a megabyte at most, and at least one record.
     """
@@ -139,10 +139,10 @@ class StateWriter:
     """Appends decisions to the partitions of one internal topic.
 
     Args:
-        topic: Where to.
-        now_ms: Wall-clock time, of the records.
-        codec: What batches are compressed with.
-        before_append: Called first: appends what was collected for shared batches.
+        topic: The topic.
+        now_ms: Wall-clock time, for the records.
+        codec: The compression of batches.
+        before_append: Called before each append: appends the commits collected for shared batches.
     """
 
     __slots__ = ("_before_append", "_codec", "_now_ms", "_topic")
@@ -168,14 +168,15 @@ class StateWriter:
         on_committed: OnCommitted,
         on_appended: OnAppended | None = None,
     ) -> None:
-        """Appends the records of one decision as one batch; see the rules on top.
+        """Appends the records of one decision as one batch; see the module's rules.
 
         Args:
-            partition: Of the topic.
-            leader_epoch: In which the state was loaded that the decision was made from.
+            partition: The partition of the topic.
+            leader_epoch: The epoch in which the decision's state was loaded.
             records: At least one.
             on_committed: Called exactly once, perhaps before this returns.
-            on_appended: Called before it, and before this returns, unless the append fails.
+            on_appended: Called before `on_committed`, and before this returns, unless the append
+                fails.
         """
         assert records, "a decision without records needs no append"
         wall_ms = self._now_ms()

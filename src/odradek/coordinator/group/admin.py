@@ -1,4 +1,4 @@
-"""What administrators ask for: describe, list, delete a group, delete offsets of it. Pure."""
+"""Requests of administrators: describe, list and delete groups, delete offsets. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ GROUP_TYPE: Final = "classic"
 
 
 class GroupSummary(NamedTuple):
-    """A group as `describe` shows it."""
+    """A group in the result of `describe`."""
 
     state: str
     protocol_type: str
@@ -33,7 +33,7 @@ class GroupSummary(NamedTuple):
 
 
 class GroupOverview(NamedTuple):
-    """A group as `list` shows it."""
+    """A group in the result of a list."""
 
     group_id: str
     protocol_type: str
@@ -57,7 +57,7 @@ def overview(group: Group) -> GroupOverview:
 
 
 def matches_filters(group: Group, states: Sequence[str], types: Sequence[str]) -> bool:
-    """Whether a list with these filters shows the group; an empty filter lets all pass."""
+    """Whether a list with these filters includes the group; an empty filter includes all."""
     if states and group.state.value.lower() not in map(str.lower, states):
         return False
     return not types or GROUP_TYPE in map(str.lower, types)
@@ -66,8 +66,8 @@ def matches_filters(group: Group, states: Sequence[str], types: Sequence[str]) -
 def delete_group(group: Group, offsets: GroupOffsets) -> ErrorCode | Removal:
     """Removes an Empty group and its offsets.
 
-    Until the tombstones are written (`apply_removal`) or not (`fail_removal`), the group takes no
-    requests.
+    Until the tombstones are written (`apply_removal`) or have failed (`fail_removal`), the group
+    refuses requests.
     """
     if group.is_dead:
         return ErrorCode.GROUP_ID_NOT_FOUND
@@ -84,7 +84,7 @@ def delete_offsets(
     """The tombstones for offsets of partitions that no member is subscribed to.
 
     Returns:
-        The error of the request, those of the partitions, and what to write.
+        The error of the request, those of the partitions, and the removal to write.
     """
     nothing = Removal([], [], False)
     if group.is_dead:

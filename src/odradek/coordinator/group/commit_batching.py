@@ -1,21 +1,21 @@
-"""Commits that arrive together are written together: one batch, one append, then all the answers.
+"""Batching of commits that arrive together: one batch, one append, then all the answers.
 
-A broker under load finds many requests at each look at its sockets. What an append costs is nearly
-the same for one record as for fifty, so everyday commits (one partition, no metadata) wait until
-the last of these requests has been served, and those of one partition of the offsets topic become
-one batch. Rules:
+A broker under load finds many requests at each wake-up of its poller. The cost of an append is
+nearly the same for one record as for fifty, so plain commits (one partition, no metadata) wait
+until the last of these requests has been served, and those of one partition of the offsets topic
+become one batch. Rules:
 
-1. No commit waits for requests that are not there yet: the batcher is emptied at the end of the
-   wake-up that filled it, and a commit that comes alone never enters it.
-2. The log keeps the order of the requests. Whatever else is appended empties the batcher before,
-   and so does a request that reads what was committed, and the end of a leadership: all commits
-   that wait for one partition were made in one leader epoch.
-3. A batch that is refused for its size is split up: each commit then stands for itself.
-4. Every commit is answered, whatever happens to its neighbours: an answer or an append that fails
-   by a fault of ours is logged, and the others go on.
+1. No commit waits for requests that have not arrived: the batcher is emptied at the end of the
+   wake-up that filled it, and a commit that arrives alone never enters it.
+2. The log keeps the order of the requests. Any other append empties the batcher first, and so does
+   a request that reads committed offsets, and the end of a leadership: all commits that wait for
+   one partition were made in one leader epoch.
+3. A batch that is refused for its size is split: each commit is then appended on its own.
+4. Every commit is answered, whatever happens to the others of its batch: an answer or an append
+   that fails by an internal error is logged, and the others continue.
 
-Where groups are spread over so many partitions that hardly two commits meet, waiting has a cost and
-no gain: after such a wake-up the next `_SKIPPED` commits go their own ways.
+Where groups are spread over so many partitions that two commits rarely share one, waiting has a
+cost and no gain: after such a wake-up the next `_SKIPPED` commits are appended on their own.
 """
 
 import logging
@@ -31,7 +31,7 @@ __all__ = ["CommitAnswer", "CommitBatcher", "Rejected", "WakeUps"]
 
 logger = logging.getLogger(__name__)
 
-# A batch of more is begun anew; far below what a batch may have by default.
+# Beyond this size the next batch begins; far below the default limit of a batch.
 _MAX_MERGED_BYTES: Final = 64 << 10
 _SKIPPED: Final = 256
 _TOO_LARGE: Final = frozenset(
@@ -44,15 +44,15 @@ _TOO_LARGE: Final = frozenset(
 
 
 class WakeUps(Protocol):
-    """Requests that were found at one look at the sockets."""
+    """The requests that were found at one wake-up of the poller."""
 
     @property
     def has_more(self) -> bool:
-        """Whether further ones are served before this wake-up ends."""
+        """Whether further requests are served before this wake-up ends."""
         ...
 
     def at_end(self, callback: Callable[[], object]) -> None:
-        """Calls back once, when all of them were served."""
+        """Calls back once, when all requests of the wake-up were served."""
         ...
 
 
@@ -60,19 +60,19 @@ class WakeUps(Protocol):
 Rejected: TypeAlias = set[tuple[str, int]] | None
 # Gets the error of all partitions of a commit but the rejected ones.
 CommitAnswer: TypeAlias = Callable[[ErrorCode, Rejected], None]
-# Takes the outcome of an append over, the error and the offset of the batch; the error to answer.
+# Applies the outcome of an append, the error and the batch's offset; returns the error to answer.
 Complete: TypeAlias = Callable[[Group, CommitWrite, ErrorCode, int], ErrorCode]
 _Waiting: TypeAlias = tuple[Group, CommitWrite, CommitAnswer]
 
 
 class CommitBatcher:
-    """Everyday commits that wait for the end of a wake-up.
+    """Plain commits that wait for the end of a wake-up.
 
     Args:
         topic: The offsets topic.
         complete: Called for each commit when its append has an outcome, before its answer.
-        wake_ups: Tells whether further requests are served in this wake-up; None: every commit
-            stands for itself.
+        wake_ups: Whether further requests are served in this wake-up; None: every commit is
+            appended on its own.
     """
 
     __slots__ = ("_complete", "_count", "_skip", "_topic", "_waiting", "_wake_ups", "wall_ms")
@@ -86,11 +86,11 @@ class CommitBatcher:
         # By partition of the offsets topic, in the order of the requests.
         self._waiting: dict[int, list[_Waiting]] = {}
         self._count = 0
-        self._skip = 0  # Commits to come that do not enter.
-        self.wall_ms = 0  # The time of those that wait; 0 if there are none.
+        self._skip = 0  # The number of next commits that do not enter.
+        self.wall_ms = 0  # The time of the waiting commits; 0 if there are none.
 
     def try_add(self, group: Group, write: CommitWrite, wall_ms: int, answer: CommitAnswer) -> bool:
-        """Takes a commit, unless it has to stand for itself."""
+        """Queues a commit; returns False if it has to be appended on its own."""
         if write.plain_record is None or self._wake_ups is None:
             return False
         if not self._count:
@@ -109,7 +109,7 @@ class CommitBatcher:
         return True
 
     def flush(self) -> None:
-        """Appends what waits."""
+        """Appends the waiting commits."""
         if not self._count:
             return
         waiting, self._waiting = self._waiting, {}
@@ -159,7 +159,7 @@ class CommitBatcher:
 
 
 def _split(commits: Sequence[_Waiting]) -> list[Sequence[_Waiting]]:
-    """Pieces that may be one batch each."""
+    """Splits commits into pieces that fit into one batch each."""
     size = sum([len(write.plain_record or b"") for _, write, _ in commits])
     if len(commits) <= MAX_MERGED and size <= _MAX_MERGED_BYTES:
         return [commits]

@@ -1,16 +1,17 @@
-"""The group coordinator of one broker: requests in, answers out, state made durable in between.
+"""The group coordinator of one broker: serves requests, makes state durable, then answers.
 
-Handlers and the broker call `GroupCoordinator` and nothing behind it. Its duties towards the pure
-functions of this package, in order, for every decision:
+Handlers and the broker call `GroupCoordinator` and no other part of this package. Its duties
+towards the pure functions, in order, for every decision:
 
 1. arm its timers;
-2. append its write, if it has one, and carry out what `complete_write` makes of the outcome;
-3. give its answers, after the two, once nothing else of this coordinator is on the stack: an answer
-   may bring its client's next request at once.
+2. append its write, if it has one, and carry out the decision that `complete_write` returns for the
+   outcome;
+3. send its answers after that, once nothing else of this coordinator is on the stack: an answer may
+   start its client's next request at once.
 
-Commits and heartbeats, which are most of what comes, take a shorter way: no decision is made of
-them, and with this broker alone in sync a commit is answered before its function returns, or with
-its neighbours of the same wake-up (`commit_batching`).
+Commits and heartbeats, which are most of the requests, have a shorter path without a decision. With
+this broker alone in sync a commit is answered before its function returns, or together with the
+others of the same wake-up (`commit_batching`).
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -74,8 +75,8 @@ __all__ = [
 _NONE: Final = ErrorCode.NONE
 _FIRST_GROUP_ID_NOT_FOUND_VERSION: Final = 9  # Of OffsetCommit.
 
-# Member ids of all groups together that were handed out and not used; the oldest makes room. Far
-# more clients than begin to join within a second, and some ten megabytes at most.
+# Member ids of all groups that were handed out and not used yet; beyond it the oldest is dropped.
+# Far more clients than begin to join within a second, and some ten megabytes at most.
 MAX_PENDING_MEMBERS: Final = 10_000
 
 
@@ -85,16 +86,16 @@ class GroupCoordinator:
     Args:
         config: Limits and times.
         topic: The offsets topic.
-        partition_count: Its partitions, as they are or will be.
+        partition_count: The number of its partitions, also before it is created.
         has_topic: Whether a topic exists, as far as this broker knows.
         high_watermark: Of a partition (topic, number) that this broker leads; None of others.
-        clock: The machine's.
-        deadlines: What members are measured by.
-        timer: Rings at deadlines, by the same clock.
-        tasks: Runs what takes a while.
+        clock: The machine's clock.
+        deadlines: The clock of members' deadlines.
+        timer: Calls back at deadlines, by the same clock.
+        tasks: Runs loads and removals.
         new_id: Makes the unique part of member ids.
         metrics: Where to count.
-        wake_ups: Tells commits that arrive together; None: every commit is a batch.
+        wake_ups: Groups commits that arrive together; None: every commit is a batch.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class GroupCoordinator:
     ) -> None:
         self._config = config
         self._max_metadata_size = config.max_metadata_size
-        # Whether a commit may take the short way: not compressed, and answered when committed.
+        # Whether a commit may take the short path: not compressed, and answered when committed.
         self._is_plain = not config.compression_codec and config.commit_required_acks == -1
         self._topic = topic
         self._clock = deadlines
@@ -162,11 +163,11 @@ class GroupCoordinator:
     # Leadership
 
     def follow_leadership(self, delta: LocalDelta, broker_id: int) -> None:
-        """Coordinates the groups of partitions that this broker leads, and of no others."""
+        """Loads the groups of partitions that this broker now leads, and unloads the others."""
         self._loader.follow_leadership(delta, broker_id)
 
     def stop(self) -> None:
-        """Serves no client any more: requests that still come are told to look elsewhere."""
+        """Stops serving: the answer to later requests makes clients look for the coordinator."""
         self._loader.stop()
         self._registry.clear()
         self._deadlines.stop()
@@ -174,7 +175,7 @@ class GroupCoordinator:
     # Members
 
     def join(self, request: JoinRequest, answer: Callable[[JoinReply], None]) -> None:
-        """JoinGroup; answered when the generation is complete."""
+        """Serves JoinGroup; answers when the generation is complete."""
         error = membership.check_join(self._config, request)
         if error in (_NONE, ErrorCode.INVALID_SESSION_TIMEOUT):
             error = self._registry.check(request.group_id) or error
@@ -197,12 +198,12 @@ class GroupCoordinator:
     def sync(
         self, group_id: str, request: SyncRequest, answer: Callable[[SyncReply], None]
     ) -> None:
-        """SyncGroup; answered when the leader has assigned."""
+        """Serves SyncGroup; answers when the leader has assigned."""
         group = self._groups.get(group_id)
         if group is None:
             error = self._check_members_group(group_id)
             if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                # What was going on is lost: the client is at the right place, and begins anew.
+                # The rebalance is lost with the old coordinator: the client joins again here.
                 error = ErrorCode.REBALANCE_IN_PROGRESS
             answer(SyncReply(error or ErrorCode.UNKNOWN_MEMBER_ID))
             return
@@ -211,7 +212,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, generation_id: int, member_id: str, instance_id: str | None
     ) -> ErrorCode:
-        """Heartbeat."""
+        """Serves Heartbeat."""
         group = self._groups.get(group_id)
         if group is not None:
             return sessions.heartbeat(
@@ -219,13 +220,13 @@ class GroupCoordinator:
             )
         error = self._check_members_group(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return _NONE  # It may well be a member: that is known when the group is loaded.
+            return _NONE  # The sender may be a member: that is known when the group is loaded.
         return error or ErrorCode.UNKNOWN_MEMBER_ID
 
     def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None]]
     ) -> tuple[ErrorCode, list[ErrorCode]]:
-        """LeaveGroup: the error of the request, and those of the members if there is none."""
+        """Serves LeaveGroup: the error of the request, or the errors of the members."""
         group = self._groups.get(group_id)
         if group is None:
             error = self._check_members_group(group_id)
@@ -243,7 +244,7 @@ class GroupCoordinator:
         return _NONE, errors
 
     def _forget_pending(self, group: Group, member_id: str) -> None:
-        """Lets go of the alarm of an id that was handed out, unless it is still to be used."""
+        """Cancels the alarm of a handed-out id, unless the id is still unused."""
         key = (group.group_id, member_id)
         if key in self._pending and member_id not in group.pending_members:
             self._pending.pop(key)[1].cancel()
@@ -267,9 +268,9 @@ class GroupCoordinator:
     def commit(
         self, view: OffsetCommitView, version: int, answer: CommitAnswer
     ) -> tuple[ErrorCode, Rejected] | None:
-        """OffsetCommit; done when the offsets are in the log, on every replica in sync.
+        """Serves OffsetCommit; answers when the offsets are on every replica in sync.
 
-        Returns what `answer` would be given, if that is known at once; None if it comes later.
+        Returns the arguments of `answer` if they are known at once, or None if it is called later.
         """
         group = self._groups.get(view.group_id)
         if group is None:
@@ -285,7 +286,7 @@ class GroupCoordinator:
             return error, None
         if self._sweeps:
             self._upkeep.forget_before_commit(group, [topic for topic, _ in view.topics])
-            if group.is_dead:  # That was all it had. It had no members either, or it would live.
+            if group.is_dead:  # These were its last offsets, and it has no members.
                 group = self._registry.get_or_create(view.group_id)
         batcher = self._batcher
         wall_ms = batcher.wall_ms or clock.now_ms()
@@ -345,7 +346,7 @@ class GroupCoordinator:
         return ErrorCode.ILLEGAL_GENERATION, None
 
     def find_offsets(self, group_id: str) -> tuple[ErrorCode, GroupOffsets | None]:
-        """The offsets an OffsetFetch is about, None if there are none; or why that is not known."""
+        """The offsets of a group for an OffsetFetch, None without any; or an error."""
         self._batcher.flush()
         group = self._groups.get(group_id)
         if group is not None:
@@ -357,7 +358,7 @@ class GroupCoordinator:
         return error, None
 
     def is_serving(self, offsets: GroupOffsets) -> bool:
-        """Whether offsets that were found before are still served here."""
+        """Whether offsets found earlier are still served here."""
         return self._offsets.is_current(offsets)
 
     def delete_offsets(
@@ -366,55 +367,55 @@ class GroupCoordinator:
         partitions: Sequence[tuple[str, int]],
         answer: Callable[[ErrorCode, dict[tuple[str, int], ErrorCode]], None],
     ) -> None:
-        """OffsetDelete: an error of the group, or one per partition."""
+        """Serves OffsetDelete: an error of the group, or one per partition."""
         self._upkeep.delete_offsets(group_id, partitions, answer)
 
     def forget_topics(self, topics: Collection[str]) -> None:
-        """Topics were deleted: no group has offsets of them any more."""
+        """Removes the offsets of deleted topics from all groups."""
         self._upkeep.forget_topics(topics)
 
     def expire(self) -> None:
-        """Removes what has expired, as a task, unless that is still under way."""
+        """Starts to remove expired offsets and groups, unless a round is still under way."""
         self._upkeep.start_round()
 
     # Groups
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of the offsets topic that keeps a group."""
+        """The partition of the offsets topic that stores a group."""
         return self._registry.partition_of(group_id)
 
     def check(self, group_id: str) -> ErrorCode:
-        """NONE, or why a group of this name is not coordinated here now."""
+        """NONE, or the error why a group of this name is not coordinated here now."""
         return self._registry.check(group_id)
 
     def check_all(self) -> ErrorCode:
-        """NONE, or why not all groups that this broker coordinates are known."""
+        """NONE, or the error why not all groups of this broker are loaded."""
         return self._loader.check_all_active()
 
     def describe(self, group_id: str) -> admin.GroupSummary | None:
-        """A group that is coordinated here; None if there is no such one."""
+        """Describes a group that is coordinated here; None if there is no such group."""
         group = self._groups.get(group_id)
         return None if group is None else admin.describe(group)
 
     def find_groups(
         self, states: Sequence[str], types: Sequence[str]
     ) -> Iterator[admin.GroupOverview | None]:
-        """Every group, None for those that the filters leave out.
+        """Every group; None in place of those that the filters exclude.
 
-        Goes on over changes: groups that come meanwhile may be left out, others not.
+        Tolerates changes while it iterates: only groups added meanwhile may be missing.
         """
         for group in self._registry:
             is_shown = admin.matches_filters(group, states, types)
             yield admin.overview(group) if is_shown else None
 
     def delete_group(self, group_id: str, answer: Callable[[ErrorCode], None]) -> None:
-        """DeleteGroups, of one group."""
+        """Serves DeleteGroups for one group."""
         self._upkeep.delete_group(group_id, answer)
 
     # Carrying out
 
     def _now(self) -> Now:
-        """The moment, on both clocks."""
+        """The present time on both clocks."""
         return Now(self._clock.monotonic_ms(), self._clock.now_ms())
 
     def _begin_load(self, partition: int, leader_epoch: int) -> PartitionLoad:
@@ -430,7 +431,7 @@ class GroupCoordinator:
         )
 
     def _on_timer(self, group: Group, key: TimerKey) -> None:
-        """A deadline has come."""
+        """Handles a deadline."""
         if key[0] is TimerKind.PENDING:
             self._pending.pop((group.group_id, key[1]), None)
         if self._registry.is_current(group):
@@ -438,16 +439,16 @@ class GroupCoordinator:
             self._registry.drop_if_disposable(group)
 
     def _on_loaded(self, group: Group) -> None:
-        """A group was loaded, and is served."""
+        """Starts the sessions of a group that was loaded."""
         if self._registry.is_current(group):
             self._carry_out(group, sessions.on_loaded(group, self._now()))
 
     def _on_unloaded(self, group: Group) -> None:
-        """A group is coordinated elsewhere from now on: clients that wait are told."""
+        """Answers the waiting clients of a group that is coordinated elsewhere from now on."""
         self._carry_out(group, sessions.unload(group, self._now()))
 
     def _carry_out(self, group: Group, decision: Decision) -> None:
-        """Does what a decision asks for; see the duties on top."""
+        """Carries out a decision; see the duties in the module's docstring."""
         with self._answers:
             for key, due_ms in decision.timers:
                 alarm = self._deadlines.arm(due_ms, partial(self._on_timer, group, key))

@@ -1,18 +1,19 @@
-"""What happens to a group, and what its functions return: requests, replies, timers, writes. Pure.
+"""Inputs and outputs of a group's functions: requests, replies, timers, writes. Pure.
 
-The functions (`membership.join` and `leave`, `syncing.sync`, the timers of `sessions`) edit what is
-volatile and return what must be durable. Rules between them and the coordinator that calls them:
+The functions (`membership.join` and `leave`, `syncing.sync`, the timers of `sessions`) edit the
+volatile state and return the changes that must be durable. Rules between them and the coordinator
+that calls them:
 
 1. A function edits the group's volatile state (which members wait, which are late, which state) in
-   place. No client was promised any of it: it is gone with the coordinator, and members join again.
-2. What is promised (assignments, a static member's new id, offsets) changes only when its record is
-   durable. The function returns the record in `Decision.write`; the coordinator appends it and
-   hands the outcome to `writes.complete_write`, which returns the next decision.
-3. `Decision.replies` may be sent at once: an answer that has to wait for a record is not in it
-   before that record is written.
-4. `Decision.timers` are only ever added. A timer that rings before its deadline, because that was
-   moved or the clock went back, is armed anew; one that is not needed any more finds nothing to do.
-   So a heartbeat, which moves a deadline, touches no timer.
+   place. No client relies on it: it is lost with the coordinator, and members join again.
+2. State that clients rely on (assignments, a static member's new id, offsets) changes only when its
+   record is durable. The function returns the record in `Decision.write`; the coordinator appends
+   it and passes the outcome to `writes.complete_write`, which returns the next decision.
+3. `Decision.replies` may be sent at once: an answer that has to wait for a record is added only
+   after that record is written.
+4. `Decision.timers` are only ever added. A timer that fires before its deadline, because that was
+   moved or the clock went back, is armed again; one that is no longer needed does nothing. So a
+   heartbeat, which moves a deadline, changes no timer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,28 +42,28 @@ __all__ = [
 
 NO_GENERATION: Final = -1
 
-# Whatever the driver needs to answer a request later; never looked into.
+# An opaque object by which the coordinator answers a request later.
 Ticket: TypeAlias = object
 
 
 class Now(NamedTuple):
-    """The moment of an event, on both clocks."""
+    """The time of an event, on both clocks."""
 
-    timer_ms: int  # Monotonic: what deadlines are compared with.
-    wall_ms: int  # Since the epoch: what records say.
+    timer_ms: int  # Monotonic; deadlines are compared with it.
+    wall_ms: int  # Since the epoch; used in records.
 
 
 class TimerKind(Enum):
-    """What a timer is for."""
+    """The purpose of a timer."""
 
     SESSION = "session"  # A member has been silent.
-    PENDING = "pending"  # An id was handed out, and nobody joined with it.
-    JOIN = "join"  # Members had time enough to join.
-    SYNC = "sync"  # Members had time enough to fetch their assignment.
+    PENDING = "pending"  # An id was handed out, and no client joined with it.
+    JOIN = "join"  # The time for members to join is over.
+    SYNC = "sync"  # The time for members to fetch their assignment is over.
 
 
-# What for, the member id where there is one, and when it should ring: that tells the timer that
-# counts from one that was armed before it. A clock may go back between arming and ringing.
+# Purpose, member id if there is one, and the time it is armed for, which distinguishes the valid
+# timer from those armed before it. A clock may go back between arming and firing.
 TimerKey: TypeAlias = tuple[TimerKind, str, int]
 
 
@@ -70,7 +71,7 @@ class JoinRequest(NamedTuple):
     """A JoinGroup request."""
 
     group_id: str
-    member_id: str  # Empty for one that has none yet.
+    member_id: str  # Empty for a client without an id.
     instance_id: str | None
     client_id: str
     client_host: str
@@ -126,15 +127,15 @@ Reply: TypeAlias = JoinReply | SyncReply
 
 
 class WriteKind(Enum):
-    """Why a group's registration is written, hence what follows when it is."""
+    """The reason why a group's registration is written, which decides the next step."""
 
     ASSIGNMENT = "assignment"  # The leader assigned: the generation begins.
     EMPTY = "empty"  # The last member left.
-    STATIC_MEMBER = "static-member"  # A static member came back under a new id.
+    STATIC_MEMBER = "static-member"  # A static member returned under a new id.
 
 
 class GroupWrite:
-    """A registration record to be appended, and what to remember until it is."""
+    """A registration record to be appended, and the context to continue with afterwards."""
 
     __slots__ = (
         "assignments",
@@ -157,15 +158,15 @@ class GroupWrite:
     ) -> None:
         self.kind = kind
         self.records = records
-        # Of the group when this was decided; the outcome of an older one concerns nobody.
+        # Of the group when this was decided; the outcome of an older generation is ignored.
         self.generation_id = generation_id
         self.assignments: Mapping[str, bytes] = assignments or {}  # ASSIGNMENT only.
-        self.previous = previous  # STATIC_MEMBER: what to put back.
-        self.ticket = ticket  # STATIC_MEMBER: who waits.
+        self.previous = previous  # STATIC_MEMBER: the state to restore on failure.
+        self.ticket = ticket  # STATIC_MEMBER: the request that waits.
 
 
 class Decision:
-    """What a driver has to do; see the rules on top."""
+    """The actions for the coordinator; see the rules in the module's docstring."""
 
     __slots__ = ("replies", "timers", "write")
 

@@ -1,6 +1,6 @@
-"""Offsets and groups that go: by age, with their topic, or because an administrator says so. Pure.
+"""Removal of offsets and groups: by age, with their topic, or by an administrator. Pure.
 
-When an offset's time starts to run, first match wins:
+The time from which an offset's retention counts; the first match wins:
 
 ===================================================  ===============================  =============
 group                                                since                            never
@@ -12,15 +12,15 @@ has no protocol type: a simple consumer's            its commit
 anything else                                                                         always
 ===================================================  ===============================  =============
 
-An offset that is being committed, or waits for a transaction, never expires. Mid-rebalance the
-subscription says nothing (KAFKA-13636), so nothing expires then. A commit of an old client that
-says when it expires is taken at its word, where the table lets it expire at all.
+An offset that is being committed, or waits for a transaction, never expires. During a rebalance the
+subscription is not reliable (KAFKA-13636), so nothing expires then. The expiry time in the commit
+of an old client is obeyed, if the table lets the offset expire at all.
 
-`expire` and `forget_topics` edit what is volatile and return what must be durable; of the removals
-that an administrator asks for nothing changes before they are durable (`apply_removal`).
+`expire` and `forget_topics` edit the state in memory and return the removal to make durable; a
+removal by an administrator changes nothing before it is durable (`apply_removal`).
 
-One removal is one batch of tombstones. Each partition's stands for itself, so a group with more
-offsets than a batch may hold goes in several removals, the last one of which takes the group.
+One removal is one batch of tombstones. Each tombstone is independent, so a group with more offsets
+than fit into a batch is removed by several removals, the last of which includes the group.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -43,22 +43,22 @@ __all__ = [
 
 
 class Removal:
-    """Partitions, and perhaps the group itself, that are to be forgotten."""
+    """Partitions, and perhaps the group itself, that are to be removed."""
 
     __slots__ = ("is_group", "keys", "records")
 
     def __init__(self, keys: list[tuple[str, int]], records: list[Record], is_group: bool) -> None:
         self.keys = keys
-        self.records = records  # Tombstones; empty if the log knows nothing of it.
-        self.is_group = is_group  # The group goes, too.
+        self.records = records  # Tombstones; empty if the log has no record of it.
+        self.is_group = is_group  # Whether the group is removed, too.
 
     @property
     def offset_count(self) -> int:
-        """Offsets that go."""
+        """The number of offsets to remove."""
         return len(self.keys)
 
     def parts(self) -> Iterator["Removal"]:
-        """Removals that fit in a batch each and together do the same; the last takes the group."""
+        """Splits into removals that fit in a batch each; the last includes the group."""
         keys = iter(self.keys)
         left = len(self.records)
         for records in cut_records(self.records):
@@ -80,7 +80,7 @@ def make_removal(
 
 
 def apply_removal(group: Group, offsets: GroupOffsets, removal: Removal, base_offset: int) -> None:
-    """The tombstones are durable at `base_offset`; a commit behind them in the log stays."""
+    """Applies tombstones that are durable at `base_offset`; a commit after them stays."""
     for key in removal.keys:
         slot = offsets.slots.get(key)
         if slot is None or slot.record_offset > base_offset:
@@ -95,16 +95,16 @@ def apply_removal(group: Group, offsets: GroupOffsets, removal: Removal, base_of
 
 
 def fail_removal(group: Group, removal: Removal) -> None:
-    """The tombstones were not written: everything is as before."""
+    """Restores the state after the tombstones could not be written."""
     if removal.is_group:
         group.is_being_deleted = False
 
 
 def expire(group: Group, offsets: GroupOffsets, wall_ms: int) -> Removal:
-    """Forgets what has expired, and a group that is Empty with nothing left.
+    """Removes expired offsets, and a group that is Empty without any other.
 
-    It is gone from memory at once. A tombstone that is lost is written again in the next round of
-    the broker that coordinates the group by then.
+    They are removed from memory at once. A tombstone that is lost is written again in the next
+    round of the broker that coordinates the group by then.
     """
     if group.is_dead:
         return Removal([], [], False)
@@ -112,7 +112,7 @@ def expire(group: Group, offsets: GroupOffsets, wall_ms: int) -> Removal:
 
 
 def forget_topics(group: Group, offsets: GroupOffsets, topics: Collection[str]) -> Removal:
-    """Forgets the offsets of topics that were deleted, and a group that had no others, likewise."""
+    """Removes the offsets of deleted topics, and a group that had no others, as `expire` does."""
     keys = [key for key in offsets.slots if key[0] in topics]
     if group.is_dead or not keys:
         return Removal([], [], False)
@@ -164,8 +164,8 @@ def _remove(group: Group, offsets: GroupOffsets, keys: list[tuple[str, int]]) ->
     for key in keys:
         slot = offsets.slots[key]
         if slot.pending_count:
-            # Only of a deleted topic. The commit stands before the tombstone in the log, and goes
-            # with it: `apply_removal`.
+            # Only for a deleted topic. The pending commit precedes the tombstone in the log, so
+            # `apply_removal` removes it.
             slot.committed = None
         else:
             del offsets.slots[key]

@@ -1,23 +1,23 @@
 """One group of the classic protocol: its states, its members, their votes, its generation. Pure.
 
-Which state may follow which is `VALID_PREVIOUS`. Normal life::
+`VALID_PREVIOUS` has the legal transitions. The usual ones::
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance -> ...
       ^______________|  no member joined
 
-Any state may end in Dead, for the group moves to another coordinator at any time; Dead ends there.
+Any state may end in Dead, since a group can move to another coordinator at any time; Dead is final.
 
 Invariants:
 
 - `votes[p]` is the number of members that list protocol `p`.
 - `awaiting_join_count` is the number of members with a parked JoinGroup.
-- A static member's id is `static_members[its instance id]`, and no other member's.
-- `pending_sync` holds ids of members only, and is empty in Empty and PreparingRebalance.
+- A static member's id is `static_members[its instance id]`, and that of no other member.
+- `pending_sync` has ids of members only, and is empty in Empty and PreparingRebalance.
 - While there are members, `leader_id` is one of them.
 
-This class keeps the books; `membership`, `rebalance`, `syncing` and `sessions` decide when members
-come and go. Protocol types other than `consumer` are as good: all their bytes are opaque. The
-offsets that a group commits are not its own: `offsets` keeps them, for groups of any protocol.
+This class keeps the state consistent; `membership`, `rebalance`, `syncing` and `sessions` decide
+when members are added and removed. Any protocol type is supported: all its bytes are opaque. The
+offsets that a group commits are no part of it: `offsets` keeps them, for groups of any protocol.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,9 +46,9 @@ __all__ = ["VALID_PREVIOUS", "Group", "GroupState", "check_transition"]
 
 
 class GroupState(Enum):
-    """What a group is doing; the value is the name tools print."""
+    """The state of a group; the value is the name that tools print."""
 
-    EMPTY = "Empty"  # No members; it may hold offsets.
+    EMPTY = "Empty"  # No members; it may have offsets.
     PREPARING_REBALANCE = "PreparingRebalance"  # Members are joining, for the first time or again.
     COMPLETING_REBALANCE = "CompletingRebalance"  # All joined, the leader is assigning.
     STABLE = "Stable"
@@ -67,8 +67,10 @@ VALID_PREVIOUS: Final[dict[GroupState, frozenset[GroupState]]] = {
 
 
 def check_transition(group_id: str, current: GroupState, target: GroupState) -> None:
-    """Raises:
-    InvariantViolation: `target` cannot follow `current`.
+    """Checks a transition.
+
+    Raises:
+        InvariantViolation: `target` cannot follow `current`.
     """
     if current not in VALID_PREVIOUS[target]:
         allowed = ", ".join(sorted(state.value for state in VALID_PREVIOUS[target]))
@@ -115,7 +117,7 @@ class Group:
     ) -> None:
         self.group_id = group_id
         self.config = config
-        # Of the offsets topic, and the leader epoch in which it is led; set by the registry.
+        # Its partition of the offsets topic and that one's leader epoch; set by the registry.
         self.partition = -1
         self.leader_epoch = -1
         self.state = GroupState.EMPTY
@@ -124,8 +126,8 @@ class Group:
         self.protocol_type: str | None = None  # None: a simple consumer's, offsets only.
         self.protocol_name: str | None = None  # The assignment strategy of this generation.
         self.generation_id = 0  # Rebalances so far.
-        self.leader_id: str | None = None  # Computes assignments; no partition leader is meant.
-        self.members: dict[str, Member] = {}  # In the order in which they came.
+        self.leader_id: str | None = None  # The member that computes assignments.
+        self.members: dict[str, Member] = {}  # In the order in which they joined.
         self.static_members: dict[str, str] = {}  # Instance id to member id.
         self.pending_members: dict[str, int] = {}  # Ids handed out, not joined; their deadlines.
         self.pending_sync: dict[str, None] = {}  # Got their JoinGroup answer, have not synced.
@@ -133,30 +135,30 @@ class Group:
         self.votes: dict[str, int] = {}
         # None: unknown, which protects all topics from expiry.
         self.subscribed_topics: frozenset[str] | None = None
-        # Somebody joined since the initial delay began: worth waiting for more.
+        # A member joined since the initial delay began: the delay is prolonged.
         self.has_new_member = False
-        self.is_initial_join = False  # The running join waits out its delay, whoever is there.
-        self.join_remaining_ms = 0  # What the initial delay may still be prolonged by.
+        self.is_initial_join = False  # The running join waits for its whole delay in any case.
+        self.join_remaining_ms = 0  # The maximum by which the initial delay may be prolonged.
         self.join_deadline_ms: int | None = None
         self.join_timer_due_ms: int | None = None
         self.sync_deadline_ms: int | None = None
         self.sync_timer_due_ms: int | None = None
         # The leader's assignment of this generation is being written.
         self.is_storing = False
-        # A registration record is in the log: removing the group takes a tombstone.
+        # A registration record is in the log: removing the group needs a tombstone.
         self.has_registration = False
         self.is_being_deleted = False  # Its tombstones are being written.
 
     @property
     def is_dead(self) -> bool:
-        """Whether no request may change it any more."""
+        """Whether requests may no longer change it."""
         return self.state is GroupState.DEAD or self.is_being_deleted
 
     @property
     def is_vacant(self) -> bool:
-        """Whether forgetting it loses no member: a first join that was refused leaves such a one.
+        """Whether dropping it loses no member; its offsets are not considered.
 
-        Its offsets are another matter.
+        A first join that was refused leaves such a group.
         """
         return (
             self.state is GroupState.EMPTY
@@ -174,27 +176,29 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The slowest member's; 0 without members."""
+        """The longest rebalance timeout of its members; 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def transition_to(self, target: GroupState, wall_ms: int) -> None:
-        """Raises:
-        InvariantViolation: `target` cannot follow the present state.
+        """Moves to another state.
+
+        Raises:
+            InvariantViolation: `target` cannot follow the present state.
         """
         check_transition(self.group_id, self.state, target)
         self.state = target
         self.state_timestamp_ms = wall_ms
 
     def bury(self) -> None:
-        """Ends its life here: removed, or coordinated elsewhere."""
+        """Makes the group Dead: it was removed, or is coordinated elsewhere."""
         self.state = GroupState.DEAD
         self.is_being_deleted = False
 
     def add_member(self, member: Member, join_ticket: Ticket = None) -> None:
-        """Lets a member in.
+        """Adds a member.
 
         Raises:
-            InvariantViolation: It does not fit in; its request should have been refused.
+            InvariantViolation: It does not match the group; its request should have been refused.
         """
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -216,7 +220,7 @@ class Group:
             self.awaiting_join_count += 1
 
     def remove_member(self, member_id: str, error: ErrorCode, decision: Decision) -> None:
-        """Takes a member out; requests of it that are parked get `error`."""
+        """Removes a member; its parked requests are answered with `error`."""
         member = self.members.pop(member_id)
         if member.join_ticket is not None:
             self.awaiting_join_count -= 1
@@ -236,11 +240,11 @@ class Group:
             self.leader_id = next(iter(self.members), None)
 
     def replace_static_member(self, old_id: str, new_id: str) -> Member:
-        """Gives a static member another id, in the same place."""
+        """Gives a static member another id; its position and assignment stay."""
         member = self.members[old_id]
         assert member.instance_id is not None
         member.member_id = new_id
-        member.timer_due_ms = None  # Its timer rings under the old id, for nobody.
+        member.timer_due_ms = None  # Its timer fires under the old id and is ignored.
         self.members = {m.member_id: m for m in self.members.values()}
         self.static_members[member.instance_id] = new_id
         if old_id in self.pending_sync:
@@ -258,7 +262,7 @@ class Group:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """Takes over what a member says in another JoinGroup."""
+        """Replaces a member's protocols and timeouts by those of another JoinGroup."""
         self._count_votes(member, -1)
         member.protocols = tuple(protocols)
         self._count_votes(member, 1)
@@ -266,7 +270,7 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
 
     def park_join(self, member: Member, ticket: Ticket, decision: Decision) -> None:
-        """Answers a member's JoinGroup later; an earlier one of it is over."""
+        """Parks a member's JoinGroup; an earlier parked one is answered with an error."""
         if member.join_ticket is None:
             self.awaiting_join_count += 1
         else:
@@ -277,7 +281,7 @@ class Group:
     def answer_join(
         self, member: Member, reply: JoinReply, timer_ms: int, decision: Decision
     ) -> None:
-        """Answers a parked JoinGroup; from now on the member has to show that it is alive."""
+        """Answers a parked JoinGroup; from now on the member has to send heartbeats."""
         if member.join_ticket is not None:
             self.awaiting_join_count -= 1
             decision.replies.append((member.join_ticket, reply))
@@ -287,14 +291,14 @@ class Group:
     def answer_sync(
         self, member: Member, reply: SyncReply, timer_ms: int, decision: Decision
     ) -> None:
-        """Answers a parked SyncGroup; from now on the member has to show that it is alive."""
+        """Answers a parked SyncGroup; from now on the member has to send heartbeats."""
         if member.sync_ticket is not None:
             decision.replies.append((member.sync_ticket, reply))
             member.sync_ticket = None
         self.arm_session(member, timer_ms + member.session_timeout_ms, decision)
 
     def arm_session(self, member: Member, deadline_ms: int, decision: Decision) -> None:
-        """Moves a member's deadline, with a timer that rings no later."""
+        """Moves a member's deadline, and makes sure that a timer fires no later."""
         member.deadline_ms = deadline_ms
         if member.timer_due_ms is None or deadline_ms < member.timer_due_ms:
             member.timer_due_ms = deadline_ms
@@ -302,14 +306,14 @@ class Group:
             decision.timers.append((key, deadline_ms))
 
     def discard_pending_sync(self, member_id: str) -> None:
-        """A member has synced, or is gone; after the last one nobody is late any more."""
+        """Notes that a member synced or is gone; after the last one there is no deadline."""
         if member_id in self.pending_sync:
             del self.pending_sync[member_id]
             if not self.pending_sync:
                 self.sync_deadline_ms = None
 
     def supports_protocols(self, protocol_type: str, names: Mapping[str, None]) -> bool:
-        """Whether a member of that type with these protocols fits in."""
+        """Whether a member of that type with these protocols may join."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
         if self.protocol_type != protocol_type:
@@ -323,7 +327,7 @@ class Group:
         return {name for name, count in self.votes.items() if count == member_count}
 
     def select_protocol(self) -> str:
-        """The candidate most members like best; of several, the one voted for first.
+        """The candidate that most members vote for; of several, the one voted for first.
 
         Raises:
             InvariantViolation: There are no members.
@@ -338,7 +342,7 @@ class Group:
         return max(ballots, key=ballots.__getitem__)
 
     def init_next_generation(self, wall_ms: int) -> None:
-        """Begins a generation with the members there are, or become Empty."""
+        """Begins a generation with the present members, or becomes Empty without any."""
         self.generation_id += 1
         self.is_storing = False
         if self.members:
@@ -351,7 +355,7 @@ class Group:
             self.transition_to(GroupState.EMPTY, wall_ms)
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics somebody is subscribed to; None where that cannot be told."""
+        """The topics that members are subscribed to; None if that is not known."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         name = self.protocol_name
@@ -360,7 +364,7 @@ class Group:
         return subscribed_topics(member.metadata(name or "") for member in self.members.values())
 
     def current_members(self) -> list[JoinedMember]:
-        """What the leader assigns to.
+        """The members as the leader gets them for its assignment.
 
         Raises:
             InvariantViolation: No protocol has been selected.
@@ -379,7 +383,7 @@ class Group:
         ]
 
     def registration(self, assignments: Mapping[str, bytes]) -> GroupValue:
-        """The group as its record has it, with these assignments.
+        """The group's registration record, with these assignments.
 
         Raises:
             InvariantViolation: There are members and no protocol.

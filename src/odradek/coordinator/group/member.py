@@ -1,6 +1,6 @@
 """One member of a group, and the topics that it is subscribed to. Pure.
 
-A member's metadata is the members' own business, with one exception: offsets of topics that a group
+A member's metadata is opaque to the coordinator, with one exception: offsets of topics that a group
 is subscribed to do not expire. For the protocol type `consumer` it begins in every version with::
 
     version int16, topics: int32 count, each an int16 length and UTF-8
@@ -30,7 +30,7 @@ _INT16: Final = Struct(">h")
 
 
 class MemberSummary(NamedTuple):
-    """A member as `describe` shows it."""
+    """A member in the result of `describe`."""
 
     member_id: str
     instance_id: str | None
@@ -41,7 +41,7 @@ class MemberSummary(NamedTuple):
 
 
 def protocol_names(protocols: Iterable[tuple[str, bytes]]) -> dict[str, None]:
-    """The names alone, each once, in their order."""
+    """The names of protocols, each once, in their order."""
     return dict.fromkeys(name for name, _ in protocols)
 
 
@@ -91,10 +91,10 @@ class Member:
         self.sync_ticket: Ticket = None  # Of its parked SyncGroup.
         # Joined, and its first JoinGroup has not been answered: it cannot send heartbeats yet.
         self.is_new = False
-        # When it counts as gone, in timer time; does not count while a request of it is parked,
-        # unless it is new.
+        # When the member is removed for silence, in timer time; not while a request of it is
+        # parked, unless the member is new.
         self.deadline_ms = 0
-        # When its earliest timer rings. None: none is armed.
+        # When its earliest timer fires. None: no timer is armed.
         self.timer_due_ms: int | None = None
 
     @property
@@ -110,7 +110,7 @@ class Member:
         return self.sync_ticket is not None
 
     def metadata(self, protocol_name: str) -> bytes:
-        """What the member sent along with `protocol_name`.
+        """The metadata that the member sent for `protocol_name`.
 
         Raises:
             InvariantViolation: It does not support that protocol.
@@ -124,7 +124,7 @@ class Member:
         )
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate it likes best.
+        """The candidate that comes first in the member's list.
 
         Raises:
             InvariantViolation: It supports none of them.
@@ -142,7 +142,7 @@ class Member:
         return self.protocols == tuple(protocols)
 
     def summary(self, protocol_name: str | None) -> MemberSummary:
-        """What `describe` shows; without a protocol nothing of subscription and assignment."""
+        """The member for `describe`; without a protocol, subscription and assignment are empty."""
         return MemberSummary(
             self.member_id,
             self.instance_id,
@@ -154,7 +154,7 @@ class Member:
 
 
 def parse_subscribed_topics(metadata: bytes) -> list[str] | None:
-    """The topics; None if the bytes are nothing a consumer would send."""
+    """The topics of a subscription; None if the bytes are malformed."""
     try:
         version, count = _HEAD.unpack_from(metadata)
         if version < 0 or not 0 <= count <= len(metadata):

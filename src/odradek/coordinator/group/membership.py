@@ -1,12 +1,13 @@
-"""JoinGroup and LeaveGroup: which clients come in, under which id, and what follows. Pure.
+"""JoinGroup and LeaveGroup: which clients become members, under which id. Pure.
 
-A client's first JoinGroup has no member id. From version 4 on it only gets one, with
-MEMBER_ID_REQUIRED, and joins with its second request: a client that gives up and tries again does
-not leave a dead member behind each time. A static member is known by its instance id instead; when
-it comes back under the same one, it takes its old place, and a client that still uses the old
+A client's first JoinGroup has no member id. From version 4 on the answer is an id with
+MEMBER_ID_REQUIRED, and the client joins with its second request: a client that gives up and tries
+again does not leave a dead member each time. A static member is identified by its instance id; when
+it returns with the same one, it replaces its former self, and a client that still uses the old
 member id is fenced.
 
-`join` and `leave` edit what is volatile and return what must be durable, see `decisions`.
+`join` and `leave` edit the volatile state and return the changes that must be durable, see
+`decisions`.
 """
 
 import logging
@@ -49,7 +50,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-# A client that vanished while its first JoinGroup is parked sends no heartbeats that could stop.
+# Time after which a client is removed whose first JoinGroup is parked: it sends no heartbeats yet.
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 
 # Of a client or instance id in a member id, in characters. Member ids are kept for clients that may
@@ -60,7 +61,7 @@ _STATIC_SKIP_VERSION: Final = 9
 
 
 class PreviousMember(NamedTuple):
-    """A static member before it came back, to be restored if its new id cannot be written."""
+    """A static member before it returned, to be restored if its new id cannot be written."""
 
     old_id: str
     new_id: str
@@ -72,7 +73,7 @@ class PreviousMember(NamedTuple):
 
 
 def check_join(config: GroupCoordinatorConfig, request: JoinRequest) -> ErrorCode:
-    """What can be told without the group."""
+    """Checks a JoinGroup without its group."""
     if not request.group_id or not fits_string(request.group_id):
         return ErrorCode.INVALID_GROUP_ID
     timeout_ms = request.session_timeout_ms
@@ -85,7 +86,7 @@ def check_join(config: GroupCoordinatorConfig, request: JoinRequest) -> ErrorCod
 
 
 def refuse(member_id: str, error: ErrorCode) -> JoinReply:
-    """The answer to a JoinGroup that is not granted."""
+    """The answer to a JoinGroup that is refused."""
     return JoinReply(error, member_id)
 
 
@@ -98,7 +99,7 @@ def make_member_id(request: JoinRequest, uuid: str) -> str:
 def join(
     group: Group, request: JoinRequest, ticket: Ticket, now: Now, new_id: Callable[[], str]
 ) -> Decision:
-    """Lets a member in, or lets it in again; its answer is among the replies, now or later."""
+    """Lets a client join, or join again; this or a later decision has its answer."""
     decision = Decision()
     member_id = request.member_id
     if not _accepts(group, member_id):
@@ -121,7 +122,7 @@ def join(
 
 
 def _accepts(group: Group, member_id: str) -> bool:
-    """Whether `group.max.size` leaves room."""
+    """Whether `group.max.size` permits the member."""
     member = group.members.get(member_id)
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return True
@@ -129,7 +130,7 @@ def _accepts(group: Group, member_id: str) -> bool:
         if member is not None and member.is_awaiting_join:
             return True
         return group.awaiting_join_count < group.config.max_size
-    # Those who did not join this generation were removed, so the size is what counts.
+    # Members that did not join this generation were removed, so the size decides.
     return member is not None or len(group.members) < group.config.max_size
 
 
@@ -164,7 +165,7 @@ def _join_without_id(
 def _join(
     group: Group, request: JoinRequest, ticket: Ticket, now: Now, decision: Decision
 ) -> ErrorCode:
-    """Joins with an id; an error means that nothing was answered yet."""
+    """Joins with an id; returns an error if no answer was added."""
     member_id = request.member_id
     if member_id in group.pending_members:
         if request.instance_id is not None:
@@ -186,12 +187,12 @@ def _join(
         case GroupState.PREPARING_REBALANCE:
             _update_member(group, member, request, ticket, now, decision)
         case GroupState.COMPLETING_REBALANCE if is_same:
-            # The answer was lost on its way.
+            # The answer to the first JoinGroup was lost.
             _repeat_generation(group, member, ticket, now, decision, with_members=is_leader)
         case GroupState.STABLE if is_same and not is_leader:
             _repeat_generation(group, member, ticket, now, decision, with_members=False)
         case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
-            # A leader may ask for a rebalance, because topics changed for example.
+            # A leader may request a rebalance, because topics changed for example.
             _update_member(group, member, request, ticket, now, decision)
         case _:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -199,7 +200,7 @@ def _join(
 
 
 def check_member(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Whether the sender is the member it says."""
+    """NONE if the sender is the member it claims to be."""
     if instance_id is not None:
         current_id = group.static_members.get(instance_id)
         if current_id is None:
@@ -243,7 +244,7 @@ def _add_member(
     )
     member.is_new = True
     if group.state is GroupState.PREPARING_REBALANCE and not group.generation_id:
-        group.has_new_member = True  # A group that had members before waits its delay once.
+        group.has_new_member = True  # Prolongs the delay of its first generation only.
     group.add_member(member, ticket)
     group.pending_members.pop(member_id, None)
     group.arm_session(member, now.timer_ms + NEW_MEMBER_TIMEOUT_MS, decision)
@@ -320,19 +321,19 @@ def _rejoin_static(
             ticket=ticket,
         )
     else:
-        # In CompletingRebalance the leader may be assigning to the old id at this moment.
+        # In CompletingRebalance the leader may be assigning to the old id.
         maybe_prepare_rebalance(group, f"static member {new_id} is back", now, decision)
 
 
 def leave(
     group: Group, identities: Sequence[tuple[str, str | None]], now: Now
 ) -> tuple[list[ErrorCode], Decision]:
-    """Takes members out, each named by member id, instance id or both.
+    """Removes members, each named by member id, instance id or both.
 
     An administrator removes a static member with its instance id and an empty member id.
 
     Returns:
-        The outcome per identity, and what follows for the others.
+        The error of each identity, and the decision for the other members.
     """
     decision = Decision()
     if group.is_dead:
@@ -342,7 +343,7 @@ def leave(
     if gone:
         handle_departures(group, f"{', '.join(gone)} left", now, decision)
     else:
-        maybe_complete_join(group, now, decision)  # A pending id may be all that was missing.
+        maybe_complete_join(group, now, decision)  # It may have waited for a pending id only.
     return errors, decision
 
 

@@ -1,7 +1,7 @@
 """Group metrics, under Kafka's names.
 
-Kafka's brokers tell no lag. Ours has the name and the labels that the usual exporters beside a
-Kafka give it, so that their dashboards show it: `kafka_consumergroup_lag`. It is known for the
+Kafka's brokers have no metric of lag. This one has the name and the labels that common exporters
+for Kafka use, so that their dashboards show it: `kafka_consumergroup_lag`. It is known for the
 partitions that this broker leads, of the groups that it coordinates, and ends with the offset, the
 group, or either leadership: nothing is kept between two readings.
 """
@@ -31,10 +31,10 @@ def register_gauges(
     registry: GroupRegistry,
     high_watermark: Callable[[str, int], int | None],
 ) -> None:
-    """What is computed of all groups when it is read.
+    """Registers the gauges that are computed from all groups when they are read.
 
     Args:
-        metrics: Where.
+        metrics: The registry of metrics.
         registry: The groups.
         high_watermark: Of a partition (topic, number) that this broker leads; None of others.
     """
@@ -51,7 +51,7 @@ def register_gauges(
 
 
 class GroupMetrics:
-    """What is counted as it happens."""
+    """The meters that are counted as events happen."""
 
     def __init__(self, metrics: MetricRegistry) -> None:
         counters = metrics.group("kafka.server", "group-coordinator-metrics")
@@ -73,7 +73,7 @@ class GroupMetrics:
         )
 
     def note_write(self, kind: WriteKind, error: ErrorCode) -> None:
-        """A group's state was written, or not."""
+        """Counts the write of a group's state by its outcome."""
         if kind is WriteKind.ASSIGNMENT and error is ErrorCode.NONE:
             self.rebalances.mark()
 
@@ -95,7 +95,7 @@ def _read_lags(
     registry: GroupRegistry, high_watermark: Callable[[str, int], int | None]
 ) -> Collected:
     for offsets in registry.offsets:
-        # A copy: commits and removals go on meanwhile.
+        # A copy: commits and removals happen meanwhile.
         for (topic, partition), slot in tuple(offsets.slots.items()):
             if slot.committed is None:
                 continue
@@ -106,5 +106,5 @@ def _read_lags(
                     ("topic", topic),
                     ("partition", str(partition)),
                 )
-                # A position behind the end, of a partition that was truncated, lags by nothing.
+                # A position beyond the end, in a partition that was truncated, has no lag.
                 yield tags, max(end - slot.committed.offset, 0)

@@ -1,18 +1,18 @@
-"""Committed offsets, by group: from a request to a batch, and reading them back. Pure.
+"""Committed offsets, by group: encoding them into batches, applying, and reading them. Pure.
 
-They are kept apart from the members of a group: `OffsetStore` knows groups by their names alone, so
-a group of any protocol, and a transaction, commits by the same functions. A commit goes::
+They are kept apart from the members of a group: `OffsetStore` has groups by name only, so a group
+of any protocol, and a transaction, commits by the same functions. The steps of a commit::
 
-    build_commit   the batch to append             the partitions count as pending from here on
+    build_commit   makes the batch to append       the partitions count as pending from here on
     ... the coordinator appends the batch ...
-    apply_commit   the offsets are what is read    or fail_commit, and nothing happened
+    apply_commit   readers see the offsets         or fail_commit: they see the old ones
 
 Between the last two, readers see the old offset, or UNSTABLE_OFFSET_COMMIT if they asked for stable
 ones. A partition whose metadata is too long is never pending: it would stay so for ever.
 
-A batch of one plain record is the everyday case and the whole cost of a commit here, so most of it
-is bytes kept in the partition's `OffsetSlot`, and several of them may share one batch
-(`merge_commits`). All of a slot's `head` but the offset delta never changes::
+A batch of one plain record is the usual case and the whole cost of a commit here, so most of its
+bytes are kept in the partition's `OffsetSlot`, and several of them may share one batch
+(`merge_commits`). Of a slot's `head` only the offset delta changes::
 
     length varint, attributes 0, timestamp delta 0
     offset delta                                        at `delta_position`, one byte below 64
@@ -71,7 +71,7 @@ FetchedOffset: TypeAlias = tuple[int, int, str, int]
 NO_OFFSET: Final[FetchedOffset] = (-1, -1, "", 0)
 _UNSTABLE: Final[FetchedOffset] = (-1, -1, "", int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
 
-# Base offset 0, length, leader epoch -1, magic, CRC: what the CRC does not cover.
+# Base offset 0, length, leader epoch -1, magic, CRC: the fields that the CRC does not cover.
 _HEAD: Final = Struct(">8xiibI").pack
 _HEAD_SIZE: Final = 21
 # No attributes, last offset delta, both timestamps, no producer, record count.
@@ -83,33 +83,33 @@ _PLAIN_VALUE: Final = Struct(">qi2xqx").pack
 
 # Offset deltas of one byte.
 _DELTAS: Final = tuple(bytes((2 * delta,)) for delta in range(64))
-# Everyday commits in one batch.
+# The maximum of plain commits in one batch.
 MAX_MERGED: Final = len(_DELTAS)
 
 EMPTY_METADATA_VALUE_SIZE: Final = 24
 _HEAD_END: Final = encode_varint(EMPTY_METADATA_VALUE_SIZE) + b"\x00\x03"
 
-# Producer id to what its open transaction committed: partition to offset of the batch and value.
+# Producer id to the commits of its open transaction: partition to offset of the batch and value.
 TransactionalOffsets: TypeAlias = dict[int, dict[tuple[str, int], tuple[int, OffsetAndMetadata]]]
 
 _NONE: Final = ErrorCode.NONE
 
 
 class OffsetSlot:
-    """One partition's place in a group."""
+    """One partition's committed offset in a group, and its encoded record head."""
 
     __slots__ = ("committed", "delta_position", "head", "pending_count", "record_offset")
 
     def __init__(self, group_id: str, topic: str, partition: int) -> None:
         key = encode_offset_key(group_id, topic, partition)
         back = encode_varint(len(key)) + key + _HEAD_END
-        # Attributes, timestamp delta, offset delta before, value and header count behind.
+        # Attributes, timestamp delta and offset delta before, value and header count after.
         length = 3 + len(back) - 2 + EMPTY_METADATA_VALUE_SIZE + 1
         front = encode_varint(length) + b"\x00\x00"
         self.delta_position = len(front)
         self.head = front + b"\x00" + back  # With offset delta 0.
-        self.committed: OffsetAndMetadata | None = None  # Durable. None: none yet.
-        self.record_offset = -1  # Of the batch that holds `committed`.
+        self.committed: OffsetAndMetadata | None = None  # Durable. None: no commit yet.
+        self.record_offset = -1  # Of the batch with `committed`.
         self.pending_count = 0  # Commits that are being written.
 
     @property
@@ -149,28 +149,28 @@ class OffsetStore:
         self._groups: dict[str, GroupOffsets] = {}
 
     def __iter__(self) -> Iterator[GroupOffsets]:
-        """Over a copy: commits and removals go on meanwhile."""
+        """Iterates over a copy: commits and removals happen meanwhile."""
         return iter(tuple(self._groups.values()))
 
     def of(self, group_id: str) -> GroupOffsets:
-        """Those of a group that is coordinated here."""
+        """The offsets of a group that is coordinated here."""
         return self._groups[group_id]
 
     def open(self, offsets: GroupOffsets) -> None:
-        """Serves the offsets of a group from now on."""
+        """Begins to serve the offsets of a group."""
         self._groups[offsets.group_id] = offsets
 
     def close(self, group_id: str) -> None:
-        """Serves them no more."""
+        """Stops serving the offsets of a group."""
         self._groups.pop(group_id, None)
 
     def is_current(self, offsets: GroupOffsets) -> bool:
-        """Whether they are served still, and are not those of an earlier group of the name."""
+        """Whether they are still served, and not those of an earlier group of the same name."""
         return self._groups.get(offsets.group_id) is offsets
 
 
 class CommitWrite:
-    """A commit on its way to the log."""
+    """A commit that is to be appended."""
 
     __slots__ = ("_batch", "offsets", "plain_record", "rejected", "slots", "values")
 
@@ -185,7 +185,7 @@ class CommitWrite:
     ) -> None:
         self.offsets = offsets
         self._batch = batch
-        # Of the everyday commit its only record, with offset delta 0: it can share a batch.
+        # The only record of a plain commit, with offset delta 0: it can share a batch.
         self.plain_record = plain_record
         self.slots = slots
         self.values = values
@@ -194,7 +194,7 @@ class CommitWrite:
 
     @property
     def batch(self) -> bytearray:
-        """Its records, complete but for the base offset; not compressed."""
+        """The batch of its records, complete except for the base offset; not compressed."""
         if self._batch is None:
             assert self.plain_record is not None
             self._batch = _seal(self.plain_record, 1, self.values[0].commit_ms)
@@ -202,11 +202,11 @@ class CommitWrite:
 
     @property
     def count(self) -> int:
-        """Offsets in it."""
+        """The number of offsets in it."""
         return len(self.values)
 
     def records(self) -> list[Record]:
-        """What the batch holds, for a batch of another kind."""
+        """Its records, for a compressed batch."""
         return [
             (slot.key, encode_offset_value(value))
             for slot, value in zip(self.slots, self.values, strict=True)
@@ -274,7 +274,7 @@ def build_commit(
 def _build_plain_commit(
     offsets: GroupOffsets, key: tuple[str, int], offset: int, leader_epoch: int, wall_ms: int
 ) -> CommitWrite:
-    """The everyday commit: one partition, no metadata."""
+    """Makes a plain commit: one partition, no metadata."""
     slot = offsets.slots.get(key)
     if slot is None:
         slot = offsets.slots[key] = OffsetSlot(offsets.group_id, *key)
@@ -285,7 +285,7 @@ def _build_plain_commit(
 
 
 def merge_commits(writes: Sequence[CommitWrite]) -> bytearray:
-    """One batch of several everyday commits, `MAX_MERGED` at most, in their order.
+    """Makes one batch of several plain commits, `MAX_MERGED` at most, in their order.
 
     Its timestamp is that of the first.
     """
@@ -300,24 +300,24 @@ def merge_commits(writes: Sequence[CommitWrite]) -> bytearray:
 
 
 def _seal(records: bytes | bytearray, count: int, wall_ms: int) -> bytearray:
-    """A batch of encoded records, all of one time."""
+    """Makes a batch of encoded records with one timestamp."""
     tail = _TAIL(count - 1, wall_ms, wall_ms, _NO_PRODUCER, count) + records
     length = len(tail) + _HEAD_SIZE - LOG_OVERHEAD
     return bytearray(_HEAD(length, -1, CURRENT_MAGIC, crc32c(tail)) + tail)
 
 
 def apply_commit(write: CommitWrite, base_offset: int) -> None:
-    """The batch is durable at `base_offset`. Of two commits the one later in the log wins."""
+    """Applies a batch that is durable at `base_offset`; the commit later in the log wins."""
     for slot, value in zip(write.slots, write.values):  # noqa: B905 - hot, and both of one length
         slot.pending_count -= 1
-        # The same partition twice in one batch: the last counts, as it does when it is read.
+        # If a partition is in one batch twice, the last one counts, as in a replay.
         if base_offset >= slot.record_offset:
             slot.record_offset = base_offset
             slot.committed = value
 
 
 def fail_commit(write: CommitWrite) -> None:
-    """The batch was not written."""
+    """Ends a commit whose batch was not written."""
     slots = write.offsets.slots
     for slot in write.slots:
         slot.pending_count -= 1
@@ -339,7 +339,7 @@ def has_pending_commit(offsets: GroupOffsets, key: tuple[str, int]) -> bool:
 def fetch_offset(
     offsets: GroupOffsets, topic: str, partition: int, require_stable: bool
 ) -> FetchedOffset:
-    """What is committed for a partition, as far as it is durable."""
+    """The durable committed offset of a partition."""
     key = (topic, partition)
     if require_stable and has_pending_commit(offsets, key):
         return _UNSTABLE
@@ -353,7 +353,7 @@ def fetch_offset(
 def fetch_all(
     offsets: GroupOffsets, require_stable: bool
 ) -> list[tuple[str, list[tuple[int, int, int, str, int]]]]:
-    """Everything that is committed, by topic, each with its partition in front."""
+    """All committed offsets, by topic, each preceded by its partition."""
     topics: dict[str, list[tuple[int, int, int, str, int]]] = {}
     for (topic, partition), slot in offsets.slots.items():
         fetched = fetch_offset(offsets, topic, partition, require_stable)
@@ -363,7 +363,7 @@ def fetch_all(
 
 
 def complete_transaction(offsets: GroupOffsets, producer_id: int, *, is_commit: bool) -> None:
-    """A producer's transaction ended: its offsets count, or never were."""
+    """Ends a producer's transaction: its offsets are stored, or dropped."""
     staged = offsets.transactional.pop(producer_id, {})
     if is_commit:
         store_offsets(offsets, ((*key, *entry) for key, entry in staged.items()))
@@ -372,7 +372,7 @@ def complete_transaction(offsets: GroupOffsets, producer_id: int, *, is_commit: 
 def store_offsets(
     offsets: GroupOffsets, entries: Iterable[tuple[str, int, int, OffsetAndMetadata]]
 ) -> None:
-    """Takes over durable offsets: (topic, partition, offset of their batch, value)."""
+    """Stores durable offsets: (topic, partition, offset of their batch, value)."""
     for topic, partition, record_offset, value in entries:
         slot = offsets.slots.get((topic, partition))
         if slot is None:
@@ -384,7 +384,7 @@ def store_offsets(
 
 
 def _is_too_long(metadata: str, max_size: int) -> bool:
-    """The limit is in characters; a record's string has one of its own, in bytes."""
+    """Whether metadata exceeds the limit in characters, or that of a record's string in bytes."""
     return len(metadata) > max_size or (
         len(metadata) * 4 > MAX_STRING_BYTES and len(metadata.encode()) > MAX_STRING_BYTES
     )

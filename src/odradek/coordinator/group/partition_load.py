@@ -1,4 +1,4 @@
-"""A partition of the offsets topic: from its records to groups that are served, and back."""
+"""Loading and unloading the groups of one partition of the offsets topic."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -20,20 +20,20 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class OffsetsTopic(PartitionLog, InternalTopic, Protocol):
-    """The offsets topic, as far as this broker hosts it."""
+    """The partitions of the offsets topic that this broker hosts."""
 
 
 class PartitionLoad:
-    """A partition of the offsets topic as it is read; `odradek.coordinator.loading.Replay`.
+    """The load of a partition of the offsets topic; `odradek.coordinator.loading.Replay`.
 
     Args:
-        partition: Which.
-        leader_epoch: In which it is led.
-        replay: Takes its records.
-        registry: Gets its groups.
+        partition: The partition's number.
+        leader_epoch: The epoch in which it is led.
+        replay: Interprets its records.
+        registry: Receives its groups.
         on_loaded: Called for each group when it is served.
-        before_unload: Called before its groups are forgotten.
-        on_unloaded: Called for each group that has clients to tell, when it is not any more.
+        before_unload: Called before its groups are removed.
+        on_unloaded: Called for each group with members when it is no longer served.
         now_ms: Wall-clock time.
     """
 
@@ -107,6 +107,6 @@ class PartitionLoad:
     def unload(self) -> None:
         self._before_unload()
         for group in self._registry.remove_partition(self._partition).values():
-            # One without members has no client to tell, and there may be very many of them.
+            # A group without members has no client to answer, and there may be many of them.
             if not group.is_vacant:
                 self._on_unloaded(group)

@@ -1,20 +1,21 @@
 """A rebalance: how it begins, and how its first half, the joining, ends. Pure.
 
-It begins when somebody joins, leaves, dies or asks for it. Members find out by their heartbeats and
-join again; each JoinGroup is parked. The joining ends when all members are there and no id is
-pending, or when the slowest member's rebalance timeout has passed, which drops those who are
-missing.
+It begins when a member joins, leaves, times out or requests it. The others learn of it by their
+heartbeats and join again; each JoinGroup is parked. The joining ends when all members have joined
+and no id is pending, or when the longest rebalance timeout of the members has passed; members that
+have not joined by then are dropped.
 
 The first generation of an Empty group waits instead for `group.initial.rebalance.delay.ms`, so that
 consumers started together share it. Worked example with a delay of 3 s and a rebalance timeout of
 8 s, A joining at 0, B at 2, C at 7::
 
     0   deadline 3, 5 s left to prolong it
-    3   B came: deadline 3 + min(3, 5) = 6, 2 s left
-    6   nobody came: generation 1 with A and B; C, at 7, causes generation 2
+    3   B joined: deadline 3 + min(3, 5) = 6, 2 s left
+    6   no one joined: generation 1 with A and B; C, at 7, causes generation 2
 
 Its second half is in `syncing`. A member that has its JoinGroup answer and does not sync within the
-rebalance timeout is dropped, or a leader that is alive and idle would hold up its group for ever.
+rebalance timeout is dropped; otherwise a leader that is alive and idle would block its group
+forever.
 """
 
 import logging
@@ -46,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 def maybe_prepare_rebalance(group: Group, why: str, now: Now, decision: Decision) -> bool:
-    """Begins a rebalance, unless one is running; whether it did."""
+    """Begins a rebalance unless one is running; returns whether it did."""
     if not group.can_rebalance:
         return False
     previous = group.state
@@ -73,7 +74,7 @@ def maybe_prepare_rebalance(group: Group, why: str, now: Now, decision: Decision
 
 
 def maybe_complete_join(group: Group, now: Now, decision: Decision) -> bool:
-    """Ends the joining if everybody is there; whether it did."""
+    """Ends the joining if all members have joined; returns whether it did."""
     if (
         group.state is not GroupState.PREPARING_REBALANCE
         or group.is_initial_join
@@ -85,13 +86,13 @@ def maybe_complete_join(group: Group, now: Now, decision: Decision) -> bool:
 
 
 def handle_departures(group: Group, why: str, now: Now, decision: Decision) -> None:
-    """Members or pending ids are gone: those who stay share their partitions."""
+    """Rebalances after members or pending ids were removed."""
     if not maybe_prepare_rebalance(group, why, now, decision):
         maybe_complete_join(group, now, decision)
 
 
 def on_join_timer(group: Group, due_ms: int, now: Now, decision: Decision) -> None:
-    """The joining may have taken long enough."""
+    """Ends the joining if its deadline has passed."""
     if due_ms != group.join_timer_due_ms:
         return  # Not the one that counts.
     group.join_timer_due_ms = None
@@ -109,7 +110,7 @@ def on_join_timer(group: Group, due_ms: int, now: Now, decision: Decision) -> No
 
 
 def on_sync_timer(group: Group, due_ms: int, now: Now, decision: Decision) -> None:
-    """Members may have been too slow to sync."""
+    """Drops the members that did not sync before the deadline."""
     if due_ms != group.sync_timer_due_ms:
         return  # Not the one that counts.
     group.sync_timer_due_ms = None
@@ -125,7 +126,7 @@ def on_sync_timer(group: Group, due_ms: int, now: Now, decision: Decision) -> No
 
 
 def blank_assignments(group: Group, error: ErrorCode, now: Now, decision: Decision) -> None:
-    """The generation does not come to pass: nobody has an assignment, parked SyncGroups end."""
+    """Cancels a generation: clears all assignments and answers parked SyncGroups with `error`."""
     reply = SyncReply(error)
     for member in group.members.values():
         member.assignment = b""
@@ -134,7 +135,7 @@ def blank_assignments(group: Group, error: ErrorCode, now: Now, decision: Decisi
 
 
 def current_generation(group: Group, member: Member, *, with_members: bool) -> JoinReply:
-    """The present generation, as a JoinGroup answer tells it."""
+    """The JoinGroup answer about the present generation."""
     return JoinReply(
         ErrorCode.NONE,
         member.member_id,
@@ -153,7 +154,7 @@ def _complete_join(group: Group, now: Now, decision: Decision) -> None:
         group.remove_member(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID, decision)
     joined = [member for member in group.members.values() if member.is_awaiting_join]
     if group.members and not joined:
-        # Static members only, all of them away: they keep their places until a session ends.
+        # All members are static and none has joined: they stay members until their sessions end.
         _arm_join(group, now.timer_ms + group.rebalance_timeout_ms, decision)
         return
     group.join_deadline_ms = None

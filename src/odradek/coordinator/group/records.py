@@ -20,8 +20,8 @@ an array begins with an int32 count. Each key and value opens with an int16 vers
 Version 4 of both values is the flexible form of 3: compact lengths, and tagged fields after each
 member and at the end. Kafka 4 writes offset values so, with the topic's id in tag 0.
 
-Key versions from 3 on belong to newer brokers and are skipped; a value version nobody knows is not,
-for that would lose a commit.
+Key versions from 3 on belong to newer brokers and are skipped; an unknown value version is an
+error, since skipping it would lose a commit.
 """
 
 from collections.abc import Sequence
@@ -95,7 +95,7 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int  # -1: not known.
     metadata: str
     commit_ms: int
-    expire_ms: int = NO_TIMESTAMP  # -1: as the broker's retention says.
+    expire_ms: int = NO_TIMESTAMP  # -1: by the broker's retention.
 
 
 class MemberValue(NamedTuple):
@@ -123,7 +123,7 @@ class GroupValue(NamedTuple):
 
 
 def fits_string(text: str | None) -> bool:
-    """Whether the topic's format can hold `text`; a compact string of the wire can be longer."""
+    """Whether `text` fits into the topic's format; a compact string of the wire can be longer."""
     if text is None or len(text) * 4 <= MAX_STRING_BYTES:
         return True
     return len(text.encode()) <= MAX_STRING_BYTES
@@ -147,7 +147,7 @@ def encode_group_key(group_id: str) -> bytes:
 
 
 def encode_offset_value(value: OffsetAndMetadata) -> bytes:
-    """The value of a committed offset; only version 1 can say when it expires."""
+    """The value of a committed offset; version 1 if it has an expiry time."""
     metadata = value.metadata.encode()
     if value.expire_ms != NO_TIMESTAMP:
         head = _EXPIRING_HEAD.pack(_EXPIRING_VALUE_VERSION, value.offset, len(metadata))
@@ -184,10 +184,10 @@ def encode_group_value(value: GroupValue) -> bytes:
 
 
 def parse_key(key: bytes) -> OffsetKey | GroupKey | int:
-    """Reads a key.
+    """Parses a key.
 
     Returns:
-        What it names; its version, if that is one we do not know.
+        The parsed key, or its version if that is unknown.
 
     Raises:
         DecodeError: It ends too early.
@@ -205,7 +205,7 @@ def parse_key(key: bytes) -> OffsetKey | GroupKey | int:
 
 
 def parse_offset_value(value: bytes) -> OffsetAndMetadata:
-    """Reads the value of a committed offset.
+    """Parses the value of a committed offset.
 
     Raises:
         DecodeError: It is malformed, or of a version we do not know.
@@ -225,7 +225,7 @@ def parse_offset_value(value: bytes) -> OffsetAndMetadata:
 
 
 def parse_group_value(value: bytes) -> GroupValue:
-    """Reads the value of a group's registration.
+    """Parses the value of a group's registration.
 
     Raises:
         DecodeError: It is malformed, or of a version we do not know.

@@ -3,9 +3,9 @@
 Invariants:
 
 1. A group is in the registry only while its partition of the offsets topic is active here, so
-   a caller that finds one need not ask about the partition.
-2. `by_partition` holds the same groups, each under its own partition.
-3. `offsets` has an entry for each of them, and no other.
+   a caller that finds one need not check the partition.
+2. `by_partition` has the same groups, each under its own partition.
+3. `offsets` has exactly one entry for each of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,9 +26,9 @@ class GroupRegistry:
     """All groups of this broker.
 
     Args:
-        config: What new groups are made with.
-        loader: Knows which partitions of the offsets topic are active here.
-        partition_count: Of the offsets topic, as it is or will be.
+        config: The settings of new groups.
+        loader: Has the partitions of the offsets topic that are active here.
+        partition_count: The number of partitions of the offsets topic, also before it is created.
         now_ms: Wall-clock time.
     """
 
@@ -62,27 +62,27 @@ class GroupRegistry:
         return len(self.groups)
 
     def __iter__(self) -> Iterator[Group]:
-        """Goes on over changes: groups that come meanwhile may be left out, others not."""
+        """Tolerates changes while it iterates: only groups added meanwhile may be missing."""
         for group in tuple(self.groups.values()):
             if self.is_current(group):
                 yield group
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of the offsets topic that keeps a group."""
+        """The partition of the offsets topic that stores a group."""
         return partition_for(group_id, self._partition_count())
 
     def is_current(self, group: Group) -> bool:
-        """Whether a group is coordinated here still, and is no earlier one of its name."""
+        """Whether a group is still coordinated here, and not an earlier one of the same name."""
         return self.groups.get(group.group_id) is group
 
     def check(self, group_id: str) -> ErrorCode:
-        """NONE, or why a group of this name is not coordinated here now."""
+        """NONE, or the error why a group of this name is not coordinated here now."""
         if group_id in self.groups:
             return _NONE
         return self._loader.check_active(self.partition_of(group_id))
 
     def get_or_create(self, group_id: str) -> Group:
-        """The group, made if it is not there; `check` has said NONE."""
+        """The group, created if it does not exist; the caller got NONE from `check`."""
         group = self.groups.get(group_id)
         if group is None:
             group = Group(group_id, self._config, wall_ms=self._now_ms())
@@ -94,21 +94,21 @@ class GroupRegistry:
         return group
 
     def drop(self, group: Group) -> None:
-        """Forgets a group that is dead, or never began to live."""
+        """Removes a group that is dead, or has neither members nor offsets."""
         if self.is_current(group):
             del self.groups[group.group_id]
             del self.by_partition[group.partition][group.group_id]
             self.offsets.close(group.group_id)
 
     def drop_if_disposable(self, group: Group) -> None:
-        """Forgets a group that has neither members nor offsets, nor a record in the log."""
+        """Removes a group that has neither members nor offsets, nor a record in the log."""
         if group.is_vacant and self.is_current(group) and self.offsets.of(group.group_id).is_empty:
             self.drop(group)
 
     def install(
         self, partition: int, groups: dict[str, Group], offsets: Iterable[GroupOffsets]
     ) -> None:
-        """Takes in all groups of a partition that was loaded."""
+        """Adds all groups of a partition that was loaded."""
         assert partition not in self.by_partition or not self.by_partition[partition]
         self.by_partition[partition] = groups
         self.groups.update(groups)
@@ -116,7 +116,7 @@ class GroupRegistry:
             self.offsets.open(one)
 
     def remove_partition(self, partition: int) -> dict[str, Group]:
-        """Forgets all groups of a partition, and returns them."""
+        """Removes all groups of a partition, and returns them."""
         removed = self.by_partition.pop(partition, {})
         for group_id in removed:
             del self.groups[group_id]
@@ -124,6 +124,6 @@ class GroupRegistry:
         return removed
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all groups."""
         for partition in tuple(self.by_partition):
             self.remove_partition(partition)

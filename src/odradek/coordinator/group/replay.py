@@ -1,20 +1,20 @@
-"""Reading a partition of the offsets topic: from its records to the groups they leave. Pure.
+"""Replay of a partition of the offsets topic: from its records to groups and offsets. Pure.
 
-The caller reads the log from its start and hands over every record, and every end of a transaction,
-in order; then `finish` makes the groups. A record that is not understood is refused with
-`ReplayError` and changes nothing, so that the value before it stays: a consumer that reads some
-records again is better off than one whose partition is never served. Keys of versions that newer
-brokers use say nothing about offsets, so they are passed over and counted.
+The caller reads the log from its start and passes every record, and every end of a transaction, in
+order; then `finish` makes the groups. A record that cannot be parsed is refused with `ReplayError`
+and changes nothing, so that the value before it stays: it is better that a consumer reads some
+records again than that its partition is never served. Keys of versions that newer brokers use are
+not about offsets, so they are skipped and counted.
 
 Rules:
 
 - The later record of a key wins; a tombstone removes it.
-- Offsets of a transaction count once its COMMIT marker is read, as if committed where their own
-  batch stands; one later in the log still wins. Those of a transaction that is open at the end wait
-  with the offsets.
-- A group with a registration is Stable, or Empty if that has no members. One that has offsets alone
+- Offsets of a transaction count once its COMMIT marker is read, as if committed at the position of
+  their own batch; one later in the log still wins. Those of a transaction that is open at the end
+  stay pending with the group's offsets.
+- A group with a registration is Stable, or Empty if that has no members. One that only has offsets
   is Empty without a protocol type: a simple consumer's. So is one whose registration contradicts
-  itself: its members join again, its offsets are what counts.
+  itself: its members join again, its offsets are kept.
 """
 
 from collections.abc import Iterator
@@ -41,11 +41,11 @@ _Offsets: TypeAlias = dict[tuple[str, int], tuple[int, OffsetAndMetadata]]
 
 
 class ReplayError(LogDataError):
-    """A record that cannot be read."""
+    """A record that cannot be parsed."""
 
 
 class GroupReplay:
-    """A partition as far as it has been read."""
+    """The state of a partition as far as its log has been read."""
 
     __slots__ = (
         "_config",
@@ -61,9 +61,9 @@ class GroupReplay:
         self._registrations: dict[str, GroupValue] = {}
         self._offsets: dict[str, _Offsets] = {}  # By group.
         self._transactional: dict[int, dict[str, _Offsets]] = {}  # By producer id, then group.
-        # Records with keys of versions we do not know, counted by version.
+        # Records with keys of unknown versions, counted by version.
         self.skipped_key_versions: dict[int, int] = {}
-        # Of registrations that contradict themselves: why; known once `finish` has ended.
+        # The faults of registrations that contradict themselves; complete once `finish` has ended.
         self.refused_registrations: list[str] = []
 
     def record(
@@ -75,17 +75,17 @@ class GroupReplay:
         producer_id: int = -1,
         is_transactional: bool = False,
     ) -> None:
-        """Takes in the next record, of the batch that begins at `batch_offset`.
+        """Applies the next record, of the batch that begins at `batch_offset`.
 
         Raises:
-            ReplayError: It has no key, or cannot be read.
+            ReplayError: It has no key, or cannot be parsed.
         """
         if key is None:
             raise ReplayError(f"a record in the batch at offset {batch_offset} has no key")
         try:
             parsed = parse_key(key)
             if isinstance(parsed, OffsetKey):
-                # Read before anything is made for it: what cannot be read leaves no empty group.
+                # Parsed before its group is made: a malformed value leaves no empty group.
                 committed = None if value is None else parse_offset_value(value)
                 offsets = self._target(parsed.group_id, producer_id if is_transactional else None)
                 self._take_offset(offsets, parsed, committed, batch_offset)
@@ -93,7 +93,7 @@ class GroupReplay:
                 if value is None:
                     self._registrations.pop(parsed.group_id, None)
                 else:
-                    # Read now, not at the end: what is wrong is found where it stands.
+                    # Parsed now, not at the end: an error is reported with its offset.
                     self._registrations[parsed.group_id] = parse_group_value(value)
             else:
                 counts = self.skipped_key_versions
@@ -104,7 +104,7 @@ class GroupReplay:
             ) from error
 
     def marker(self, producer_id: int, is_commit: bool) -> None:
-        """Takes in the end of a transaction."""
+        """Applies the end of a transaction."""
         for group_id, staged in self._transactional.pop(producer_id, {}).items():
             if is_commit:
                 offsets = self._target(group_id, None)
@@ -163,7 +163,7 @@ def restore_group(group_id: str, value: GroupValue, config: GroupCoordinatorConf
     if value.members and value.protocol_type is None:
         raise ReplayError(f"group {group_id!r} has members, but no protocol type")
     for stored in value.members:
-        # The one protocol that was chosen is all that is known; its next JoinGroup tells the rest.
+        # Only the chosen protocol is stored; the member's next JoinGroup has the others.
         protocols = ((value.protocol_name or "", stored.subscription),)
         member = Member(
             stored.member_id,

@@ -1,7 +1,7 @@
-"""Heartbeats, sessions that end, and a group that comes or goes with its coordinator. Pure.
+"""Heartbeats, session timeouts, and the loading and unloading of a group. Pure.
 
-A heartbeat moves the member's deadline and touches nothing else. The timer that was armed before
-rings at its old time, finds the deadline moved and is armed for the new one: one timer per member
+A heartbeat moves the member's deadline and changes nothing else. The timer that was armed before
+fires at its old time, finds the deadline moved and is armed for the new one: one timer per member
 and session timeout instead of one per heartbeat.
 """
 
@@ -32,13 +32,13 @@ _NONE = ErrorCode.NONE
 def check_commit(
     group: Group, member_id: str, generation_id: int, instance_id: str | None, timer_ms: int
 ) -> ErrorCode:
-    """Whether the sender may commit offsets; a member that may is alive."""
+    """Checks whether the sender may commit offsets; a member's session is renewed by it."""
     member = group.members.get(member_id)
     if member is None or instance_id is not None or group.is_being_deleted:
         if group.is_dead:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and not member_id and instance_id is None:
-            # A client outside of the group, which must not fight its members.
+            # A client outside of the group, which must not overwrite its members' commits.
             return _NONE if group.state is GroupState.EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
         error = check_member(group, member_id, instance_id)
         if error is not _NONE:
@@ -55,7 +55,7 @@ def check_commit(
 def heartbeat(
     group: Group, member_id: str, generation_id: int, instance_id: str | None, timer_ms: int
 ) -> ErrorCode:
-    """A member is alive."""
+    """Renews a member's session."""
     member = group.members.get(member_id)
     if member is None or instance_id is not None or group.is_being_deleted:
         if group.is_dead:
@@ -67,15 +67,15 @@ def heartbeat(
     if generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     member.deadline_ms = timer_ms + member.session_timeout_ms
-    # In CompletingRebalance all is well: REBALANCE_IN_PROGRESS there would restart a rebalance that
-    # is about to end.
+    # Not in CompletingRebalance: REBALANCE_IN_PROGRESS would restart a rebalance that is about to
+    # end.
     if group.state is GroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return _NONE
 
 
 def on_timer(group: Group, key: TimerKey, now: Now) -> Decision:
-    """A timer rang; it may be one that nobody waits for any more."""
+    """Handles a timer, which may no longer be needed."""
     decision = Decision()
     if group.is_dead:
         return decision
@@ -93,7 +93,7 @@ def on_timer(group: Group, key: TimerKey, now: Now) -> Decision:
 
 
 def on_loaded(group: Group, now: Now) -> Decision:
-    """A group was read from its log: its members have one session timeout to show themselves."""
+    """Starts the sessions of a loaded group: its members have one session timeout to report."""
     decision = Decision()
     for member in group.members.values():
         group.arm_session(member, now.timer_ms + member.session_timeout_ms, decision)
@@ -104,7 +104,7 @@ def on_loaded(group: Group, now: Now) -> Decision:
 
 
 def unload(group: Group, now: Now) -> Decision:
-    """The group is coordinated elsewhere: whoever waits has to look for its coordinator."""
+    """Ends a group that is coordinated elsewhere: waiting clients look for its coordinator."""
     decision = Decision()
     error = ErrorCode.NOT_COORDINATOR
     for member in group.members.values():
@@ -114,7 +114,7 @@ def unload(group: Group, now: Now) -> Decision:
         if member.sync_ticket is not None:
             decision.replies.append((member.sync_ticket, SyncReply(error)))
             member.sync_ticket = None
-    # So that nothing that is still under way finds a member.
+    # So that writes and timers still under way find no member.
     group.members = {}
     group.static_members = {}
     group.pending_members = {}
@@ -124,7 +124,7 @@ def unload(group: Group, now: Now) -> Decision:
 
 
 def drop_pending(group: Group, member_id: str, now: Now) -> Decision:
-    """An id that was handed out and not used makes room for others."""
+    """Drops an unused id that was handed out, to make room for others."""
     decision = Decision()
     if group.pending_members.pop(member_id, None) is not None and not group.is_dead:
         maybe_complete_join(group, now, decision)
@@ -147,11 +147,11 @@ def _on_session_timer(
 ) -> None:
     member = group.members.get(member_id)
     if member is None or due_ms != member.timer_due_ms:
-        return  # Gone, or not the timer that counts.
+        return  # The member is gone, or the timer is outdated.
     member.timer_due_ms = None
     if now.timer_ms < member.deadline_ms:
         group.arm_session(member, member.deadline_ms, decision)
     elif member.is_new or not (member.is_awaiting_join or member.is_awaiting_sync):
         group.remove_member(member_id, ErrorCode.UNKNOWN_MEMBER_ID, decision)
         handle_departures(group, f"member {member_id} was silent too long", now, decision)
-    # Otherwise it waits for us. The answer arms its timer again.
+    # Otherwise a request of the member is parked. Its answer arms the timer again.

@@ -1,6 +1,6 @@
 """SyncGroup: the leader's assignment becomes durable, and each member gets its part of it. Pure.
 
-`sync` edits what is volatile and returns what must be durable, see `decisions`.
+`sync` edits the volatile state and returns the changes that must be durable, see `decisions`.
 """
 
 import logging
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Decision:
-    """Hands out an assignment, or waits for the leader's; the answer is among the replies."""
+    """Returns a member's assignment, or parks the request until the leader has assigned."""
     decision = Decision()
     error = _check_sync(group, request)
     if error is not ErrorCode.NONE:
@@ -38,7 +38,7 @@ def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Decisi
         decision.replies.append((ticket, own_assignment(group, member)))
         group.arm_session(member, now.timer_ms + member.session_timeout_ms, decision)
         return decision
-    if member.sync_ticket is not None:  # An earlier try; its sender has given it up.
+    if member.sync_ticket is not None:  # An earlier attempt, which the client gave up.
         decision.replies.append((member.sync_ticket, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)))
     member.sync_ticket = ticket
     if member.member_id == group.leader_id and not group.is_storing:
@@ -48,12 +48,12 @@ def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Decisi
 
 
 def own_assignment(group: Group, member: Member) -> SyncReply:
-    """What a member is told: its own assignment, nobody else's."""
+    """The answer to a member: its own assignment only."""
     return SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
 
 def _check_sync(group: Group, request: SyncRequest) -> ErrorCode:
-    """The order matters: the first that applies is the answer."""
+    """Checks a SyncGroup. The order matters: the first error that applies is the answer."""
     if group.is_dead:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = check_member(group, request.member_id, request.instance_id)

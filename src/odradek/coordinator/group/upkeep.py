@@ -1,13 +1,13 @@
-"""What is removed from groups: by administrators, by age, and because a topic is gone.
+"""Removals of groups and offsets: by administrators, by age, and because a topic is gone.
 
-What an administrator removes is answered when it is in the log, so that it does not come back with
-another coordinator. What goes by itself is written and not waited for: what a crash brings back is
-found again in the next round.
+An administrator's removal is answered when it is in the log, so that it holds after a change of
+coordinator. Other removals are written without waiting: offsets that reappear after a crash are
+removed again in the next round.
 
-A topic's offsets go at once when it is deleted. That can be missed, while no broker led the
-partition of the offsets topic; so each round looks for topics that do not exist. It believes it
-only of a topic that was missing in the round before, too: a broker that has just started may not
-know them all yet, and commits that are removed by mistake are lost.
+A topic's offsets are removed when it is deleted. That can be missed while no broker leads the
+partition of the offsets topic; so each round looks for topics that do not exist. A topic has to be
+missing in two successive rounds: a broker that has just started may not know all topics yet, and
+commits that are removed by mistake are lost.
 """
 
 import logging
@@ -37,23 +37,23 @@ __all__ = ["GroupUpkeep"]
 logger = logging.getLogger(__name__)
 
 _NONE: Final = ErrorCode.NONE
-_SLICE_NS: Final = 2_000_000  # How long a round keeps the loop to itself.
+_SLICE_NS: Final = 2_000_000  # How long a round runs before other tasks of the loop do.
 
 TopicPartitionKey = tuple[str, int]
 
 
 class _Sweep:
-    """Topics that were deleted, and the groups that have forgotten which of them already."""
+    """Deleted topics, and for each group those whose offsets it has removed already."""
 
     __slots__ = ("done", "topics")
 
     def __init__(self, topics: Collection[str]) -> None:
         self.topics = frozenset(topics)
-        # By group id: a group that lost all it had may be made again meanwhile.
+        # By group id: a group that lost all its offsets may be created again meanwhile.
         self.done: dict[str, set[str]] = {}
 
     def take(self, group: Group, topics: Iterable[str]) -> set[str]:
-        """Those of the topics that the group has to forget; it is done from now on."""
+        """The topics whose offsets the group has to remove; they count as removed from now on."""
         done = self.done.get(group.group_id, set())
         left = {topic for topic in topics if topic in self.topics} - done
         if left:
@@ -68,9 +68,9 @@ class GroupUpkeep:
         registry: The groups.
         writer: Appends tombstones.
         has_topic: Whether a topic exists, as far as this broker knows.
-        clock: Measures slices, and tells the age of offsets.
-        tasks: Runs what takes a while.
-        metrics: Counts.
+        clock: For slices of time, and the age of offsets.
+        tasks: Runs the rounds.
+        metrics: Counts removed offsets.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class GroupUpkeep:
         self._metrics = metrics
         # Topics with offsets that did not exist in the last round.
         self._missing: frozenset[str] = frozenset()
-        # Deletions of topics that not every group has been looked through for: while there are
-        # any, a commit calls `forget_before_commit`.
+        # Deletions of topics that have not been applied to every group yet: while there are any, a
+        # commit calls `forget_before_commit`.
         self.sweeps: list[_Sweep] = []
         self._is_running = False
 
     # Administrators
 
     def delete_group(self, group_id: str, answer: Callable[[ErrorCode], None]) -> None:
-        """DeleteGroups, of one group."""
+        """Serves DeleteGroups for one group."""
         group = self._registry.groups.get(group_id)
         if group is None or group.is_dead:
             answer(self._registry.check(group_id) or ErrorCode.GROUP_ID_NOT_FOUND)
@@ -117,7 +117,7 @@ class GroupUpkeep:
         partitions: Sequence[TopicPartitionKey],
         answer: Callable[[ErrorCode, dict[TopicPartitionKey, ErrorCode]], None],
     ) -> None:
-        """OffsetDelete: an error of the group, or one per partition."""
+        """Serves OffsetDelete: an error of the group, or one per partition."""
         group = self._registry.groups.get(group_id)
         if group is None or group.is_dead:
             answer(self._registry.check(group_id) or ErrorCode.GROUP_ID_NOT_FOUND, {})
@@ -136,7 +136,7 @@ class GroupUpkeep:
         removal: Removal,
         answer: Callable[[ErrorCode], None],
     ) -> None:
-        """Writes what an administrator removes, and answers when all of it is durable, or not."""
+        """Writes an administrator's removal; answers when all of it is durable or has failed."""
 
         def on_written(part: Removal, error: ErrorCode, base_offset: int) -> None:
             if error is not _NONE:
@@ -159,13 +159,13 @@ class GroupUpkeep:
         on_written: Callable[[Removal, ErrorCode, int], None],
         on_end: Callable[[ErrorCode], None],
     ) -> None:
-        """Appends a removal in as many batches as it takes, one right behind another.
+        """Appends a removal in as many batches as needed, one directly after the other.
 
-        Each is told to `on_written` when it is durable or has failed, and the first error to
-        `on_end`, after the last one.
+        `on_written` is called for each part when it is durable or has failed, and `on_end` after
+        the last one, with the first error.
         """
         parts = list(removal.parts())
-        if not parts:  # The log knows nothing of it.
+        if not parts:  # The log has no record of it.
             on_written(removal, _NONE, -1)
             on_end(_NONE)
             return
@@ -188,7 +188,7 @@ class GroupUpkeep:
     # Topics
 
     def forget_topics(self, topics: Collection[str]) -> None:
-        """Topics were deleted: no group has offsets of them any more."""
+        """Removes the offsets of deleted topics from all groups."""
         if not topics or not self._registry.groups:
             return
         sweep = _Sweep(topics)
@@ -197,7 +197,7 @@ class GroupUpkeep:
 
     async def _forget(self, sweep: _Sweep) -> None:
         def forget(group: Group) -> None:
-            # What was committed since `forget_before_commit` is of a topic made again.
+            # Commits since `forget_before_commit` are of a topic created again.
             offsets = self._registry.offsets.of(group.group_id)
             forgotten = forget_topics(group, offsets, sweep.take(group, sweep.topics))
             self._remove(group, offsets, forgotten)
@@ -208,7 +208,7 @@ class GroupUpkeep:
             self.sweeps.remove(sweep)
 
     def forget_before_commit(self, group: Group, topics: Iterable[str]) -> None:
-        """A commit comes for a topic that was made again: what is older goes before it."""
+        """Removes the offsets of deleted topics of that name, before a commit for the new ones."""
         topics = list(topics)
         deleted = {topic for sweep in self.sweeps for topic in sweep.take(group, topics)}
         if deleted:
@@ -218,7 +218,7 @@ class GroupUpkeep:
     # Age
 
     def start_round(self) -> None:
-        """Removes what has expired, unless that is still under way."""
+        """Starts a round that removes expired offsets, unless one is under way."""
         if not self._is_running:
             self._is_running = True
             self._tasks.spawn(self._run_round())
@@ -252,7 +252,7 @@ class GroupUpkeep:
         logger.info("Removed %d expired offsets in %d milliseconds.", removed, elapsed_ms)
 
     async def _each_group(self, action: Callable[[Group], None]) -> None:
-        """Calls for every group there is, and lets the loop run in between."""
+        """Calls `action` for every group, and lets the loop run in between."""
         slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
         for group in self._registry:
             action(group)
@@ -261,7 +261,7 @@ class GroupUpkeep:
                 slice_end_ns = self._clock.monotonic_ns() + _SLICE_NS
 
     def _remove(self, group: Group, offsets: GroupOffsets, removal: Removal) -> None:
-        """Writes what has been removed from memory already."""
+        """Writes a removal that is already applied in memory."""
         if group.is_dead:
             self._registry.drop(group)
         if not removal.records:
@@ -269,13 +269,13 @@ class GroupUpkeep:
 
         def on_written(part: Removal, error: ErrorCode, base_offset: int) -> None:
             if error is _NONE:
-                # Also of commits that were under way, and stand before the tombstones.
+                # Also removes commits that were under way and precede the tombstones.
                 apply_removal(group, offsets, part, base_offset)
 
         def on_end(error: ErrorCode) -> None:
             if error is not _NONE:
                 logger.warning(
-                    "group %s: the end of offsets was not written, it is found again: %s",
+                    "group %s: tombstones of offsets were not written, the next round retries: %s",
                     group.group_id, error.name,
                 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What follows when a group's registration was appended, or could not be. Pure."""
+"""The decision that follows the append of a group's registration, or its failure. Pure."""
 
 import logging
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def complete_write(group: Group, write: GroupWrite, error: ErrorCode, now: Now) -> Decision:
-    """The append of `write` ended with `error`, as the log tells it."""
+    """Decides what follows when the append of `write` ended with `error`, the log's error."""
     decision = Decision()
     if error is ErrorCode.NONE:
         group.has_registration = True
@@ -33,7 +33,7 @@ def complete_write(group: Group, write: GroupWrite, error: ErrorCode, now: Now) 
         _complete_assignment(group, write, append_error(error, Asked.MEMBERSHIP), now, decision)
     elif write.kind is WriteKind.STATIC_MEMBER:
         _complete_static_member(group, write, append_error(error, Asked.MEMBERSHIP), now, decision)
-    # EMPTY: the next registration says the same.
+    # EMPTY: the next registration covers it.
     return decision
 
 
@@ -44,7 +44,7 @@ def _complete_assignment(
         group.state is not GroupState.COMPLETING_REBALANCE
         or group.generation_id != write.generation_id
     ):
-        return  # Another rebalance began, whose JoinGroups or timer answer every member.
+        return  # Another rebalance began, which answers every member.
     group.is_storing = False
     if error is not ErrorCode.NONE:
         blank_assignments(group, error, now, decision)
@@ -70,7 +70,7 @@ def _complete_static_member(
         or group.state is not GroupState.STABLE
         or group.generation_id != write.generation_id
     ):
-        return  # A rebalance began and has this JoinGroup now, or the member is gone, or Dead.
+        return  # A rebalance took over this JoinGroup, or the member is gone, or the group is Dead.
     if error is not ErrorCode.NONE:
         reply = JoinReply(error, "")
         group.answer_join(member, reply, now.timer_ms, decision)
@@ -88,7 +88,7 @@ def _complete_static_member(
         reply = current_generation(group, member, with_members=is_leader)
         reply = reply._replace(skip_assignment=is_leader)
     else:
-        # Under its old id, so that a leader that is back does not assign again.
+        # Under its old id, so that a leader that has returned does not assign again.
         reply = current_generation(group, member, with_members=False)
         reply = reply._replace(leader=previous.leader_id or "")
     group.answer_join(member, reply, now.timer_ms, decision)
