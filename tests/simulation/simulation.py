@@ -180,14 +180,16 @@ class Simulation:
     def _check_owners(self) -> None:
         owners: dict[tuple[int, TopicPartition], str] = {}
         # A group that was lost with the power counts generations anew: of its former members, who
-        # do not know that yet, nothing is said.
-        known = self.machine.members() if self._has_lost_groups else ()
+        # do not know that yet, nothing is said; nor while the broker has not loaded any group.
+        known = self.machine.members() if self._has_lost_groups else None
         for reader in self.readers:
             consumer = reader.consumer
             if consumer is None or consumer._group is None:
                 continue
             membership = consumer._group.membership
-            if membership.generation < 0 or (known and membership.member_id not in known):
+            if membership.generation < 0:
+                continue
+            if known is not None and membership.member_id not in known:
                 continue
             for tp in consumer.assignment():
                 other = owners.setdefault((membership.generation, tp), membership.member_id)
