@@ -1,4 +1,4 @@
-"""What a source says to mypyc, which compiles some modules (docs/adr/0009-two-compilers.md).
+"""Marks for mypyc, which compiles some modules (docs/adr/0009-two-compilers.md).
 
 To the interpreter a mark means nothing; to the type checker it is that of mypy_extensions, which is
 not needed at run time.

@@ -1,4 +1,4 @@
-"""Who a data directory belongs to: `meta.properties` against the cluster's own id.
+"""The owner of a data directory: `meta.properties` against the ids of cluster and broker.
 
 Every data directory keeps the id of its cluster beside that of its broker. A directory of another
 broker or cluster is refused: its logs would be served under a wrong name.

@@ -1,4 +1,4 @@
-"""Metrics and health over HTTP, for whoever watches the broker.
+"""Metrics and health over HTTP, for operators and monitors.
 
 | GET        | answer                                                                   |
 |------------|--------------------------------------------------------------------------|

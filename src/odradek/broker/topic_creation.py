@@ -1,4 +1,4 @@
-"""Topics that are made because somebody asks for them.
+"""Topics that are created because a request names them.
 
 Whoever asks is told LEADER_NOT_AVAILABLE, refreshes, and finds the topic once it is there; nobody
 waits for it here, and a failure shows as the topic staying away. Asking again while a creation is

@@ -1,4 +1,4 @@
-"""A client's picture of its cluster: brokers, topics, who leads what. Immutable and without I/O.
+"""A client's picture of its cluster: brokers, topics, leaders. Immutable and without I/O.
 
 A picture is replaced by a newer one as a whole. Brokers answer from caches of different age, so a
 newer answer is not always newer news. Rules of `merged`:

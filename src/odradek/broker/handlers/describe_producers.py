@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition with idempotence, by what its log remembers."""
+"""DescribeProducers: the idempotent producers of a partition, as its log remembers them."""
 
 from odradek.broker.authorization import check_allowed
 from odradek.broker.context import BrokerContext

@@ -1,4 +1,4 @@
-"""FindCoordinator: who leads the partition that keeps a group; nobody yet, for transactions."""
+"""FindCoordinator: the leader of the partition that keeps a group; none for transactions."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What an administrator asks of a cluster. Results are per item: one failure spares the others."""
+"""The requests of an administrator. Results are per item: one failure affects no other item."""
 
 from odradek.client.admin.api_versions import BrokerVersions, describe_api_versions
 from odradek.client.admin.cluster import ClusterDescription, LogDir, Reassignment, Replica

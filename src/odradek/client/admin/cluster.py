@@ -1,4 +1,4 @@
-"""The cluster itself: its brokers, their disks, who leads, what moves."""
+"""The cluster itself: its brokers, their disks, leaders, reassignments."""
 
 import asyncio
 from collections.abc import Iterable

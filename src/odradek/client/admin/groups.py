@@ -1,4 +1,4 @@
-"""Consumer groups, seen from outside: what there is, who is in, what was committed."""
+"""Consumer groups, seen from outside: their list, their members, their committed offsets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Who reads which partition: the strategies the leader of a consumer group runs. Pure.
+"""Assigns partitions to members: the strategies that the leader of a consumer group runs. Pure.
 
 A strategy is an `Assignor`; the four that come with Kafka are here, under Kafka's names. What the
 members and the leader tell each other through the coordinator, which does not look inside, is in

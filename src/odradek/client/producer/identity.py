@@ -1,4 +1,4 @@
-"""Who a producer is to the brokers: its id and epoch, under which partitions count their records.
+"""The identity of a producer: its id and epoch, under which partitions number their records.
 
 The id is asked for when the first batch could leave, and not before. Each partition takes over the
 id and epoch of the moment in which it begins to count, and keeps them. One whose numbers are broken

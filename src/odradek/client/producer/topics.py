@@ -1,4 +1,4 @@
-"""What a producer knows of its topics: how many partitions they have, and who leads them.
+"""The topics that a producer knows: their partitions and leaders.
 
 A topic is known from the first record for it until nobody has used it for `metadata.max.idle.ms`.
 Meanwhile the cluster is asked about it when its metadata is old, when a leader is missing, and when
