@@ -2,11 +2,11 @@
 
 - pure: everything is Python.
 - record loops: the loops over the bytes of records are compiled (Cython); a development install.
-- compiled: besides, the modules of the hot path are compiled from their own sources (mypyc); wheels
-  and what is measured. The build leaves a list of these modules with the checksum of each source.
+- compiled: the modules of the hot path are compiled from their own sources, too (mypyc); wheels and
+  benchmarks. The build leaves a list of these modules with the checksum of each source.
 
-A compiled module is imported in place of the source beside it. So a source that was changed since
-would silently not be used: `check_sources` refuses such an installation.
+A compiled module is imported in place of the source beside it. A source that was changed since the
+build would silently not be used: `check_sources` refuses such an installation.
 """
 
 import json
@@ -42,7 +42,7 @@ class StaleBuildError(Exception):
 
 @cache
 def compiled_modules(package: str = _PACKAGE) -> dict[str, int]:
-    """The modules that were compiled from their own sources, with the checksums of these."""
+    """The modules that were compiled from their own sources, with the checksum of each source."""
     try:
         with open(os.path.join(package, MANIFEST), encoding="utf-8") as file:
             listed: dict[str, int] = json.load(file)
@@ -61,10 +61,10 @@ def name_build(package: str = _PACKAGE) -> str:
 
 
 def check_sources(package: str = _PACKAGE) -> None:
-    """Compares the sources with those that the compiled modules were made from.
+    """Compares the sources with those that the compiled modules were built from.
 
     Raises:
-        StaleBuildError: One differs; the message says what to do.
+        StaleBuildError: A source differs; the message says how to build again.
     """
     for name, checksum in compiled_modules(package).items():
         path = os.path.join(package, *name.split(".")[1:]) + ".py"

@@ -1,4 +1,4 @@
-"""Time comes in through a `Clock`; this is the only module that reads it."""
+"""`Clock`, through which components read time; the only module that asks the system for it."""
 
 import time
 from typing import Protocol
@@ -10,7 +10,7 @@ class Clock(Protocol):
     """Wall and monotonic time in whole milliseconds."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch: for timestamps that are stored or compared with such."""
+        """Milliseconds since 1970: for timestamps that are stored, or compared with stored ones."""
         ...
 
     def monotonic_ms(self) -> int:
@@ -19,7 +19,7 @@ class Clock(Protocol):
 
 
 class PreciseClock(Clock, Protocol):
-    """A clock for times far below a millisecond, as a request's way through the broker has them."""
+    """A clock for times far below a millisecond, such as the stages of a request in the broker."""
 
     def monotonic_ns(self) -> int:
         """Nanoseconds of the clock of `monotonic_ms`."""

@@ -15,13 +15,13 @@ Ask first whose fault it is; the type answers::
     │       ├── InvalidTimestampError 32
     │       └── InvalidRecordError    87  structure of a batch or of its records
     ├── DecodeError                   the peer's bytes: that connection closes, others live
-    │   ├── FramingError              a frame length nobody can mean
+    │   ├── FramingError              a frame length that is impossible
     │   └── UnsupportedRequestError   a request type or version that is not served
     ├── StorageError(log_dir)         the disk: that log directory goes offline
-    ├── LogDataError                  what a file says: repaired by recovery, never sent to a peer
+    ├── LogDataError                  a file's content: repaired by recovery, never sent to a peer
     │   ├── CorruptIndexError         an index fails its sanity check: rebuild it
     │   ├── CorruptCheckpointError    a checkpoint file is malformed: do without, or rebuild it
-    │   ├── CorruptSnapshotError      a producer snapshot is damaged: take an older one
+    │   ├── CorruptSnapshotError      a producer snapshot is damaged: use an older one
     │   ├── InvalidOffsetError        a non-increasing index append
     │   ├── OffsetOverflowError       a relative offset beyond int32: split the segment
     │   ├── TimestampRegressionError  a time index append that goes back in time
@@ -29,9 +29,9 @@ Ask first whose fault it is; the type answers::
     │   └── UnexpectedAppendOffsetError  a follower's set starts below the log end
     ├── LogDirLockedError             another broker owns the directory
     ├── StoreError(path)              the coordination store, or we were deposed: retry, or resign
-    │   ├── NoNode, NodeExists, BadVersion, NotEmpty   what the tree holds forbids the operation
-    │   ├── BadArguments              a path or data no engine takes
-    │   ├── BadNodeData               a node's content is not what its path promises
+    │   ├── NoNode, NodeExists, BadVersion, NotEmpty   the nodes in the tree forbid the operation
+    │   ├── BadArguments              a path or data that no engine accepts
+    │   ├── BadNodeData               a node's content does not have the form that its path demands
     │   ├── ControllerMoved           the fence failed: a newer controller exists
     │   ├── ConnectionLost            the outcome is unknown: read back and compare
     │   └── SessionExpired            the session is over, its ephemerals and watches are gone
@@ -302,7 +302,7 @@ class OffsetOutOfRangeError(ApiError):
 
 
 class CorruptRecordError(ApiError):
-    """CRC, size or magic of a batch is wrong; sending it again may help."""
+    """CRC, size or magic of a batch is wrong; sending it again may succeed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
@@ -323,14 +323,14 @@ class RecordBatchTooLargeError(ApiError):
 
 
 class DisconnectedError(ApiError):
-    """A connection to a broker failed or ended; whether a request was done is unknown."""
+    """A connection to a broker failed or ended; whether a request was executed is unknown."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
 
 
 class RequestTimedOutError(ApiError):
-    """A broker did not answer in time; whether the request was done is unknown."""
+    """A broker did not answer in time; whether the request was executed is unknown."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
@@ -369,15 +369,15 @@ class InvalidRecordError(RecordsError):
 
 
 class DecodeError(OdradekError):
-    """A peer's bytes are not what the protocol says; its connection closes."""
+    """A peer's bytes break the protocol; its connection closes."""
 
 
 class FramingError(DecodeError):
-    """A frame length that is zero, negative or above the limit; nothing behind it is legible."""
+    """A frame length that is zero, negative or above the limit; bytes after it are unreadable."""
 
 
 class UnsupportedRequestError(DecodeError):
-    """A request whose layout is unknown, so that no answer can be given."""
+    """A request whose layout is unknown, so that it cannot be answered."""
 
     def __init__(self, api_key: int, api_version: int, client_id: str) -> None:
         super().__init__(f"client {client_id!r} sent api key {api_key} version {api_version}")
@@ -397,7 +397,7 @@ class StorageError(OdradekError):
 
 
 class LogDataError(OdradekError):
-    """What a file holds contradicts itself; recovery repairs it."""
+    """The content of a file contradicts itself; recovery repairs it."""
 
 
 class CorruptIndexError(LogDataError):
@@ -405,7 +405,7 @@ class CorruptIndexError(LogDataError):
 
 
 class CorruptCheckpointError(LogDataError):
-    """A checkpoint file is malformed, which spoils all of it."""
+    """A checkpoint file is malformed; none of its entries is used."""
 
     def __init__(self, path: str, line_number: int, *, expected: str, found: object) -> None:
         super().__init__(f"{path}: line {line_number}: expected {expected}, found {found}")
@@ -465,7 +465,7 @@ class NoNode(StoreError):  # noqa: N818 - the store's own word for the outcome
 
 
 class NodeExists(StoreError):  # noqa: N818 - the store's own word for the outcome
-    """The node to create is there already."""
+    """The node to create exists already."""
 
 
 class BadVersion(StoreError):  # noqa: N818 - the store's own word for the outcome
@@ -481,7 +481,7 @@ class BadArguments(StoreError):  # noqa: N818 - the store's own word for the out
 
 
 class BadNodeData(StoreError):  # noqa: N818 - names what was found
-    """A node's content cannot be read: a foreign hand wrote it."""
+    """A node's content cannot be parsed: another program wrote it."""
 
 
 class ControllerMoved(StoreError):  # noqa: N818 - names what happened to us
@@ -489,7 +489,7 @@ class ControllerMoved(StoreError):  # noqa: N818 - names what happened to us
 
 
 class ConnectionLost(StoreError):  # noqa: N818 - names what happened to us
-    """The link broke before the answer came; the operation may or may not have been applied."""
+    """The connection broke before the answer came; whether the operation was applied is unknown."""
 
 
 class SessionExpired(StoreError):  # noqa: N818 - names what happened to us

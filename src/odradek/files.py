@@ -2,9 +2,9 @@
 
 The real `Disk` is the operating system and costs one attribute look-up more than calling ``os``.
 The fake (`odradek.testing.SimDisk`) works on the same real files and remembers which bytes and
-which names were synced, so that a test can take the rest away, or make an operation fail.
+which names were synced, so that a test can discard the rest, or make an operation fail.
 
-Rules its users keep:
+Rules for its callers:
 
 1. A file's *bytes* are durable after `fsync` of a descriptor of it.
 2. A file's *name* (created, renamed, removed) is durable after `fsync_dir` of its directory.
@@ -28,8 +28,8 @@ __all__ = [
     "write_atomically",
 ]
 
-OPEN_MODE: Final = 0o644  # Of files anybody may read, as far as the process's mask lets them.
-SECRET_MODE: Final = 0o600  # Of files that can hold passwords.
+OPEN_MODE: Final = 0o644  # Of files that every user may read, unless the process's umask forbids.
+SECRET_MODE: Final = 0o600  # Of files that can contain passwords.
 
 # Checkpoints and snapshots mostly fit into one read of this size.
 _READ_BYTES = 1 << 18
@@ -39,7 +39,7 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 @cache
 def _fallocate() -> Callable[[int, int, int, int], int]:
-    """The system's call, which Python offers only in the form that lengthens the file."""
+    """The system's fallocate; Python offers only a form of it that lengthens the file."""
     import ctypes
 
     function = ctypes.CDLL(None, use_errno=True).fallocate
@@ -53,11 +53,11 @@ class Disk:
     __slots__ = ()
 
     def open(self, path: str, flags: int, mode: int = OPEN_MODE) -> int:
-        """Opens `path`, returns a descriptor; `mode` is that of a file which is made."""
+        """Opens `path` and returns a descriptor; a file that is created gets `mode`."""
         return os.open(path, flags | os.O_CLOEXEC, mode)
 
     def fchmod(self, fd: int, mode: int) -> None:
-        """Changes who may read and write a file."""
+        """Changes which users may read and write a file."""
         os.fchmod(fd, mode)
 
     write = staticmethod(os.write)
@@ -70,11 +70,11 @@ class Disk:
         os.ftruncate(fd, length)
 
     def reserve(self, fd: int, position: int, length: int) -> bool:
-        """Sets room aside for bytes that will be written there; the file's length stays.
+        """Reserves space for bytes that will be written there; the file's length stays.
 
-        A large write into reserved room costs less. Only a hint: False where the file system
-        cannot do it or has no room, and the write itself will tell. A cut of the file, also to its
-        own length, gives the room back.
+        A large write into reserved space costs less. Only a hint: False if the file system does not
+        support it or has no space; the write itself raises then. Truncating the file, even to its
+        current length, releases the space.
         """
         try:
             return _fallocate()(fd, _KEEP_SIZE, position, length) == 0
@@ -124,10 +124,10 @@ class Disk:
 
 
 def make_directories(disk: Disk, path: str) -> None:
-    """Makes a directory and those above it, as far as they are missing; durable afterwards.
+    """Makes a directory and its missing parents, durably.
 
     Raises:
-        OSError: Something that is no directory is in the way, or the disk refuses.
+        OSError: A file has the name of one of the directories, or the disk refused.
     """
     path = os.path.abspath(path)
     if os.path.isdir(path):
@@ -137,16 +137,16 @@ def make_directories(disk: Disk, path: str) -> None:
     try:
         disk.mkdir(path)
     except FileExistsError:
-        if not os.path.isdir(path):  # Otherwise somebody else has made it since.
+        if not os.path.isdir(path):  # Otherwise another process has made it since.
             raise
     disk.fsync_dir(parent)
 
 
 def read_whole(disk: Disk, path: str) -> bytes:
-    """Reads a small file in one go.
+    """Reads a small file whole.
 
     Raises:
-        OSError: It cannot be read; `FileNotFoundError` when there is none.
+        OSError: The file cannot be read; `FileNotFoundError` if it does not exist.
     """
     fd = disk.open(path, os.O_RDONLY)
     try:
@@ -161,10 +161,10 @@ def read_whole(disk: Disk, path: str) -> bytes:
 
 
 def remove_files(disk: Disk, paths: Iterable[str]) -> None:
-    """Removes files; those that are gone already are no error.
+    """Removes files; a file that does not exist is no error.
 
     Raises:
-        OSError: The disk refused; those named later are still there.
+        OSError: The disk refused; the files after that one were not removed.
     """
     for path in paths:
         with suppress(FileNotFoundError):
@@ -175,11 +175,11 @@ def write_atomically(disk: Disk, path: str, data: bytes, *, is_secret: bool = Fa
     """Replaces `path` by `data` so that a crash leaves either the old or the new content.
 
     Args:
-        is_secret: Whether the broker's own user alone may read it.
+        is_secret: Whether only the broker's own user may read the file.
 
     Raises:
-        OSError: The disk refused. That somebody removed the temporary file is no such refusal: it
-            is written once more.
+        OSError: The disk refused. If another process removed the temporary file, that is written
+            once more instead.
     """
     temporary = path + ".tmp"
     _write_synced(disk, temporary, data, is_secret=is_secret)
@@ -196,7 +196,7 @@ def _write_synced(disk: Disk, temporary: str, data: bytes, *, is_secret: bool) -
     fd = disk.open(temporary, flags, SECRET_MODE if is_secret else OPEN_MODE)
     try:
         if is_secret:
-            disk.fchmod(fd, SECRET_MODE)  # The file of an earlier attempt keeps its own.
+            disk.fchmod(fd, SECRET_MODE)  # The file of an earlier attempt kept its own mode.
         written = disk.write(fd, data)
         if written != len(data):
             raise OSError(f"short write to {temporary}: {written} of {len(data)} bytes")

@@ -1,4 +1,4 @@
-"""The clients under `odradek`, imported when a program asks for them.
+"""The clients under `odradek`, imported when one of them is first used.
 
 ``from odradek import Producer`` must not make every ``import odradek`` pay for asyncio and ssl: the
 command line and the pytest plugin import this package each time they start.

@@ -1,13 +1,14 @@
-"""`dataclass` for frozen values, finished when first used: most of what a start imports never is.
+"""`dataclass` for frozen values whose methods are compiled when the class is first used.
 
-`dataclasses.dataclass` writes and compiles six methods for every class, which was two fifths of the
-time a test waits for its first broker. A class made here behaves the same, but
+Most classes that a start imports are never used. `dataclasses.dataclass` writes and compiles six
+methods for every class, which was two fifths of the time in which a test starts its first broker.
+A class made here behaves the same, but
 
 1. `__init__` is compiled when the first instance is made;
-2. comparing, hashing, showing and refusing to change are closures over the names of its fields.
+2. `__eq__`, `__hash__`, `__repr__` and the refusal of changes are closures over the field names.
 
-Only classes with `frozen=True, slots=True` can be made here, and none with an `InitVar`; others are
-the standard library's. For type checkers it is the standard `dataclass`.
+Only classes with `frozen=True, slots=True` and without an `InitVar` can be made here; others use
+the standard library. Type checkers see the standard `dataclass`.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type], type]:
-        """Makes a class of frozen values, see above."""
+        """Makes a class of frozen values, see the module's docstring."""
         if not (frozen and slots):
             raise TypeError("only frozen classes with slots are made here: use dataclasses")
 
@@ -81,7 +82,7 @@ def _methods(cls: type[Any]) -> dict[str, Callable[..., Any]]:
         for field, value in zip(fields, state, strict=True):
             object.__setattr__(self, field.name, value)
 
-    if cls.__dict__.get("__hash__") is None:  # Also where Python set it to None, for an own __eq__.
+    if cls.__dict__.get("__hash__") is None:  # Python sets None in a class that defines __eq__.
         cls.__hash__ = hash_of  # type: ignore[assignment]  # A function becomes a method.
     return {
         "__init__": init,
@@ -99,7 +100,7 @@ def _getter(names: list[str]) -> Callable[[Any], Any]:
 
 
 def _compile_init(cls: type[Any]) -> Callable[..., None]:
-    """Writes `__init__` as the standard library would, and compiles it."""
+    """Writes the same `__init__` as the standard library, and compiles it."""
     namespace: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING}
     positional: list[str] = []
     by_name: list[str] = []

@@ -1,7 +1,7 @@
 """Marks for mypyc, which compiles some modules (docs/adr/0009-two-compilers.md).
 
-To the interpreter a mark means nothing; to the type checker it is that of mypy_extensions, which is
-not needed at run time.
+The interpreter ignores a mark; the type checker sees that of mypy_extensions, which is not needed
+at run time.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ else:
     def mypyc_attr(**_: object) -> Callable[[T], T]:
         """Marks a class.
 
-        - `native_class=False`: a class as the interpreter makes it, for a decorator that changes
-          it, such as `odradek.lazy_dataclass.dataclass`.
-        - `allow_interpreted_subclasses=True`: classes of interpreted modules may extend it.
+        - `native_class=False`: compiled as an ordinary Python class, for a decorator that changes
+          the class, such as `odradek.lazy_dataclass.dataclass`.
+        - `allow_interpreted_subclasses=True`: classes of interpreted modules may extend the class.
         """
         return lambda cls: cls

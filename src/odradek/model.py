@@ -40,7 +40,7 @@ class TopicPartition(NamedTuple):
 
 
 class AppendOrigin(Enum):
-    """Who writes to a log, and so which checks its batches pass."""
+    """The writer of a batch, which decides which checks the batch must pass."""
 
     CLIENT = "client"  # A Produce request: everything is checked.
     COORDINATOR = "coordinator"  # Group or transaction coordinator: no sequence checks.
@@ -82,9 +82,9 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsr:
-    """Who leads a partition and which replicas are in sync, as one decision made it."""
+    """Leader and in-sync replicas of a partition, as one decision of the controller set them."""
 
-    leader: int  # NO_LEADER when nobody can lead.
+    leader: int  # NO_LEADER when no replica can lead.
     leader_epoch: int
     isr: tuple[int, ...]  # Ordered. Invariant: contains the leader, if there is one.
     # Node version in store mode, partition epoch in quorum mode: compared, never computed with.
@@ -93,7 +93,7 @@ class LeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """The brokers that hold a partition, and the move that is under way."""
+    """The brokers with a replica of a partition, and the reassignment in progress."""
 
     replicas: tuple[int, ...]  # Ordered; the first is the preferred leader.
     adding: tuple[int, ...] = ()
@@ -101,21 +101,21 @@ class ReplicaAssignment:
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The replicas before the move."""
+        """The replicas before the reassignment."""
         return tuple(r for r in self.replicas if r not in self.adding)
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas after the move."""
+        """The replicas after the reassignment."""
         return tuple(r for r in self.replicas if r not in self.removing)
 
     @property
     def is_being_reassigned(self) -> bool:
-        """Whether a move is under way."""
+        """Whether a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     def reassign_to(self, target: tuple[int, ...]) -> "ReplicaAssignment":
-        """The assignment that holds old and new replicas until the new ones caught up."""
+        """The assignment with old and new replicas, which lasts until the new ones caught up."""
         origin = self.origin
         replicas = tuple(dict.fromkeys(target + origin))
         return ReplicaAssignment(

@@ -1,7 +1,7 @@
-"""Work beside the caller: tasks that have an owner, and threads for work that blocks.
+"""Concurrent work: tasks that have an owner, and threads for work that blocks.
 
-Components take `Tasks` and `Threads` instead of the library's own. So the owner ends the tasks that
-its components started, and a simulation runs them in virtual time and without threads.
+Components use `Tasks` and `Threads` instead of those of the standard library. So the owner ends the
+tasks that its components started, and a simulation runs them in virtual time without threads.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ class Tasks(Protocol):
 
 
 class Threads(Protocol):
-    """Makes executors; `concurrent.futures.ThreadPoolExecutor` is one."""
+    """Makes executors; `concurrent.futures.ThreadPoolExecutor` is a `Threads`."""
 
     def __call__(
         self, count: int, name: str, initializer: Callable[[], None] | None = None, /
     ) -> Executor:
-        """An executor of so many threads at most, each of which first calls `initializer`."""
+        """An executor of at most `count` threads, each of which first calls `initializer`."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Bytes over sockets: listeners, connections and the way of a request to its handler and back.
 
-It knows frames and headers, not what an API does.
+This package knows frames and headers, not the semantics of any API.
 """
 
 from odradek.network.authentication import AuthenticationStep, Authenticator, ListenerSecurity

@@ -1,17 +1,17 @@
 """The stage between a connection's first byte and its first request.
 
 A listener may have an authentication: then each frame goes to the connection's `Authenticator`
-until that is done, and only afterwards to the handlers. The mechanisms, and which requests are
-legal meanwhile, are the authenticator's business; here is only what a connection does about it.
+until that is done, and only afterwards to the handlers. The authenticator implements the mechanisms
+and decides which requests are legal meanwhile; this module says what the connection does.
 
 Duties of the connection, in order:
 
-1. It takes no frame above `max_frame_bytes`, before any memory is spent on it.
+1. It refuses a frame above `max_frame_bytes` before it allocates memory for it.
 2. It gives one frame at a time to `receive` and sends the reply, if there is one.
 3. On a principal it changes its context and goes on with requests.
 4. On a failure it sends the reply, stays unread for
    `connection.failed.authentication.delay.ms`, and closes.
-5. It closes when nothing of this has come to an end 30 seconds after it was accepted.
+5. It closes if authentication has not ended 30 seconds after the connection was accepted.
 """
 
 import ssl
@@ -36,7 +36,7 @@ AUTHENTICATION_TIMEOUT_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthenticationStep:
-    """What came of one frame; without principal and failure the next frame is awaited."""
+    """The result of one frame; without principal and failure the next frame is awaited."""
 
     # A frame to send back, without its length; empty for none.
     reply: Sequence[bytes] = ()
@@ -55,7 +55,7 @@ class Authenticator(Protocol):
         """Takes a frame, without its length.
 
         Raises:
-            DecodeError: It is nothing that is legal here; the connection closes.
+            DecodeError: The frame is not legal during authentication; the connection closes.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Why connections close: what the log says, how loudly, and how soon.
+"""Why connections close: the log line of each cause, its level, and the delay before closing.
 
 A peer whose request is of a kind or version that is not served gets no answer, since the layout of
 one is unknown, and its connection closes (spec 11 section 1, as with Kafka). A program that does
@@ -6,7 +6,7 @@ not expect this asks again on a new connection at once, thousands of times a sec
 connection stays open, unread, for `UNSUPPORTED_DELAY_MS`: the peer waits for its answer meanwhile.
 
 A peer that hangs up while its request waits may have closed its side alone, and still read. It has
-`HANG_UP_GRACE_MS` to get its answer; then the connection closes, and what was held for it goes.
+`HANG_UP_GRACE_MS` to get its answer; then the connection closes and its memory is released.
 """
 
 import logging
@@ -32,7 +32,7 @@ __all__ = [
 
 # One attempt a second and connection; `max.connections.per.ip` bounds the connections.
 UNSUPPORTED_DELAY_MS: Final = 1_000
-# Answers to programs that close their side of a connection after they have asked come within it.
+# Enough for the answer to a program that closes its side of the connection after its request.
 HANG_UP_GRACE_MS: Final = 1_000
 
 _TLS_HELLO: Final = b"\x16\x03"
@@ -116,7 +116,7 @@ def _tls_reason(error: ssl.SSLError) -> str:
 def log_fields(
     context: ConnectionContext, cause: CloseCause, request: Request | None
 ) -> dict[str, object]:
-    """What a line about the end of a connection is about, for programs that read it."""
+    """The fields of a log line about a closed connection, for programs that read the log."""
     fields: dict[str, object] = {
         "client_address": context.client_address,
         "listener": context.listener,

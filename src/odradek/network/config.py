@@ -22,7 +22,7 @@ _DEFAULT_MAP: Final = ",".join(f"{protocol.name}:{protocol.name}" for protocol i
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
-    """Listeners, threads' worth of work, buffers and limits of connections."""
+    """Listeners, numbers of processors and handlers, buffers and limits of connections."""
 
     listeners: tuple[str, ...] = key(
         "listeners",
@@ -37,13 +37,13 @@ class NetworkConfig:
         kind=Kind.LIST,
         default=None,
         dynamic=Update.PER_BROKER,
-        doc="Where clients and brokers are told to connect; as `listeners` if not set.",
+        doc="Addresses that clients and brokers are told to connect to; `listeners` if not set.",
     )
     protocol_map: str = key(
         "listener.security.protocol.map",
         default=_DEFAULT_MAP,
         dynamic=Update.PER_BROKER,
-        doc="What each listener speaks, as NAME:PROTOCOL.",
+        doc="The protocol of each listener, as NAME:PROTOCOL.",
     )
     inter_broker_listener_name: str | None = key(
         "inter.broker.listener.name",
@@ -116,7 +116,7 @@ class NetworkConfig:
         "socket.listen.backlog.size",
         default=50,
         at_least=1,
-        doc="Connections the system keeps for us until they are accepted.",
+        doc="Connections that the system queues until the broker accepts them.",
     )
     max_connections_per_ip: int = key(
         "max.connections.per.ip",
@@ -151,7 +151,7 @@ class NetworkConfig:
         "connections.max.idle.ms",
         kind=Kind.LONG,
         default=600_000,
-        doc="A connection without traffic for that long is closed; negative: never.",
+        doc="A connection without traffic for this long is closed; negative: never.",
     )
     failed_authentication_delay_ms: int = key(
         "connection.failed.authentication.delay.ms",
@@ -169,7 +169,9 @@ class NetworkConfig:
             )
         overrides = parse_ip_overrides(self.max_connections_per_ip_overrides)
         if self.max_connections_per_ip == 0 and not overrides:
-            raise ConfigError("max.connections.per.ip", 0, "without overrides nobody could connect")
+            raise ConfigError(
+                "max.connections.per.ip", 0, "without overrides no peer could connect"
+            )
         if 0 <= self.max_idle_ms <= self.failed_authentication_delay_ms:
             raise ConfigError(
                 "connection.failed.authentication.delay.ms",
@@ -183,12 +185,12 @@ class NetworkConfig:
 
     @cached_property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """What to bind."""
+        """The endpoints to bind."""
         return parse_endpoints(self.listeners, self.protocols)
 
     @cached_property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """What to publish; hosts may be empty and ports 0 until the sockets are bound."""
+        """The endpoints to publish; hosts may be empty and ports 0 until the sockets are bound."""
         if self.advertised_listeners is None:
             return self.endpoints
         return parse_endpoints(
@@ -217,7 +219,7 @@ class NetworkConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """What one listener has for itself, from `listener.name.<name>.…`."""
+    """Limits of one listener, from `listener.name.<name>.…`."""
 
     max_connections: int = UNLIMITED
     max_creation_rate: int = UNLIMITED
@@ -244,7 +246,7 @@ def check_resize(name: str, old: int, new: int) -> None:
     """Refuses a change of `num.network.threads` or `num.io.threads` that is too large a step.
 
     Raises:
-        ConfigError: Below 1, below half (rounded down) of what is, or above twice of it.
+        ConfigError: Below 1, below half (rounded down) of the current value, or above twice of it.
     """
     if new < 1:
         raise ConfigError(name, new, "must be at least 1")

@@ -4,22 +4,22 @@ One wake-up does as much as it can: receive once, hand every complete frame to t
 all answers in one write. Rules:
 
 1. A frame is not handed out before the request before it is answered, that is, before its response
-   stands in the send queue. `odradek.network.mute` says when a connection is muted.
+   is in the send queue. `odradek.network.mute` says when a connection is muted.
 2. While a request is in process nothing is received, so its bytes stay where they are. The socket
    is only unwatched when something arrives meanwhile: most clients wait for their answer, and then
    muting costs nothing.
 3. More than `MAX_QUEUED_BYTES` or `MAX_QUEUED_FILES` unsent keep the connection muted until they
    are gone: a peer that does not read gets no further request served. So a connection holds that
    and one answer, however many requests its peer sends at once.
-4. The end of the peer's stream is the end of requests, not of answers: what was asked before is
-   still answered if the peer reads on, and if the answer comes soon. Also a peer that is not read
-   from is noticed when it hangs up (`odradek.network.closing`).
-5. A connection closes once, with one line in the log that says why, and what it held is given back.
+4. The end of the peer's stream is the end of requests, not of answers: earlier requests are still
+   answered if the peer reads on, and if the answer comes soon. The hang-up of a peer is noticed
+   also while the connection is not read (`odradek.network.closing`).
+5. A connection closes once, with one line in the log that says why, and releases its memory.
 6. A piece of a file that is not in memory is read by a thread (`odradek.network.page_cache`).
    Until then nothing is sent: answers stay in order, and others are served.
-7. Small answers leave when everybody in the wake-up has been served. Each of them wakes its reader,
-   and a reader that is awake already costs a fraction: one process with fifty connections is woken
-   once instead of fifty times.
+7. Small answers leave when every connection of the wake-up has been served. Each of them wakes its
+   reader, and a reader that is awake already costs a fraction: one process with fifty connections
+   is woken once instead of fifty times.
 """
 
 import logging
@@ -73,7 +73,7 @@ MAX_QUEUED_BYTES: Final = 64 << 10
 # Likewise for pieces of files, each with a descriptor: many small ones stay below the bytes. With
 # the pieces of one answer to a fetch, 100 at most, a connection holds 116 descriptors.
 MAX_QUEUED_FILES: Final = 16
-# Receives of one wake-up: a large frame comes in several, others want their turn.
+# Receives of one wake-up: a large frame needs several, and other connections need their turn.
 _RECEIVES_PER_TURN: Final = 16
 
 # So much waits for the end of the wake-up, see rule 7. More goes out at once: peers can begin to
@@ -178,7 +178,7 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is in process: then it is not the peer that keeps us waiting."""
+        """Whether a request is in process: then the peer waits for the broker."""
         return self._request is not None
 
     @property
@@ -207,7 +207,7 @@ class Connection:
         self.context = replace(self.context, client_information=information)
 
     def complete(self, response: Response) -> None:
-        """Takes the answer to the request in process, and goes on with what waits behind it."""
+        """Sends the answer to the request in process, and continues with the requests after it."""
         now_ns = self._now_ns()
         if self.is_closed or response.request is not self._request:
             self._metrics.request_done(response.request, now_ns)
@@ -227,7 +227,7 @@ class Connection:
         self._host.timer.add(self._throttle)
 
     def trim(self) -> None:
-        """Gives memory back that is not in use."""
+        """Releases memory that is not in use."""
         if self._request is None and not self.is_closed:
             self._receive_buffer.trim()
 
@@ -274,7 +274,7 @@ class Connection:
                 break
         else:
             if self._transport.has_pending:
-                # The kernel will not tell of bytes that are inside TLS already.
+                # The kernel does not report bytes that TLS has already read.
                 self._loop.call_soon(self.on_readable_again)
         queue = self._send_queue
         if (
@@ -288,7 +288,7 @@ class Connection:
         self._busy.count += self._now_ns() - handlers.count - started_ns
 
     def flush(self) -> None:
-        """Sends what the wake-up has left unsent."""
+        """Sends the answers that were deferred to the end of the wake-up."""
         try:
             self._flush()
         except Exception as error:  # noqa: BLE001 - the border of a connection
@@ -324,7 +324,7 @@ class Connection:
                 return  # As nearly always: the peer waits for its answer.
 
     def _resume(self) -> None:
-        """Goes on after an answer, a throttle or a lack of memory."""
+        """Continues after an answer, a throttle or a lack of memory."""
         if self.is_closed:
             return
         try:
@@ -340,7 +340,7 @@ class Connection:
                     return
             self._flush()
             if self._request is not None and not self._watch.has_reads:
-                # The peer may have hung up while an earlier request waited: that is told again.
+                # The peer may have hung up while an earlier request waited: epoll reports it again.
                 self._watch.watch_hang_up(self._on_hang_up)
         except Exception as error:  # noqa: BLE001 - the border of a connection
             self._fail(error)
@@ -374,7 +374,7 @@ class Connection:
             self._response_sent()
 
     def _give_memory_back(self, request: Request | None = None) -> None:
-        """An answered request needs none. Its peer may read late or never, or be throttled."""
+        """Returns the memory of an answered request: its peer may read the answer late or never."""
         buffer = self._receive_buffer
         if buffer.has_borrowed and not buffer.buffered_bytes:
             if request is not None:
@@ -408,7 +408,7 @@ class Connection:
             self._resume()
 
     def _flush(self) -> None:
-        """Sends what can be sent; closes if that was the last thing to do."""
+        """Sends as much as the socket takes; closes after the last answer if the peer hung up."""
         if self.is_closed or self._reading is not None:
             return
         queue = self._send_queue
@@ -435,10 +435,10 @@ class Connection:
             self.close(CloseCause.PEER)
 
     def _read_cold(self, queue: SendQueue) -> None:
-        """Lets a thread read the next bytes to send; goes on as if the socket became writable."""
+        """Lets a thread read the next bytes to send; continues as if the socket became writable."""
         cold, count = queue.cold, queue.cold_bytes
         assert cold is not None, "the caller has seen it"
-        self._watch.unwatch_writes()  # The socket may have room: it would wake us again and again.
+        self._watch.unwatch_writes()  # A socket with room would wake the loop again and again.
 
         def go_on() -> None:
             self._reading = None
@@ -494,7 +494,7 @@ class Connection:
             self._receive_buffer.max_frame_bytes = self._max_frame_bytes
             self._clear_deadline()
         if step.failure is None and queue.queued_bytes > MAX_QUEUED_BYTES:
-            # As after an answer (rule 3): a peer that does not read is not heard.
+            # As after an answer (rule 3): a peer that does not read gets no frame served.
             self._mute_state = WHILE_HANDLING
             self._is_draining = True
             self._flush()
@@ -513,12 +513,12 @@ class Connection:
     # Ending
 
     def _fail(self, error: Exception) -> None:
-        """Closes for what went wrong: at once, after a flush, or after a delay."""
+        """Closes because of an error: at once, after a flush, or after a delay."""
         is_framing = isinstance(error, FramingError)
         first_bytes = self._receive_buffer.first_bytes(2) if is_framing else b""
         when, cause, detail = decide_closing(error, first_bytes)
         if when is not CloseTime.NOW:
-            # What was asked in good order before is still answered.
+            # Earlier, valid requests are still answered.
             with suppress(OSError, TruncatedFileError):
                 self._transport.flush(self._send_queue)
         if when is not CloseTime.LATER:
@@ -553,9 +553,9 @@ class Connection:
 
         Args:
             cause: Why.
-            detail: What else there is to say.
-            error: What went wrong, if that is a surprise.
-            asked: The request that is to blame, unless it is the one under way.
+            detail: Added to the line in the log.
+            error: An unexpected error, logged with its traceback.
+            asked: The request that caused it, unless it is the one in process.
         """
         if self.is_closed:
             return

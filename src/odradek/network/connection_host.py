@@ -1,7 +1,6 @@
-"""What connections need around them: a loop, and the processor that owns them.
+"""The surroundings of a connection as protocols: a loop, and the processor that owns it.
 
-Nothing of the network layer's connections knows asyncio: `EventLoop` is the part of a loop that is
-needed.
+Connections do not know asyncio: `EventLoop` is the part of a loop that they need.
 """
 
 from collections.abc import Callable
@@ -44,7 +43,7 @@ class ServerLoop(EventLoop, Protocol):
 
 
 class ConnectionHost(Protocol):
-    """What a connection needs from the processor that owns it."""
+    """The part of a processor that its connections need."""
 
     id: int
     busy: Meter
@@ -59,19 +58,19 @@ class ConnectionHost(Protocol):
     plain_transport: Callable[[ByteStream], Transport]
 
     def touch(self, connection: "Connection", now_ns: int) -> None:
-        """Something was received or sent."""
+        """Notes that the connection received or sent bytes."""
         ...
 
     def flush_later(self, connection: "Connection") -> None:
-        """Calls its `flush` when everybody in this wake-up has been served."""
+        """Calls its `flush` when all connections of this wake-up have been served."""
         ...
 
     def forget(self, connection: "Connection") -> None:
-        """It is closed."""
+        """Removes a connection that is closed."""
         ...
 
     def count_client(self, before: ClientInformation, after: ClientInformation) -> None:
-        """A peer has said what software it is."""
+        """Counts a connection under the software that its peer has named."""
         ...
 
     def may_log(self, cause: str, now_ns: int) -> bool:

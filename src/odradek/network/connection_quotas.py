@@ -1,4 +1,4 @@
-"""How many connections there may be, per address, per listener and in all, and how fast they come.
+"""Limits of connections, by number and by rate: per address, per listener and per broker.
 
 Rules:
 
@@ -7,11 +7,11 @@ Rules:
 3. The inter-broker listener, if it is not the only one, is *protected*: the broker's limit does not
    stop it. It may push the total above the limit; then the other listeners close their least
    recently used connections, one per turn.
-4. Over the rate of the listener or the broker (the protected listener minds only its own), the
-   listener pauses for as long as the rate needs to fall to its bound. Over the rate of its address
-   a connection waits unread for that long and is then closed, and does not count for any rate.
+4. Over the rate of the listener or the broker (only the former holds for a protected listener),
+   the listener pauses for as long as the rate needs to fall to its bound. Over the rate of its
+   address a connection waits unread for that long and is then closed, and counts for no rate.
 
-Nothing here waits or touches a socket: the listener asks first and does what the answer says.
+Nothing here waits or touches a socket: the listener asks first and acts on the answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ __all__ = ["UNLIMITED", "ConnectionQuotas", "TooManyConnectionsError"]
 
 UNLIMITED: Final = 2**31 - 1
 
-# Rates are kept for this many addresses; the least recently seen goes first.
+# Rates are kept for this many addresses; the least recently seen is dropped first.
 MAX_RATED_ADDRESSES: Final = 10_000
 
 
@@ -84,7 +84,7 @@ class ConnectionQuotas:
         self._listeners[listener] = _ListenerQuota(max_connections, max_creation_rate)
 
     def remove_listener(self, listener: str) -> None:
-        """Forgets a listener; its connections are closed, hence counted down, before."""
+        """Removes a listener, whose connections have been closed and counted down before."""
         del self._listeners[listener]
 
     def count(self, listener: str) -> int:
@@ -104,7 +104,7 @@ class ConnectionQuotas:
         )
 
     def is_exceeded(self, listener: str) -> bool:
-        """Whether the listener has to give a connection up for the broker's limit."""
+        """Whether the listener has to close a connection because of the broker's limit."""
         return self.total > self._max_connections and not self.is_protected(listener)
 
     def when_slot_is_free(self, listener: str, resume: Callable[[], None]) -> None:
@@ -115,8 +115,8 @@ class ConnectionQuotas:
         """Counts a connection that was accepted.
 
         Raises:
-            TooManyConnectionsError: Its address has too many. It is counted all the same: whoever
-                closes it counts it down.
+            TooManyConnectionsError: Its address has too many. The connection is counted
+                nevertheless; the caller closes it and counts it down.
         """
         self._listeners[listener].count += 1
         self.total += 1
@@ -140,7 +140,7 @@ class ConnectionQuotas:
         self._resume_waiting()
 
     def ip_throttle_ms(self, address: str) -> int:
-        """Records a new connection of an address; above 0 it is to be closed after that time."""
+        """Records a new connection of an address. Returns after how long to close it; 0: never."""
         limit = self._ip_rate_overrides.get(address, self._ip_rate_limit)
         if limit == UNLIMITED:
             return 0
@@ -156,7 +156,7 @@ class ConnectionQuotas:
         return throttle_ms
 
     def accept_throttle_ms(self, listener: str) -> int:
-        """Records a new connection of a listener; how long the listener has to pause after it."""
+        """Records a new connection of a listener. Returns how long the listener has to pause."""
         quota = self._listeners[listener]
         throttle_ms = 0
         if quota.rate_limit != UNLIMITED:
@@ -178,7 +178,7 @@ class ConnectionQuotas:
         per_ip_overrides: Mapping[str, int] | None = None,
         max_creation_rate: int | None = None,
     ) -> None:
-        """Changes the broker's limits while it runs; what is not given stays."""
+        """Changes the broker's limits while it runs; limits that are not given stay."""
         if max_connections is not None:
             self._max_connections = max_connections
         if max_per_ip is not None:
@@ -196,7 +196,7 @@ class ConnectionQuotas:
         max_connections: int | None = None,
         max_creation_rate: int | None = None,
     ) -> None:
-        """Changes a listener's limits while it runs; what is not given stays."""
+        """Changes a listener's limits while it runs; limits that are not given stay."""
         quota = self._listeners[listener]
         if max_connections is not None:
             quota.limit = max_connections

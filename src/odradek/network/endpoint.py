@@ -1,4 +1,4 @@
-"""Listeners as an operator writes them: `NAME://host:port`, what they speak, and for whom.
+"""Listeners as an operator writes them: `NAME://host:port`, their protocols and their peers.
 
 A listener's name is compared in upper case everywhere. The four protocol names are listeners of
 their own protocol; any other name needs an entry in `listener.security.protocol.map`.
@@ -32,7 +32,7 @@ DEFAULT_PROTOCOL_MAP: Final[Mapping[str, SecurityProtocol]] = {
 
 
 class Planes(NamedTuple):
-    """Who listens for whom."""
+    """Which listeners serve the controller, the other brokers, and clients."""
 
     control: Endpoint | None
     data: tuple[Endpoint, ...]
@@ -79,9 +79,9 @@ def parse_endpoints(
         endpoint = _parse_endpoint(entry, protocols, key)
         for other in endpoints:
             if other.listener == endpoint.listener:
-                raise ConfigError(key, entry, f"there are two listeners {endpoint.listener}")
+                raise ConfigError(key, entry, f"listener {endpoint.listener} is given twice")
             if key == _LISTENERS and _is_same_socket(other, endpoint):
-                raise ConfigError(key, entry, f"{other.connection_string} has the port, too")
+                raise ConfigError(key, entry, f"{other.connection_string} has the same port")
         endpoints.append(endpoint)
     return tuple(endpoints)
 
@@ -119,10 +119,10 @@ def select_planes(
     inter_broker_name: str,
     control_plane_name: str | None = None,
 ) -> Planes:
-    """Tells the control plane's listener from the others, and checks that the names fit together.
+    """Separates the control plane's listener from the others, and checks that the names agree.
 
     Raises:
-        ConfigError: Naming the key whose value does not fit.
+        ConfigError: Names disagree; it names the key to change.
     """
     bound = {endpoint.listener for endpoint in endpoints}
     published = {endpoint.listener for endpoint in advertised}
@@ -133,7 +133,7 @@ def select_planes(
             )
         if endpoint.host in ("0.0.0.0", "::"):  # noqa: S104 - refused, not bound
             raise ConfigError(
-                _ADVERTISED, endpoint.connection_string, "nobody can connect to that address"
+                _ADVERTISED, endpoint.connection_string, "no peer can connect to that address"
             )
     inter_broker = inter_broker_name.upper()
     if inter_broker not in published:
@@ -157,7 +157,7 @@ def select_planes(
 def published_endpoints(
     advertised: Iterable[Endpoint], bound_ports: Mapping[str, int], canonical_host: str
 ) -> tuple[Endpoint, ...]:
-    """What clients are told, once the ports are known: no empty host, no port 0."""
+    """The endpoints to tell clients, once the ports are known: no empty host, no port 0."""
     return tuple(
         endpoint._replace(
             host=endpoint.host or canonical_host,

@@ -1,9 +1,9 @@
-"""A listening socket: binds, accepts, and deals connections to its processors.
+"""A listening socket: binds, accepts, and distributes connections to its processors.
 
 A connection is counted first (`odradek.network.connection_quotas`), then offered to each processor
-once, round-robin. There is nobody to block: when there is no slot, no room with any processor, or
-the rate is too high, the listening socket is simply not watched until that has changed, and the
-kernel keeps who knocks. The time goes to AcceptorBlockedPercent.
+once, round-robin. While there is no slot, no room with any processor, or the rate is too high, the
+listening socket is not watched, and new connections wait in the kernel. This time is counted in
+AcceptorBlockedPercent.
 """
 
 import errno
@@ -27,9 +27,9 @@ __all__ = ["Listener"]
 
 logger = logging.getLogger(__name__)
 
-# Accepted per wake-up, so that connections that are there already get their turn.
+# Accepted per wake-up, so that the existing connections get their turn.
 _ACCEPTS_PER_TURN: Final = 20
-# Out of descriptors or memory: whoever closes a connection helps, trying again at once does not.
+# Out of descriptors or memory: that ends when connections close, so an immediate retry is useless.
 _RETRY_MS: Final = 100
 _OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -99,7 +99,7 @@ class Listener:
         """Binds and listens; connections wait in the kernel until `start`.
 
         Raises:
-            ConfigError: The address cannot be had.
+            ConfigError: The address cannot be bound.
         """
         host, port = self.endpoint.host, self.endpoint.port
         try:
@@ -116,7 +116,7 @@ class Listener:
 
     def start(self) -> None:
         """Begins to accept. There must be a processor."""
-        assert self.processors, "a listener without processors would accept for nobody"
+        assert self.processors, "a listener without processors cannot serve what it accepts"
         self._is_started = True
         self._resume()
 
@@ -127,7 +127,7 @@ class Listener:
         return removed
 
     def close(self) -> None:
-        """Stops accepting, for good. Connections that exist are the processors' affair."""
+        """Stops accepting, for good. The processors close existing connections."""
         self._is_started = False
         self._unwatch()
         if self._retry is not None:
@@ -161,7 +161,7 @@ class Listener:
                 return
 
     def _admit(self, sock: ByteStream, address: str) -> bool:
-        """Counts, configures and assigns a connection; whether another one may be accepted now."""
+        """Counts, configures and assigns a connection. Returns whether to accept another now."""
         try:
             self._quotas.increment(self.name, address)
             self._configure(sock, address)
@@ -202,7 +202,7 @@ class Listener:
             send_unpaced(sock)
 
     def _deal(self, sock: ByteStream, address: str) -> bool:
-        """Offers it to each processor once; if none has room, waits for the last one asked."""
+        """Offers a connection to each processor once; if none has room, waits for the last one."""
         processors = self.processors
         for _ in range(len(processors)):
             # The list may have become shorter since the last time.
@@ -263,5 +263,5 @@ class Listener:
 
 
 def _plain_address(host: str) -> str:
-    """An IPv4 peer of a dual-stack socket is the same peer; the scope is not part of who it is."""
+    """The address without its scope; that of an IPv4 peer of a dual-stack socket as IPv4."""
     return host.partition("%")[0].removeprefix("::ffff:")

@@ -1,15 +1,16 @@
-"""How long the event loop is away from its sockets: every turn is measured.
+"""How long the event loop does not poll its sockets: every turn is measured.
 
-A turn is what happens between two looks at the sockets: callbacks, steps of tasks, timers. While it
-lasts nobody else is served, so a turn is as long as the longest wait that a handler can impose on
-all other clients (spec 02 §12 allows a handler one millisecond). `MeasuredSelector` reads the clock
-when a look ends and when the next one begins; that is the whole cost, per turn and not per request.
+A turn is the work between two polls of the sockets: callbacks, steps of tasks, timers. While it
+lasts no other client is served, so a turn is as long as the longest wait that a handler can impose
+on all other clients (spec 02 §12 allows a handler one millisecond). `MeasuredSelector` reads the
+clock when a poll ends and when the next one begins; that is the whole cost, per turn and not per
+request.
 
 All turns are counted in the histogram `odradek_loop_turn_seconds`. A turn above `LONG_TURN_NS` is
-logged with the request that took most of it, at most once in `LOG_INTERVAL_NS`; the line also tells
-of the long turns since the line before. A handler tells of itself with `note`, and only if it took
+logged with the request that took most of it, at most once in `LOG_INTERVAL_NS`; the line also
+counts the long turns since the line before. A handler is reported with `note`, and only if it took
 longer than `SLOW_HANDLER_NS`: a turn without a note was spent on many small requests, or on work
-that is no request's, such as timers and publishing of metadata.
+that belongs to no request, such as timers and publishing of metadata.
 """
 
 import asyncio
@@ -40,9 +41,9 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _NS_PER_MS: Final = 1_000_000
-# What spec 02 §12 allows a handler.
+# The time that spec 02 §12 allows a handler.
 SLOW_HANDLER_NS: Final = 1 * _NS_PER_MS
-# Above it a turn gets a line: as long as a client on the same host never waits in good order.
+# A longer turn is logged. A client on the same host never waits this long for a healthy broker.
 LONG_TURN_NS: Final = 20 * _NS_PER_MS
 LOG_INTERVAL_NS: Final = 10_000 * _NS_PER_MS
 
@@ -51,7 +52,7 @@ _DOC: Final = "Time between two looks at the sockets."
 
 
 class LoopTurns:
-    """What is known of the turns of one loop.
+    """The measured turns of one loop.
 
     Args:
         now_ns: A clock in nanoseconds, wall or CPU time.
@@ -73,8 +74,8 @@ class LoopTurns:
     def __init__(self, now_ns: Callable[[], int] = SystemClock.monotonic_ns) -> None:
         self.now_ns = now_ns
         self.buckets = Buckets()
-        self.longest_ns = 0  # Since it was last set to 0, by whoever reads it.
-        self.started_ns = now_ns()  # When the loop had looked at its sockets.
+        self.longest_ns = 0  # Since its reader last set it to 0.
+        self.started_ns = now_ns()  # When the last poll of the sockets ended.
         # Of the turn under way: the request that took most of it, if one was slow.
         self._slowest_name = ""
         self._slowest_ns = 0
@@ -85,17 +86,17 @@ class LoopTurns:
         self._longest_ns = 0
 
     def register(self, metrics: MetricRegistry) -> None:
-        """Shows the turns among these metrics."""
+        """Registers the histogram of turns."""
         metrics.show_buckets(_NAME, self.buckets, _DOC)
 
     def end(self, elapsed_ns: int) -> None:
-        """A turn is over, short or long; the loop is about to look at its sockets again."""
+        """Counts a turn that is over: the loop is about to poll its sockets again."""
         self.buckets.update(elapsed_ns)
         if elapsed_ns > SLOW_HANDLER_NS:
             self._end_slowly(elapsed_ns)
 
     def note(self, name: str, elapsed_ns: int) -> None:
-        """Something took `elapsed_ns` of the turn under way."""
+        """Records that `name` took `elapsed_ns` of the current turn."""
         if elapsed_ns > self._slowest_ns:
             self._slowest_name = name
             self._slowest_ns = elapsed_ns
@@ -132,10 +133,10 @@ class LoopTurns:
 
 
 class MeasuredSelector(BaseSelector):
-    """The selector of a loop: looks at its files with epoll, and tells `LoopTurns` of the turns.
+    """The selector of a loop: polls its files with epoll, and reports the turns to `LoopTurns`.
 
-    It is written out, and the usual case of `LoopTurns` in it: with those of the library a look
-    would cost half as much again.
+    It repeats code of the library's selector, and the usual case of `LoopTurns`: calling them would
+    make a poll cost half as much again.
     """
 
     def __init__(self, turns: LoopTurns) -> None:
@@ -157,7 +158,7 @@ class MeasuredSelector(BaseSelector):
         elif timeout <= 0:
             timeout = 0.0
         else:
-            # Rounded up to milliseconds, those of epoll: less would be a loop without a rest.
+            # Rounded up to milliseconds, epoll's unit: rounded down, the loop would spin.
             timeout = math.ceil(timeout * 1e3) * 1e-3
         keys = self._keys
         try:
@@ -230,5 +231,5 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
 
 
 def turns_of(loop: object) -> LoopTurns:
-    """The measurement of a loop; of a loop that has none, one that stays empty."""
+    """The measured turns of a loop; for a loop that measures none, turns that stay empty."""
     return loop.turns if isinstance(loop, MeasuredLoop) else LoopTurns()

@@ -1,7 +1,7 @@
 """Why a connection is not read from: the states of its muting, as a table. Pure.
 
 A connection takes one request at a time. From the moment a request was received until its answer
-stands in the outgoing queue (or it turned out to need none) the connection is muted; a client over
+is in the send queue (or it turned out to need none) the connection is muted; a client over
 its quota stays muted until its throttle time has passed as well. Both may end in either order, and
 only when both have ended is the connection read again.
 
@@ -42,7 +42,7 @@ class MuteState(IntEnum):
 
 
 class MuteEvent(IntEnum):
-    """What happens to the request of a connection."""
+    """An event in the life of a connection's request."""
 
     REQUEST_RECEIVED = 0
     RESPONSE_SENT = 1
@@ -91,5 +91,5 @@ def unmute(state: MuteState) -> MuteState:
     return MuteState.NOT_MUTED if state is MuteState.MUTED else state
 
 
-# Where a request that arrives takes an unmuted connection, in one step for the hot path.
+# The state of an unmuted connection after a request arrived, in one step for the hot path.
 WHILE_HANDLING: Final = after(mute(MuteState.NOT_MUTED), MuteEvent.REQUEST_RECEIVED)

@@ -1,12 +1,12 @@
-"""One connection to one broker: requests out, answers back to whoever asked.
+"""One connection to one broker: sends requests and returns each answer to its caller.
 
 Clients, followers and the controller all speak through it. A broker answers the requests of a
 connection in their order, so an answer belongs to the oldest request in flight, and its correlation
 id only proves it. Rules:
 
 1. At most `max_in_flight` requests are unanswered; `request` waits for a place.
-2. A request that is not answered in time ends the connection: what came after it could not be told
-   from a late answer. It fails with `RequestTimedOutError`, all others with `DisconnectedError`.
+2. A request that is not answered in time ends the connection: later answers could not be told from
+   the late one. The request fails with `RequestTimedOutError`, all others with `DisconnectedError`.
 3. After the end every request fails at once. A connection is never reopened; make another one.
 
 The socket is raw and non-blocking, driven by the loop's readiness callbacks, like a broker's side.
@@ -50,7 +50,8 @@ __all__ = ["OutboundConnection", "OutboundOptions"]
 
 # Receives of one wake-up.
 _RECEIVES_PER_TURN: Final = 16
-# An answer up to this gets its room at once: a Fetch brings 50 MB by default, and one batch more.
+# An answer up to this size gets its buffer at once: that to a Fetch has 50 MB by default, and one
+# batch more.
 _TRUSTED_BYTES: Final = 64 << 20
 _MAX_CORRELATION_ID: Final = 2**31 - 1
 
@@ -67,14 +68,14 @@ class OutboundOptions:
     max_in_flight: int = 5
     connect_timeout_ms: int = 10_000  # Name look-up, TCP and TLS together.
     request_timeout_ms: int = 30_000
-    # A Fetch may bring what its limits allow, and one batch more.
+    # The answer to a Fetch has as many bytes as its limits allow, and one batch more.
     max_response_bytes: int = 2**31 - 1
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
     tls: ssl.SSLContext | None = None
     # The name in the broker's certificate, if not the host that is connected to.
     server_hostname: str | None = None
-    # Runs before the connection is handed out: the place of SASL.
+    # Runs before the connection is returned to the caller: authenticates with SASL.
     authenticate: "Callable[[OutboundConnection], Awaitable[None]] | None" = None
     # Where connections come from.
     streams: ByteStreams = SYSTEM_STREAMS
@@ -130,7 +131,7 @@ class OutboundConnection:
         )
         self._send_queue = SendQueue()
         self._correlation_ids = count()
-        # Oldest first. Invariant: at most max_in_flight, as long as nobody bypasses `can_send`.
+        # Oldest first. Invariant: at most max_in_flight, as long as callers respect `can_send`.
         self._in_flight: deque[_InFlight] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._handshake: asyncio.Future[None] | None = None
@@ -148,8 +149,8 @@ class OutboundConnection:
         """Connects, shakes hands, asks for versions (unless told not to) and authenticates.
 
         Raises:
-            DisconnectedError: Nobody answers there, or not what we speak.
-            RequestTimedOutError: Not in time.
+            DisconnectedError: No broker answers at that address, or with another protocol.
+            RequestTimedOutError: The connection was not ready in time.
         """
         options = options or OutboundOptions()
         loop = asyncio.get_running_loop()
@@ -170,7 +171,7 @@ class OutboundConnection:
                     await options.authenticate(connection)
         except TimeoutError:
             if connection is not None:
-                connection.close("the time to connect is over")
+                connection.close("it was not ready within the time to connect")
             raise RequestTimedOutError(
                 f"no connection to {host}:{port} within {options.connect_timeout_ms} ms"
             ) from None
@@ -192,13 +193,13 @@ class OutboundConnection:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether the broker has still to take bytes that were sent."""
+        """Whether bytes wait to be sent."""
         return self._is_write_watched
 
     # Versions
 
     async def negotiate(self) -> None:
-        """Asks which versions the broker serves; older brokers are asked again, in their words.
+        """Asks which versions the broker serves; an older broker is asked again in its version.
 
         Raises:
             ApiError: The broker refused, or the connection ended.
@@ -210,7 +211,7 @@ class OutboundConnection:
             version = min(version, known.get(ApiKey.API_VERSIONS, 0))
             response = await self._ask_versions(version)
         if response.error_code != ErrorCode.NONE:
-            raise ApiError(ErrorCode(response.error_code), f"{self} told no versions")
+            raise ApiError(ErrorCode(response.error_code), f"{self} refused to list its versions")
         self._versions = {
             ApiKey(entry.api_key): VersionRange(entry.min_version, entry.max_version)
             for entry in response.api_keys
@@ -227,7 +228,7 @@ class OutboundConnection:
         return response
 
     def versions(self, api_key: ApiKey) -> VersionRange:
-        """What the broker serves of an API; empty if nothing, or before `negotiate`."""
+        """The versions of an API that the broker serves; empty if none, or before `negotiate`."""
         return self._versions.get(api_key, NO_VERSIONS)
 
     def version_for(self, api_key: ApiKey, within: VersionRange | None = None) -> int:
@@ -258,9 +259,9 @@ class OutboundConnection:
         """Sends a request, in the newest version both sides know unless given; awaits its answer.
 
         Raises:
-            DisconnectedError: The connection ended; whether the request was done is unknown.
+            DisconnectedError: The connection ended; whether the request was executed is unknown.
             RequestTimedOutError: No answer in time; the connection has ended.
-            ApiError: UNSUPPORTED_VERSION, the version cannot carry what is set.
+            ApiError: UNSUPPORTED_VERSION, the version lacks a field that is set.
         """
         if version is None:
             version = self.version_for(api_key)
@@ -287,10 +288,10 @@ class OutboundConnection:
                 await place
             except BaseException:
                 if place.done() and not place.cancelled():
-                    self._free_place()  # Not taken: somebody else may have it.
+                    self._free_place()  # Not used: another caller may have it.
                 raise
             if self._waiting:
-                # Who was let in may have nothing to send after all, or may not be able to.
+                # The caller may send nothing after all: then the place is offered again.
                 self._loop.call_soon(self._offer_place)
         self._check_open()
 
@@ -304,7 +305,7 @@ class OutboundConnection:
     ) -> _Answer:
         """Sends an encoded request now; the answer is its whole payload, header included.
 
-        The limit of requests in flight is the caller's to keep, by `can_send` or `wait_for_place`.
+        The caller keeps the limit of requests in flight, by `can_send` or `wait_for_place`.
 
         Raises:
             DisconnectedError: The connection has ended.
@@ -332,7 +333,7 @@ class OutboundConnection:
         self._check_open()
 
     def close(self, reason: str = "closed by us", error: Exception | None = None) -> None:
-        """Ends it, once; who waits for an answer gets `DisconnectedError`, or `error`."""
+        """Ends the connection; unanswered requests fail with `DisconnectedError` or `error`."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -422,14 +423,14 @@ class OutboundConnection:
 
     def _answer(self, frame: memoryview) -> None:
         if not self._in_flight:
-            raise DecodeError("an answer that nobody waits for")
+            raise DecodeError("an answer though no request is in flight")
         request = self._in_flight[0]
         correlation_id, _ = parse_response_header(frame, request.api_key, request.api_version)
         if correlation_id != request.correlation_id:
             raise DecodeError(f"correlation id {correlation_id}, expected {request.correlation_id}")
         self._in_flight.popleft()
         if len(frame) > START_BYTES:
-            # The answer keeps the memory it came in; the buffer begins anew.
+            # The answer keeps the memory it was received in; the buffer starts with new memory.
             self._receive_buffer.trim()
         else:
             frame = memoryview(bytes(frame))
@@ -476,7 +477,7 @@ class OutboundConnection:
             self._loop.remove_writer(self._fd)
 
     def _arm_timeout(self, deadline_s: float) -> None:
-        """Keeps one alarm, at the earliest deadline or before: answered requests leave theirs."""
+        """Keeps one timer, at the earliest deadline or before it if that request was answered."""
         if self._timeout is not None:
             if self._timeout.when() <= deadline_s:
                 return
@@ -501,4 +502,4 @@ class OutboundConnection:
 def _set_failure(future: "asyncio.Future[None] | _Answer", error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # Nobody may be waiting any more: then it is not worth a line.
+        future.exception()  # A future that no task awaits any more need not be logged.

@@ -1,15 +1,16 @@
-"""Whether pieces of files are in memory, and how they get there without the loop.
+"""Whether pieces of files are in memory, and threads that read them without blocking the loop.
 
 `sendfile` and `pread` of pages that are not in the page cache wait for the disk, and with them
-everybody else on the loop. So a connection asks first (`PageCache`), with reads that the kernel
-refuses instead of waiting (RWF_NOWAIT). What is cold is read by a thread (`ReadAhead`), and the
-connection waits for it like one whose socket is full.
+every other connection on the loop. So a connection asks first (`PageCache`), with reads that the
+kernel refuses instead of waiting (RWF_NOWAIT). Cold pages are read by a thread (`ReadAhead`), and
+the connection waits for it like one whose socket is full.
 
-Pages are looked at in steps, not one by one. The kernel reads ahead and drops pages in runs, so
-that edges tell of what lies between; where they do not, `sendfile` waits for that little.
+Pages are tested in steps, not one by one. The kernel reads ahead and drops pages in runs, so that
+the edges of a step tell whether the pages between are in memory; where they do not, `sendfile`
+waits for the disk, for few pages.
 
-What this process wrote a few appends ago is in memory and needs no look: consumers that keep up
-pay nothing. Some file systems do not know RWF_NOWAIT. Theirs counts as warm.
+Bytes that this process wrote a few appends ago are in memory and are not tested: consumers that
+keep up pay nothing. Some file systems do not support RWF_NOWAIT; their files count as warm.
 """
 
 import os
@@ -22,20 +23,20 @@ from odradek.tasks import Threads
 
 __all__ = ["READ_AHEAD_BYTES", "READ_AHEAD_THREADS", "PageCache", "ReadAhead", "ReadAheadJob"]
 
-# Brought into memory at a time for a connection: what a consumer asks of a partition by default.
+# Read into memory at a time for a connection: the default of max.partition.fetch.bytes.
 READ_AHEAD_BYTES: Final = 1 << 20
 # Pieces at a time, for all connections. A disk has a queue and serves several together; more
 # threads would only wait in it. Each has a buffer of _BLOCK_BYTES.
 READ_AHEAD_THREADS: Final = 4
 _BLOCK_BYTES: Final = 256 << 10
-# One look at the end of so many bytes: a microsecond, beside hundreds for sending them.
+# One test at the end of so many bytes: a microsecond, beside hundreds for sending them.
 _STEP_BYTES: Final = 1 << 20
 
 _NOWAIT: Final = os.RWF_NOWAIT
 
 
 class PageCache:
-    """The system's. A test has one whose pages are cold when it wants them to be."""
+    """The system's page cache. Tests use a subclass in which they choose the cold pages."""
 
     def __init__(self) -> None:
         self._byte: list[bytearray] = [bytearray(1)]
@@ -53,7 +54,7 @@ class PageCache:
         return buffer if count == length else None
 
     def warm_bytes(self, fd: int, position: int, length: int) -> int:
-        """How many of `length` bytes from `position` on are in memory, as far as edges tell."""
+        """How many of `length` bytes from `position` on are in memory, judged by edges of steps."""
         byte = self._byte
         warm = 0
         try:
@@ -69,10 +70,13 @@ class PageCache:
         return warm
 
     def load(self, fd: int, position: int, length: int, go_on: Callable[[], bool]) -> None:
-        """Brings bytes into memory, on a thread.
+        """Reads bytes into memory; to be called on a thread.
 
         Args:
-            go_on: Whether anybody still wants them; asked between blocks.
+            fd: The file.
+            position: Where they begin.
+            length: How many.
+            go_on: Whether the connection still waits for them; called between blocks.
         """
         os.posix_fadvise(fd, position, length, os.POSIX_FADV_WILLNEED)
         buffer = memoryview(bytearray(min(length, _BLOCK_BYTES)))
@@ -80,12 +84,12 @@ class PageCache:
         while position < end and go_on():
             count = os.preadv(fd, (buffer[: end - position],), position)
             if count == 0:
-                return  # The file was cut; whoever sends it finds that out.
+                return  # The file was truncated; the connection finds that out when it sends.
             position += count
 
 
 class ReadAheadJob:
-    """A piece of a file on its way into memory, with a descriptor of its own."""
+    """A piece of a file that a thread reads into memory, with a descriptor of its own."""
 
     __slots__ = ("_done", "_fd", "_length", "_pages", "_position")
 
@@ -104,21 +108,21 @@ class ReadAheadJob:
         self._done: Callable[[], None] | None = done
 
     def cancel(self) -> None:
-        """Nobody waits for it any more; the thread ends after the block that it reads."""
+        """Ends the job: the thread stops after the current block, and `done` is not called."""
         self._done = None
 
     def run(self) -> None:
-        """On a thread. What is wrong with the file is told to whoever sends it."""
+        """Reads the piece, on a thread. Ignores errors: the connection meets them as it sends."""
         if self._done is not None:
             with suppress(OSError):
                 self._pages.load(self._fd, self._position, self._length, self._is_wanted)
 
     def release(self) -> None:
-        """Gives the descriptor back, run or not."""
+        """Closes the descriptor, whether the job ran or not."""
         os.close(self._fd)
 
     def tell(self) -> None:
-        """On the loop: let go on whoever waits."""
+        """Calls `done` unless cancelled; runs on the loop."""
         if self._done is not None:
             self._done()
 
@@ -130,8 +134,8 @@ class ReadAhead:
     """The threads that read for connections; each connection waits for one piece at most.
 
     Args:
-        pages: Says what is in memory, and gets it there.
-        call_soon_threadsafe: The loop's.
+        pages: Tells what is in memory, and reads into memory.
+        call_soon_threadsafe: That of the loop.
         threads: Makes the threads.
     """
 
@@ -147,10 +151,10 @@ class ReadAhead:
         self._threads = threads(READ_AHEAD_THREADS, "data-plane-read-ahead")
 
     def start(self, fd: int, position: int, length: int, done: Callable[[], None]) -> ReadAheadJob:
-        """Brings a piece into memory and calls `done` on the loop, unless cancelled before.
+        """Has a piece read into memory and calls `done` on the loop, unless cancelled before.
 
         Raises:
-            OSError: No descriptor was to be had.
+            OSError: No descriptor is left.
         """
         job = ReadAheadJob(self.pages, fd, position, length, done)
         future = self._threads.submit(job.run)
@@ -163,5 +167,5 @@ class ReadAhead:
 
     def _finish(self, job: ReadAheadJob) -> None:
         job.release()
-        with suppress(RuntimeError):  # The loop is closed, and everybody who waited with it.
+        with suppress(RuntimeError):  # The loop is closed, and with it the connections that waited.
             self._call_soon_threadsafe(job.tell)

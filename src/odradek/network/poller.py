@@ -1,18 +1,18 @@
-"""Watches the sockets of a server: one look at all of them, then everybody's turn, then the end.
+"""Watches the sockets of a server: one poll of all, a callback for each, then common work.
 
-asyncio makes a handle of every socket that has something to say, and calls it in a context: for a
-request of a few bytes that is a good part of its whole cost. Here an epoll of our own holds the
-sockets, and the loop watches nothing but that epoll. One wake-up of it
+asyncio makes a handle for every socket that is ready, and calls it in a context: for a request of a
+few bytes that is a good part of its whole cost. Here an epoll of our own holds the sockets, and the
+loop watches nothing but that epoll. One wake-up of it
 
 1. asks once which sockets are ready, `MAX_EVENTS` at most, so that the rest of the loop gets its
    time; the others stay ready and come first in the next wake-up;
 2. calls back for each of them, in the order of the kernel;
-3. calls what was left for the end with `at_end`: what costs the same for one request as for many,
-   such as a write to one file, is done there for all requests of the wake-up.
+3. calls the callbacks given to `at_end`: work that costs the same for one request as for many, such
+   as a write to one file, is done there for all requests of the wake-up.
 
 A socket that is not read from can be watched for the hang-up of its peer alone.
 
-`has_more` says whether there will be somebody to share that cost with.
+`has_more` says whether later requests of the wake-up may share the cost of such work.
 """
 
 import logging
@@ -136,7 +136,7 @@ class Poller:
         table[fd] = callback
         try:
             self._watch(fd, before)
-        except OSError:  # The system has no place for it: nobody watches.
+        except OSError:  # The system cannot watch another socket.
             del table[fd]
             raise
 
@@ -148,7 +148,7 @@ class Poller:
         )
 
     def _watch(self, fd: int, before: int) -> None:
-        """Tells the kernel what is waited for, where that has changed."""
+        """Tells the kernel which events to wait for, if they have changed."""
         events = self._events(fd)
         if events == before:
             return
@@ -174,7 +174,8 @@ class Poller:
         try:
             for fd, mask in events:
                 self._left -= 1
-                # An error or the end of the stream wakes both. Whoever is gone is in no table.
+                # An error or the end of the stream wakes reader and writer. A socket that was
+                # removed meanwhile is in no table.
                 if mask != EPOLLOUT and (reader := readers.get(fd)) is not None:
                     try:  # As `_call`, without its frame: this is on the way of every request.
                         reader()
@@ -185,11 +186,11 @@ class Poller:
                         _call(writer)
                     if mask & _HUNG_UP and (callback := self._hang_ups.get(fd)) is not None:
                         _call(callback)
-        finally:  # Also if the process is to end, which is no `Exception`: others were promised.
+        finally:  # Also on SystemExit or KeyboardInterrupt: `at_end` has promised its callbacks.
             self._left = 0
             self._run_end()
             self.is_running = False
-            self._run_end()  # What the end has left. From here on there is the loop's next turn.
+            self._run_end()  # From here on callers of `at_end` use the loop's next turn.
 
     def _run_end(self) -> None:
         waiting, self._at_end = self._at_end, []

@@ -1,10 +1,10 @@
-"""The owner of connections: takes them over, brings answers to them, closes the idle ones.
+"""The owner of connections: registers new ones, routes answers to them, closes idle ones.
 
 Kafka has a thread here; on one event loop it is an object with an id, a name and gauges of its own.
 Once per turn of the loop, if there is anything to do, `run_turn`
 
-1. takes over new connections, at most 20,
-2. gives answers that came from elsewhere to their connections,
+1. registers new connections, at most 20,
+2. passes answers that were made outside of a read callback to their connections,
 3. closes the least recently used connection, if the broker has too many.
 """
 
@@ -40,9 +40,9 @@ __all__ = ["MAX_NEW_CONNECTIONS", "Processor", "remote_host"]
 logger = logging.getLogger(__name__)
 
 MAX_NEW_CONNECTIONS: Final = 20
-# A connection that was quiet for that long gives its receive buffer back.
+# A connection without traffic for this long releases its receive buffer.
 TRIM_AFTER_MS: Final = 5_000
-# Closed at a time, to leave the loop to others.
+# Closed at a time, so that the loop serves others in between.
 _CLOSES_PER_SWEEP: Final = 64
 # Lines per cause and second: a port scan must not fill the disk.
 _LOG_LINES_PER_S: Final = 10
@@ -91,18 +91,18 @@ class Processor:
         self.now_ns = clock.monotonic_ns
         self.plain_transport = plain_transport
         self.failed_authentication_delay_ms = failed_authentication_delay_ms
-        self.security = security  # Replaced when certificates are; connections keep what they had.
+        self.security = security  # Replaced when certificates are; connections keep the old one.
         self._endpoint = endpoint
         self._quotas = quotas
         self._request_turn = request_turn
         self._max_frame_bytes = max_frame_bytes
         self._max_idle_ns = max_idle_ms * _NS_PER_MS if max_idle_ms >= 0 else None
-        # Quiet connections are looked at that often, and when they were quiet for that long.
+        # Interval of sweeps, and how long a connection must be quiet before a sweep trims it.
         self._sweep_ms = TRIM_AFTER_MS
         if self._max_idle_ns is not None:
             self._sweep_ms = min(TRIM_AFTER_MS, max(max_idle_ms // 2, 1))
         self._is_control_plane = is_control_plane
-        # Accepted, not taken over yet. Invariant: at most MAX_NEW_CONNECTIONS.
+        # Accepted, not registered yet. Invariant: at most MAX_NEW_CONNECTIONS.
         self._new_connections: deque[tuple[ByteStream, str]] = deque()
         self._responses: deque[Response] = deque()
         # All connections, the least recently used first.
@@ -110,7 +110,7 @@ class Processor:
         self._next_index = 0
         self._when_room: Callable[[], None] | None = None
         self._sweep: TimerCall | None = None
-        # With answers that leave at the end of the wake-up.
+        # Connections with answers that leave at the end of the wake-up.
         self._unflushed: list[Connection] = []
         self._log_window: dict[str, tuple[int, int]] = {}  # By cause: second, lines in it.
         # Connections by the software that their peers say they are; each is counted once at most.
@@ -224,7 +224,7 @@ class Processor:
         return count <= _LOG_LINES_PER_S
 
     def sweep(self) -> None:
-        """Closes connections that are idle, takes buffers from those that are quiet."""
+        """Closes idle connections, and releases the buffers of quiet ones."""
         now_ns = self.now_ns()
         quiet_before_ns = now_ns - self._sweep_ms * _NS_PER_MS
         closed = 0
@@ -233,7 +233,7 @@ class Processor:
                 break
             idle_ns = now_ns - connection.last_active_ns
             is_idle = self._max_idle_ns is not None and idle_ns > self._max_idle_ns
-            # While a request is in process it is us who are waited for, if anybody waits.
+            # While a request is in process the peer waits for the broker, unless it has hung up.
             if connection.is_busy and not (is_idle and connection.has_peer_hung_up):
                 continue
             if is_idle:
@@ -246,7 +246,7 @@ class Processor:
         self._schedule_sweep(1 if closed == _CLOSES_PER_SWEEP else self._sweep_ms)
 
     def close_idle_connections(self) -> None:
-        """As the broker stops: close those that nothing is asked of and nothing is owed to."""
+        """Closes connections without a request in process or unsent answers; for shutdown."""
         self.is_stopping = True
         for connection in tuple(self._connections):
             if not connection.is_busy and not connection.has_unsent:
@@ -264,7 +264,7 @@ class Processor:
             self._drop(*self._new_connections.popleft())
         self._responses.clear()
         self._metrics.remove()
-        self._tell_of_room()  # Here is none any more; the listener asks the others.
+        self._tell_of_room()  # This processor refuses; the listener asks the others.
 
     def _tell_of_room(self) -> None:
         if self._when_room is not None:
@@ -293,7 +293,7 @@ class Processor:
             self._connections[connection] = None
             try:
                 connection.start()
-            except OSError as error:  # The system has no place for another watched socket.
+            except OSError as error:  # The system cannot watch another socket.
                 connection.close(CloseCause.SYSTEM, str(error))
         self._schedule_sweep(self._sweep_ms)
         self._tell_of_room()

@@ -1,4 +1,4 @@
-"""A rate over sliding samples, and how long somebody above a bound has to wait.
+"""A rate over sliding samples, and the throttle time of a client above a bound.
 
 `count` samples of `sample_ms` each. With W the time since the oldest sample began, stretched to
 ``count - 1`` full samples while fewer have passed, and at least 1 ms::
@@ -23,7 +23,7 @@ DEFAULT_SAMPLE_MS: Final = 1_000
 
 
 class SampledRate:
-    """Sums of what was recorded lately."""
+    """Sums of recently recorded values."""
 
     __slots__ = ("_count", "_sample_ms", "_samples")
 

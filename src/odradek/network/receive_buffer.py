@@ -5,7 +5,7 @@ it. How it grows and shrinks:
 
 1. There is no buffer until something arrives, and it starts with 16 KB. Many small frames fit, and
    are received in one call.
-2. An announced length buys no memory from a stranger. Until a frame is complete the buffer is at
+2. An announced length alone allocates no memory. Until a frame is complete the buffer is at
    most the larger of its first size and twice what has arrived of the frame, and never above the
    frame. Beyond the first size it is taken from the `MemoryPool`. Of a peer that we chose ourselves
    a frame up to `trusted_bytes` gets its room at once: growing step by step copies it twice.
@@ -92,7 +92,7 @@ class ReceiveBuffer:
         return self._charged_bytes > 0
 
     def first_bytes(self, count: int) -> bytes:
-        """The first bytes not handed out, for a look at what a stranger sent."""
+        """The first bytes not handed out, to recognize another protocol."""
         return bytes(self._view[self._position : min(self._end, self._position + count)])
 
     def receive(self, recv_into: Callable[[memoryview], int]) -> int:
@@ -152,9 +152,9 @@ class ReceiveBuffer:
         return self._view[position + 4 : end]
 
     def trim(self) -> None:
-        """Gives memory back; an unfinished frame keeps what has arrived of it.
+        """Releases memory; an unfinished frame keeps the bytes that have arrived.
 
-        Who still has a view of an earlier frame keeps that memory alive, uncounted.
+        A view of an earlier frame keeps that memory alive, uncounted.
         """
         self._replace(bytearray(self._view[self._position : self._end]))
         self._position = 0
@@ -162,7 +162,7 @@ class ReceiveBuffer:
         self._charge_at_most(max(0, self._end - START_BYTES))
 
     def close(self) -> None:
-        """Gives everything back."""
+        """Releases all memory."""
         self._replace(bytearray())
         self._position = self._end = 0
         self._charge_at_most(0)
@@ -189,7 +189,7 @@ class ReceiveBuffer:
         self._replace(grown)
 
     def _replace(self, buffer: bytearray) -> None:
-        # Who still has a view into the old buffer keeps it alive and unchanged.
+        # A view into the old buffer keeps it alive and unchanged.
         self._buffer = buffer
         self._view = memoryview(buffer)
 

@@ -1,7 +1,7 @@
-"""A request on its way through the broker, who sent it, and what is answered.
+"""A request in the broker, the connection it came from, and its response.
 
-A request is stamped at each station of its way; `odradek.network.request_metrics` makes times of
-the stamps. Stamps are monotonic nanoseconds, -1 until set.
+A request is stamped at each stage; `odradek.network.request_metrics` computes times from the
+stamps. Stamps are monotonic nanoseconds, -1 until set.
 """
 
 import re
@@ -33,14 +33,14 @@ __all__ = [
 UNSET: Final = -1
 _NOTHING: Final = memoryview(b"")
 
-# The errors of an answer that has room for one, and has none.
+# The errors of an answer with one error code, which is NONE.
 ONE_SUCCESS: Final[Mapping[ErrorCode, int]] = MappingProxyType({ErrorCode.NONE: 1})
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
 
 class ClientInformation(NamedTuple):
-    """The software at the other end, as it says in ApiVersions."""
+    """The peer's software, as its ApiVersions request names it."""
 
     software_name: str = "unknown"
     software_version: str = "unknown"
@@ -50,14 +50,14 @@ UNKNOWN_CLIENT: Final = ClientInformation()
 
 
 def is_valid_client_information(name: str, version: str) -> bool:
-    """Whether both may be taken over: letters, digits, and in between dots and dashes."""
+    """Whether both are valid: letters, digits, and in between dots and dashes."""
     return bool(_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version))
 
 
 @mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionContext:
-    """All that a handler may know of the connection a request came by. Replaced, never edited."""
+    """All that a handler may know of a request's connection. Replaced, never edited."""
 
     # localHost:localPort-remoteHost:remotePort-index; unique in the process.
     connection_id: str
@@ -71,10 +71,10 @@ class ConnectionContext:
 
 
 class RequestPlane(Protocol):
-    """The request channel that a connection gives its requests to, as far as they know it."""
+    """The part of a request channel that connections and requests need."""
 
     def submit(self, request: "Request") -> "Response | None":
-        """Takes a request up, or up again; returns its answer, or None if that comes later."""
+        """Handles a request, for the first time or again; returns its answer, or None if later."""
         ...
 
     def send_response(self, response: "Response") -> None:
@@ -83,7 +83,7 @@ class RequestPlane(Protocol):
 
 
 class Owner(Protocol):
-    """The connection a request came by, as far as a request has to know it."""
+    """The part of a connection that its requests need."""
 
     context: ConnectionContext
     is_closed: bool
@@ -103,15 +103,15 @@ class Owner(Protocol):
         ...
 
     def complete(self, response: "Response") -> None:
-        """Takes the answer to the request in process."""
+        """Sends the answer to the request in process."""
         ...
 
 
 class Request:
-    """One request. Its bytes are valid until it is answered; who needs them longer copies them."""
+    """One request. Its bytes are valid until it is answered; copy them to keep them longer."""
 
-    # Stations on its way, and what else is known of it. These are defaults that an instance
-    # overrides: one is made for each request, and most of them keep nearly all.
+    # Stamps of its stages, and further facts. These are class attributes that an instance
+    # overrides: one is made for each request, and most requests keep nearly all defaults.
     dequeue_ns: int = UNSET  # Handed to its handler.
     api_local_complete_ns: int = UNSET  # The handler returned.
     api_remote_complete_ns: int = UNSET  # Nothing is waited for any more.
@@ -119,14 +119,14 @@ class Request:
     response_dequeue_ns: int = UNSET  # The response was taken up by the connection.
     message_conversions_ns: int = 0
     temporary_memory_bytes: int = 0
-    # How often each error code stands in the answer, NONE too; None if nobody has counted.
+    # How often each error code occurs in the answer, NONE too; None if not counted.
     errors: Mapping[ErrorCode, int] | None = None
     # A second name to count under, such as FetchFollower; None for none.
     metrics_name: str | None = None
-    # Called if the connection closes before the answer: whoever parked the request lets go.
+    # Called if the connection closes before the answer, to unpark the request.
     on_abandoned: Callable[[], object] | None = None
-    # Whether it was answered by the handler that it was given to at once: then all that its times
-    # consist of is its start, the response and its end.
+    # Whether its handler ran at once and returned the answer: then its times consist of its start,
+    # the response and its end alone.
     is_answered_at_once: bool = False
 
     def __init__(
@@ -141,7 +141,7 @@ class Request:
         self.context = connection.context
         self.header = header
         self.payload = payload  # The frame without its length: header and body.
-        # Where in the payload the body begins; minus the body's size once the payload is let go.
+        # Where in the payload the body begins; minus the body's size once the payload is dropped.
         self.body_offset = body_offset
         self.start_ns = start_ns  # Received whole.
 
@@ -150,7 +150,7 @@ class Request:
         return self.payload[self.body_offset :]
 
     def let_go_of_payload(self) -> None:
-        """Keeps no memory of what was asked, only its size: the answer may be long under way."""
+        """Drops the payload and keeps its size, since sending the answer may take long."""
         self.body_offset -= len(self.payload)
         self.payload = _NOTHING
 
@@ -159,7 +159,7 @@ class Request:
         self.connection.channel.send_response(response)
 
     def submit_again(self) -> None:
-        """Has a request handled that was parked before its handler saw it."""
+        """Hands a request to its handler that was parked before."""
         self.api_local_complete_ns = UNSET  # Parking it was no work of a handler.
         response = self.connection.channel.submit(self)
         if response is not None:
@@ -189,7 +189,7 @@ class Request:
 
 
 class Response:
-    """What becomes of a request."""
+    """The outcome of a request."""
 
     __slots__ = ("request",)
 
@@ -227,7 +227,7 @@ class NoOpResponse(Response):
 
 
 class CloseConnectionResponse(Response):
-    """Nothing can be answered; the connection closes."""
+    """The request cannot be answered; the connection closes."""
 
     __slots__ = ("reason",)
 

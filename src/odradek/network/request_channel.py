@@ -9,13 +9,13 @@ A handler is a plain function of a `Request`. It returns
 Every handler is called straight from the connection's read callback: no queue, no task. Slots
 (`num.io.threads`; one on the control plane) bound how many coroutines run at a time. A coroutine
 that finds all slots taken waits, unstarted, in a queue. A request that is answered without waiting
-therefore never stands behind one that waits: administrators who write to the store delay other
-administrators, and no producer, consumer or group member. The queue is as long as there are
-connections at most, since a connection is not read while its request is in process; those above
+therefore never stands behind one that waits: administrative requests that write to the store delay
+each other, and no producer, consumer or group member. The queue is as long as there are connections
+at most, since a connection is not read while its request is in process; requests above
 `queued.max.requests` count as still with their connections.
 
-A peer that hangs up takes its queued request out of the queue. A coroutine that runs is not
-cancelled: it may be between a write to the store and the change that follows in memory.
+When a peer hangs up its request leaves the queue. A coroutine that runs is not cancelled: it may be
+between a write to the store and the change that follows in memory.
 
 A handler that raises `DecodeError` has met bytes that are no request: the connection closes with
 one line in the log. Any other exception is our bug: it is logged, and the connection closes too.
@@ -59,7 +59,7 @@ CONTROL_PLANE_PREFIX: Final = "ControlPlane"
 CONTROL_PLANE_QUEUE_SIZE: Final = 20
 CONTROL_PLANE_SLOTS: Final = 1
 
-# Times of requests show up in their histograms that late.
+# Times of requests appear in their histograms this late.
 _FOLD_AFTER_MS: Final = 1_000
 
 Handling: TypeAlias = Coroutine[Any, Any, Response | None]
@@ -87,7 +87,7 @@ class RequestChannel:
         slots: Handlers that may be suspended at a time.
         tasks: Runs handlers that wait.
         request_turn: Asks for `run_queued` in the next turn of the loop.
-        turns: Told of handlers that keep the loop for long.
+        turns: Records handlers that occupy the loop for long.
         metric_prefix: Empty for the data plane.
     """
 
@@ -163,7 +163,7 @@ class RequestChannel:
         )
 
     def remove_processor(self, processor_id: int) -> None:
-        """Stops routing to a processor; what is still on its way to it will be dropped."""
+        """Stops routing to a processor; responses to it are dropped from now on."""
         if self._processors.pop(processor_id, None) is not None:
             self._registry.group(
                 "kafka.network", "RequestChannel", processor=str(processor_id)
@@ -172,7 +172,7 @@ class RequestChannel:
     def submit(self, request: Request) -> Response | None:
         """Takes a request from a connection; returns its answer, or None if that comes later.
 
-        The everyday way: a handler returns its answer, and nothing but that passes through here.
+        In the usual case the handler returns its answer, and this is the only call for the request.
         """
         started_ns = request.dequeue_ns = request.start_ns
         self._running = request
@@ -228,18 +228,18 @@ class RequestChannel:
         self._route(response)
 
     def resize(self, slots: int) -> None:
-        """Changes how many handlers may be suspended; those that are finish in peace."""
+        """Changes how many handlers may be suspended; suspended handlers finish undisturbed."""
         self._slots = slots
         if self._queue:
             self._request_turn()
 
     def clear(self) -> None:
-        """Drops what waits in the queue, as the broker stops."""
+        """Drops the queued requests; for shutdown."""
         for request in tuple(self._queue):
             self._drop(request)
 
     def _take_answered(self) -> Response | None:
-        """What a handler answered by `send_response` while it ran."""
+        """The answer that a handler gave by `send_response` while it ran, if any."""
         answered, self._answered = self._answered, None
         return answered
 
@@ -255,7 +255,7 @@ class RequestChannel:
         self._tasks.spawn(self._finish(request, handling))
 
     def _drop(self, request: Request) -> None:
-        """Takes a request out of the queue that no peer waits for."""
+        """Removes a request from the queue whose peer has hung up."""
         handling = self._queue.pop(request, None)
         if handling is not None:
             handling.close()
@@ -297,7 +297,7 @@ class RequestChannel:
 
 
 class _Steps:
-    """A handler's coroutine; each of its steps that keeps the loop for long is told of."""
+    """A handler's coroutine; reports each of its steps that occupies the loop for long."""
 
     __slots__ = ("_handling", "_name", "_turns")
 

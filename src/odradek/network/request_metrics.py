@@ -15,7 +15,7 @@ to the total.
 
 Counting is on the path of every request, and ten histograms each cost microseconds. So a finished
 request only leaves its stamps in a list; the list is folded into the histograms when it is long, or
-a second after its first entry, or when somebody is about to read them. A request that waited for
+a second after its first entry, or before the histograms are read. A request that waited for
 nothing, as most, leaves three numbers: all its other times are 0. One that was parked once, and had
 no slot, throttle or conversion, leaves five.
 """
@@ -104,7 +104,7 @@ def _elapsed_ms(begun: tuple[int, ...], ended: tuple[int, ...]) -> list[float]:
 
 
 class _ApiMetrics:
-    """The instruments of one request name, and what is not folded into them yet."""
+    """The instruments of one request name, and the stamps not folded into them yet."""
 
     __slots__ = (
         "_conversions",
@@ -147,7 +147,7 @@ class _ApiMetrics:
             self._temporary_memory.update_all([stamps[9] for stamps in pending])
 
     def fold_brief(self, pending: list[Brief]) -> None:
-        """Takes in requests that waited for nothing."""
+        """Counts requests that waited for nothing."""
         local, sending, size = zip(*pending, strict=True)
         local_ms, send_ms = _in_ms(local), _in_ms(sending)
         nothing = [0.0] * len(pending)
@@ -161,7 +161,7 @@ class _ApiMetrics:
         self._had_no_conversions(len(size))
 
     def fold_parked(self) -> None:
-        """Takes in requests that were parked once."""
+        """Counts requests that were parked once."""
         parked, self.parked = self.parked, []
         local, remote, queued, sending, size = zip(*parked, strict=True)
         parts = [_in_ms(local), _in_ms(remote), _in_ms(queued), _in_ms(sending)]
@@ -190,7 +190,7 @@ def _in_ms(times_ns: tuple[int, ...]) -> list[float]:
 
 
 class _VersionMetrics:
-    """What is counted of one version of an API."""
+    """The counts of one version of an API."""
 
     __slots__ = ("api", "api_key", "brief", "meter", "success_count")
 
@@ -358,5 +358,5 @@ class RequestMetrics:
 
 # Folded at this length at the latest.
 _MAX_PENDING: Final = 256
-# Stands for all that nobody serves; none on the wire, where versions below 0 are refused.
+# Replaces every version that is not served; not on the wire, where versions below 0 are refused.
 _UNKNOWN_VERSION: Final = -1

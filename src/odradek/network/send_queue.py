@@ -1,4 +1,4 @@
-"""What a connection still has to send: buffers and pieces of files, in order.
+"""The unsent bytes of a connection: buffers and pieces of files, in order.
 
 A response is a sequence of chunks. A chunk in memory is sent as it is; small ones of one wake-up
 leave together in one system call. A chunk of a file is, by size:
@@ -12,11 +12,11 @@ Over TLS every file chunk is read in pieces instead (`next_piece`), with identic
 
 With a `PageCache`, nothing is read or sent that the disk would have to be waited for: a small piece
 that is not in memory is queued as a file, and sending stops before cold pages. `cold` is the file
-then, until somebody has read `cold_bytes` of it into memory and said so (`warmed`).
+then, until the connection has had `cold_bytes` of it read into memory and calls `warmed`.
 
 A file chunk keeps a descriptor of its own until it is sent: the segment may be closed, renamed or
-removed meanwhile. If the file turns out to be shorter than announced, the length is already with
-the peer, so the connection has to go (`TruncatedFileError`).
+removed meanwhile. If the file turns out to be shorter than announced, the peer already has the
+length, so the connection must close (`TruncatedFileError`).
 """
 
 import os
@@ -73,13 +73,13 @@ class FileRegion(Protocol):
         ...
 
 
-# Views have to be of single bytes. Nobody may change a buffer once it is queued.
+# Views have to be of single bytes. A buffer must not change once it is queued.
 Chunk: TypeAlias = bytes | bytearray | memoryview | FileRegion
 _Buffer: TypeAlias = bytes | memoryview
 
 
 class _FileChunk:
-    """What is left of a file region, with a descriptor of its own."""
+    """The unsent rest of a file region, with a descriptor of its own."""
 
     __slots__ = ("fd", "position", "remaining", "warm_until")
 
@@ -87,7 +87,7 @@ class _FileChunk:
         self.fd = os.dup(region.fd)
         self.position = region.position
         self.remaining = region.length
-        # What lies before this position needs no look at the page cache.
+        # Bytes before this position are in memory: the page cache is not asked.
         self.warm_until = self.position + (self.remaining if is_warm else 0)
 
     def advance(self, count: int) -> None:
@@ -104,7 +104,7 @@ class SendQueue:
     """Outgoing chunks of one connection.
 
     Args:
-        pages: Says what is in memory; without it the disk is waited for.
+        pages: Tells which bytes are in memory; without it sending may wait for the disk.
     """
 
     __slots__ = ("_chunks", "_pages", "cold", "enqueued_bytes", "file_count", "sent_bytes")
@@ -130,7 +130,7 @@ class SendQueue:
         """Queues a frame: its length, then its parts.
 
         Raises:
-            OSError: No descriptor was to be had for a file.
+            OSError: No descriptor is left for a file.
             TruncatedFileError: A small file region could not be read.
         """
         if len(parts) == 1 and type(parts[0]) is bytes:
@@ -164,7 +164,7 @@ class SendQueue:
         self.enqueued_bytes += size + 4
 
     def flush_to_socket(self, sock: ByteStream) -> bool:
-        """Hands to the kernel what it takes, without waiting; whether nothing is left.
+        """Hands as much to the kernel as it takes, without waiting. Returns whether all was sent.
 
         Raises:
             OSError: The connection is broken.
@@ -212,7 +212,7 @@ class SendQueue:
         return not chunks
 
     def _send_buffers(self, sock: ByteStream) -> bool:
-        """Sends the buffers before the next file in one call; whether the kernel took them all."""
+        """Sends the buffers before the next file in one call. Returns whether all were sent."""
         buffers: list[_Buffer] = []
         size = 0
         flags = _FLAGS
@@ -265,7 +265,7 @@ class SendQueue:
         return 0 if self.cold is None else min(self.cold.remaining, READ_AHEAD_BYTES)
 
     def warmed(self, count: int) -> None:
-        """The cold file was read so far: it is sent without another look, which ends the wait."""
+        """Ends the wait for the cold file: `count` more bytes of it are in memory."""
         if self.cold is not None:
             self.cold.warm_until = self.cold.position + count
             self.cold = None

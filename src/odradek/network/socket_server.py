@@ -10,13 +10,13 @@ queue, slots        `queued.max.requests`,                 20, 1
 served              after it                               first in each turn of the loop
 ==================  =====================================  =============================
 
-Duties of whoever runs it, in order:
+Duties of its owner, in order:
 
 1. ``async with SocketServer(...)``: handlers that wait live in its task group.
 2. `bind`: ports are known from here on, and connections wait in the kernel.
 3. `start_processing`, once state is loaded: control plane first, then the inter-broker listener,
    then the others.
-4. `shut_down`: stop accepting, close what is idle, let answers that are under way leave, close.
+4. `shut_down`: stop accepting, close idle connections, send the answers in process, close the rest.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 # How often a shutdown looks whether the last answers have left.
 _SHUTDOWN_POLL_S: Final = 0.01
 
-# Kafka's name, less the processor: those are objects of one loop here.
+# Kafka's name, without the processor: processors are objects of one loop here.
 _CLIENTS: Final = MetricName("kafka.server", "socket-server-metrics", "connections")
 
 
@@ -85,9 +85,9 @@ class SocketServer:
         handler: Runs requests of the data plane.
         control_handler: Runs those of the control plane; the same if not given.
         security: How connections of each listener become trusted, by its name; plain if absent.
-        limits: What single listeners have for themselves.
-        pages: Says which pieces of files are in memory; the system does if not given.
-        poller: Watches the connections; closed with the server. One of its own if not given.
+        limits: Limits of single listeners.
+        pages: Tells which pieces of files are in memory; the system's page cache if not given.
+        poller: Watches the connections; closed with the server. A new one if not given.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class SocketServer:
         _traceback: TracebackType | None,
     ) -> None:
         self.close()
-        # The handlers' tasks never fail; an error of the body goes on as it is.
+        # The handlers' tasks never fail; an error of the body propagates unchanged.
         await self._tasks.__aexit__(None, None, None)
 
     @property
@@ -207,7 +207,7 @@ class SocketServer:
         """Binds every listener; if one fails, none stays bound.
 
         Raises:
-            ConfigError: An address cannot be had.
+            ConfigError: An address cannot be bound.
         """
         for listener in self.listeners.values():
             try:
@@ -236,7 +236,7 @@ class SocketServer:
         if len(self._planes) == 2:
             for listener in self._planes[0].listeners.values():
                 listener.start()
-        # Other listeners may need what this one brings.
+        # Requests of other listeners may need state that other brokers send by this one.
         data[self._inter_broker_listener].start()
         for name, listener in data.items():
             if name != self._inter_broker_listener:
@@ -271,10 +271,10 @@ class SocketServer:
         self.data_channel.resize(count)
 
     def add_listener(self, endpoint: Endpoint, security: ListenerSecurity | None = None) -> None:
-        """Opens another listener of the data plane while running; plaintext unless told otherwise.
+        """Opens another listener of the data plane while running; plaintext without `security`.
 
         Raises:
-            ConfigError: The address cannot be had.
+            ConfigError: The address cannot be bound.
         """
         if security is not None:
             self._security[endpoint.listener] = security
@@ -437,7 +437,7 @@ class SocketServer:
     def after_answers(self, callback: Callable[[], None]) -> None:
         """Calls back once, when the answers of the requests under way were given to the kernel.
 
-        For work that others wait for: who asked for it does not wait for theirs.
+        For work that other clients wait for: the answer to the request that caused it goes first.
         """
         self._after_answers.append(callback)
         self._request_turn()
@@ -448,7 +448,7 @@ class SocketServer:
             self._run_after_answers()
         for plane in self._planes:
             plane.channel.run_queued()
-            # What runs here may add or remove either.
+            # Callbacks may add or remove listeners and processors.
             for listener in tuple(plane.listeners.values()):
                 for processor in tuple(listener.processors):
                     processor.run_turn()
@@ -463,7 +463,7 @@ class SocketServer:
             try:
                 callback()
             except Exception:  # the border between requests: one must not end others
-                logger.exception("What was left for after the answers failed")
+                logger.exception("A callback after the answers failed")
 
 
 def _mean_idle(processors: list[Processor]) -> float:

@@ -1,15 +1,15 @@
-"""Where byte streams come from: the one place of the network layer that opens sockets.
+"""The factory of byte streams: the one module of the network layer that opens sockets.
 
-A broker takes its listening sockets from here, and clients, followers and the controller their
-connections. A simulated network offers the same (`odradek.testing`), so that all that stands above
-it runs on either.
+It opens the listening sockets of a broker, and the connections of clients, followers and the
+controller. A simulated network (`odradek.testing`) offers the same, so that the layers above run on
+either.
 
 Connections within one host need no congestion control. Where the system paces what it sends
 (`net.ipv4.tcp_congestion_control = bbr`), it does so towards a client on the same host, too: timers
 between packets that only pass through memory. Fetching from the page cache was half as fast again
-without. So local connections get the plainest control there is; it sends what the peer has room
-for, and every Linux has it. Nothing changes for remote peers: their paths may be congested, and the
-operator has chosen how to behave then.
+without. So local connections get the plainest control, `reno`: it sends as much as the peer has
+room for, and every Linux has it. Nothing changes for remote peers: their paths may be congested,
+and the operator has chosen how to behave then.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class ByteStreams(Protocol):
             receive_buffer_bytes: -1 leaves the choice to the system.
 
         Raises:
-            OSError: The address cannot be had.
+            OSError: The address cannot be bound.
         """
         ...
 
@@ -51,7 +51,7 @@ class ByteStreams(Protocol):
         """Connects to the first address of a host that answers.
 
         Raises:
-            OSError: None does.
+            OSError: No address answers.
         """
         ...
 
@@ -67,7 +67,7 @@ class ByteStreams(Protocol):
         """Binds a socket to a path that processes of this machine can connect to.
 
         Raises:
-            OSError: The file system cannot have one.
+            OSError: The file system does not support sockets, or refused.
         """
         ...
 
@@ -163,6 +163,6 @@ def is_local(own_address: str, peer_address: str) -> bool:
 
 
 def send_unpaced(sock: ByteStream) -> None:
-    """Sends as fast as the peer receives. A system that refuses keeps its own way."""
+    """Makes a socket send as fast as the peer receives; no effect if the system refuses."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _PLAINEST)

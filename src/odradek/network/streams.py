@@ -38,7 +38,7 @@ class ByteStream(Protocol):
 
 
 class ListeningStream(Protocol):
-    """Where connections arrive."""
+    """A stream that accepts connections; a listening `socket.socket` is one."""
 
     def fileno(self) -> int: ...
 

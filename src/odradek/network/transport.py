@@ -1,16 +1,16 @@
-"""How bytes get in and out of a socket: plain, or through TLS.
+"""Transports, which move bytes in and out of a socket: plain, or through TLS.
 
-Both offer the same four things to a connection, none of which ever waits:
+Both offer the same four operations to a connection, none of which ever waits:
 
 =============  =============================================================================
 handshake      go on with it; True when requests may flow
 recv_into      bytes into a buffer; 0 at the end, `BlockingIOError` if nothing is there
 flush          out of a `SendQueue`; True when nothing is left, False if the socket is full or
                the queue has something cold
-has_pending    whether bytes were received that the kernel no longer tells us about
+has_pending    whether bytes were received that the kernel no longer reports
 =============  =============================================================================
 
-TLS runs over memory: what the peer sent goes into one BIO, what it is to get comes out of another.
+TLS runs over memory: bytes from the peer go into one BIO, bytes to the peer come out of another.
 A read may have something to write (a key update) and a write may have to wait for neither; the
 connection watches the socket for writing as long as `wants_write`.
 """
@@ -69,7 +69,7 @@ class PlainTransport:
         return queue.flush_to_socket(self._socket)
 
     def shut_down(self) -> None:
-        """Nothing to say: the kernel says it."""
+        """Does nothing: closing the socket tells the peer."""
 
     def peer_certificate(self) -> bytes | None:
         return None
@@ -113,10 +113,10 @@ class TlsTransport:
         return bool(self._unsent or self._outgoing.pending)
 
     def handshake(self) -> bool:
-        """Goes on with the handshake; whether it is finished.
+        """Continues the handshake. Returns whether it is finished.
 
         Raises:
-            ssl.SSLError: The peer does not speak TLS, or not one we take.
+            ssl.SSLError: The peer does not speak TLS, or none that this side accepts.
             ConnectionResetError: The peer hung up.
         """
         while True:
@@ -138,7 +138,7 @@ class TlsTransport:
                 return True
 
     def recv_into(self, view: memoryview, /) -> int:
-        """Decrypts until the view is full or the socket empty, so that fewer bytes mean: empty."""
+        """Decrypts until the view is full or the socket empty: a view not filled means empty."""
         count = 0
         size = len(view)
         try:
@@ -179,22 +179,22 @@ class TlsTransport:
         return False
 
     def shut_down(self) -> None:
-        """Says goodbye if the socket takes it; never waits for the peer's."""
-        # A peer that hung up, or a handshake that never ended: there is nobody to say it to.
+        """Sends the closing alert if the socket takes it; never waits for that of the peer."""
+        # After a hang-up, or before the end of the handshake, there is no peer to send it to.
         with suppress(ssl.SSLError, OSError, ValueError):
             self._tls.unwrap()
         with suppress(OSError):
             self._push()
 
     def peer_certificate(self) -> bytes | None:
-        """What the peer proved to be, as DER; None if it did not have to."""
+        """The peer's certificate as DER; None if it was not asked for one."""
         return self._tls.getpeercert(binary_form=True)
 
     def _pull(self) -> None:
-        """Takes in what the socket has.
+        """Receives the bytes that the socket has.
 
         Raises:
-            BlockingIOError: Nothing.
+            BlockingIOError: It has none.
         """
         data = self._socket.recv(_RECEIVE_BYTES)
         if data:
@@ -204,7 +204,7 @@ class TlsTransport:
             self._incoming.write_eof()
 
     def _push(self) -> bool:
-        """Sends what was encrypted; whether all of it went."""
+        """Sends encrypted bytes. Returns whether all were sent."""
         while True:
             if not self._unsent:
                 if not self._outgoing.pending:

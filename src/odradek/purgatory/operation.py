@@ -1,10 +1,10 @@
-"""A request that cannot be answered yet: it ends when its condition holds or its time is up.
+"""A request that cannot be answered yet: it ends when its condition holds or its time is over.
 
 Rules:
 
-1. `on_complete` runs exactly once, whoever gets there first: the first check, a later one, the
-   timer, or a closing connection. `on_expiration` runs at most once, after it, and only if the
-   timer won.
+1. `on_complete` runs exactly once, called by the first of these: the first check, a later check,
+   the timer, or a closing connection. `on_expiration` runs at most once, after it, and only if the
+   timer was first.
 2. `try_complete`, `on_complete` and `on_expiration` never await. The lock that guards a check where
    threads share an operation is here the flag "a check of this operation is on the stack".
 3. No wake-up is lost. A callback that makes the condition true while a check is on the stack calls
@@ -34,7 +34,7 @@ class DelayedOperation(TimerTask):
         super().__init__(delay_ms)
         self._is_completed = False
         self._is_checking = False  # A `try_complete` of this operation is on the stack.
-        self._check_again = False  # Somebody asked for a check meanwhile.
+        self._check_again = False  # Another check was asked for meanwhile.
 
     @abstractmethod
     def try_complete(self) -> bool:
@@ -46,14 +46,14 @@ class DelayedOperation(TimerTask):
 
     @abstractmethod
     def on_expiration(self) -> None:
-        """What a timeout adds to `on_complete`, such as a metric."""
+        """Does what a timeout needs beside `on_complete`, such as counting it."""
 
     @property
     def is_completed(self) -> bool:
         return self._is_completed
 
     def force_complete(self) -> bool:
-        """Ends the operation now; False if it has ended before."""
+        """Ends the operation now. Returns False if it has ended before."""
         if self._is_completed:
             return False
         self._is_completed = True
@@ -62,10 +62,10 @@ class DelayedOperation(TimerTask):
         return True
 
     def maybe_try_complete(self) -> bool:
-        """Checks the condition from outside; whether this call completed the operation.
+        """Checks the condition from outside. Returns whether this call completed the operation.
 
-        However deep the caller stands inside a check of this very operation, at least one full
-        `try_complete` begins after the call, until the operation is completed.
+        Unless the operation is completed, at least one full `try_complete` begins after the call,
+        also if the caller is itself called by a check of this operation.
         """
         if self._is_checking:
             self._check_again = True
@@ -82,6 +82,6 @@ class DelayedOperation(TimerTask):
         return done
 
     def run(self) -> None:
-        """The time is up."""
+        """Completes the operation because its time is over."""
         if self.force_complete():
             self.on_expiration()

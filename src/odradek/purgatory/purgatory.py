@@ -1,8 +1,8 @@
-"""Where requests wait that are neither satisfied nor timed out, found again by key.
+"""The purgatory: requests that are neither satisfied nor timed out, found by key.
 
 An operation is watched under every key whose change could satisfy it (for a fetch of three
-partitions, those three) and is in the timer once. Whoever changes the state behind a key calls
-`check_and_complete(key)`.
+partitions, those three) and is in the timer once. A component that changes the state behind a key
+calls `check_and_complete(key)`.
 
 Rules:
 
@@ -10,10 +10,10 @@ Rules:
    every one of its keys and in the timer.
 2. Completion under one key leaves the operation in the lists of its other keys. They drop it when
    their own key is checked, or in a purge. A purge walks everything, so it runs only once more than
-   `purge_interval` operations are estimated to be such leftovers; the question is asked on every
+   `purge_interval` operations are estimated to be such leftovers; the estimate is made on every
    wake-up of the timer and on every `purge_interval`-th `try_complete_else_watch`.
-3. Operations do not affect each other: one that raises is logged, stays until its timeout, and the
-   walk goes on. The caller is another request and cannot help it.
+3. An operation that raises does not affect others: it is logged and stays until its timeout, and
+   the walk continues. The caller is another request, which must not fail for it.
 
 There are no locks and no shards, because nothing here awaits. A completion callback should not
 re-check keys in place but collect them and have them checked after its own answer is queued; if it
@@ -42,7 +42,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
         name: Kind of operation, as in the metric tag ``delayedOperation``.
         timer: Expires the operations; owned by the purgatory from now on.
         purge_interval: How many completed operations may linger in the watch lists.
-        reaper_enabled: Whether the timer's wake-ups drive this purgatory; if not, somebody calls
+        reaper_enabled: Whether the timer's wake-ups drive this purgatory; if not, the owner calls
             `advance_clock`.
         timer_enabled: Whether operations expire at all.
         metrics: Where to register the gauges ``PurgatorySize`` and ``NumDelayedOperations``.
@@ -66,7 +66,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
         self._purge_interval = purge_interval
         # Invariant: no list is empty outside of a walk.
         self._watchers: dict[Hashable, list[Operation]] = {}
-        # Whether anything waits for a key: the map's own method, for every append asks.
+        # Whether an operation waits for a key. The map's own method, since every append calls it.
         self.is_watched: Callable[[Hashable], bool] = self._watchers.__contains__
         # Operations watched since the last purge, plus those that were in the timer then.
         self._estimated_total_operations = 0
@@ -101,7 +101,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
         return self._estimated_total_operations
 
     def try_complete_else_watch(self, operation: Operation, keys: Sequence[Hashable]) -> bool:
-        """Complete the operation now or park it; whether this call completed it.
+        """Completes the operation now or parks it. Returns whether this call completed it.
 
         The condition is tested twice, however many keys there are: before the operation is watched,
         and after, because it may have come true in between. From then on every change of a key
@@ -111,7 +111,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
         self._calls_since_purge_check += 1
         if self._calls_since_purge_check >= self._purge_interval:
             self._maybe_purge()
-        # Nobody else can see the operation yet, so this needs no guard against re-entry.
+        # No key leads to the operation yet, so this needs no guard against re-entry.
         if operation.try_complete():
             return True
         is_counted = False
@@ -131,7 +131,8 @@ class DelayedOperationPurgatory(Generic[Operation]):
     def watch(self, operation: Operation, keys: Sequence[Hashable]) -> None:
         """Parks an operation whose condition the caller has just seen not to hold.
 
-        For one whose check changes nothing: then it cannot have come true since, on one loop.
+        For operations whose check changes nothing: on one event loop the condition cannot have
+        become true since.
         """
         assert keys, "an operation without keys would never be checked again"
         self._calls_since_purge_check += 1
@@ -149,7 +150,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
             self._timer.add(operation)
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Checks every operation watched under the key; how many this call completed."""
+        """Checks every operation watched under the key. Returns how many this call completed."""
         operations = self._watchers.get(key)
         if operations is None:
             return 0
@@ -166,14 +167,14 @@ class DelayedOperationPurgatory(Generic[Operation]):
         return completed
 
     def cancel_for_key(self, key: Hashable) -> list[Operation]:
-        """Forgets the key and stops the clocks of its operations. They are **not** completed."""
+        """Removes the key and cancels its operations' timeouts. They are **not** completed."""
         operations = self._watchers.pop(key, [])
         for operation in operations:
             operation.cancel()
         return operations
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Expires what is due, then purges if it is worth it; whether anything fell due."""
+        """Expires due operations, then purges if it is worth it. Returns whether any was due."""
         advanced = self._timer.advance_clock(timeout_ms)
         self._maybe_purge()
         return advanced
@@ -192,7 +193,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
         num_delayed = self._timer.size
         if self._estimated_total_operations - num_delayed <= self._purge_interval:
             return
-        # Set before the walk: what is watched from here on counts anew.
+        # Set before the walk: operations watched during it are counted as new ones.
         self._estimated_total_operations = num_delayed
         purged = sum(
             self._drop_completed(key, operations)
@@ -201,10 +202,10 @@ class DelayedOperationPurgatory(Generic[Operation]):
         logger.debug("Purged %d completed operations from %s", purged, self.name)
 
     def _drop_completed(self, key: Hashable, operations: list[Operation]) -> int:
-        """Trims the list in place, and removes its key once it is empty; how many were dropped."""
+        """Trims the list in place and removes its key once empty. Returns how many it dropped."""
         before = len(operations)
         operations[:] = [operation for operation in operations if not operation.is_completed]
-        # A callback may have removed the key and somebody else begun a new list for it.
+        # A callback may have removed the key, and another one begun a new list for it.
         if not operations and self._watchers.get(key) is operations:
             del self._watchers[key]
         return before - len(operations)

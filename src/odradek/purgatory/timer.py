@@ -1,17 +1,17 @@
-"""Timers: who moves the wheel, and who runs what fell due.
+"""Timers, which advance a timing wheel and run the tasks that are due.
 
 `SystemTimer` lives on an event loop. It keeps **one** `call_at`, for the earliest bucket that holds
-tasks; an idle timer wakes nobody. `ManualTimer` has a clock of its own that moves when told to, so
-that tests and simulations neither sleep nor depend on speed.
+tasks; an idle timer has none. `ManualTimer` has a clock of its own that only `advance_clock` moves,
+so that tests and simulations neither sleep nor depend on speed.
 
-Rules both keep:
+Rules for both:
 
 1. `add` and `advance_clock` never run a task. Expired tasks go to the timer's queue, named
-   ``executor-<name>``, and run behind the caller, one after another, in the order they fell due.
+   ``executor-<name>``, and run after the caller has returned, in the order they fell due.
 2. A task that raises is logged; the others run all the same.
 3. `SystemTimer` runs at most `MAX_TASKS_PER_TURN` tasks per turn of the loop, so that a mass expiry
    does not starve the sockets.
-4. After `shutdown` nothing runs; what was pending stays unexecuted.
+4. After `shutdown` nothing runs; pending tasks stay unexecuted.
 
 Since nothing awaits, nothing needs a lock: see `odradek.purgatory.timing_wheel` for the wheel.
 """
@@ -45,11 +45,11 @@ class Timer(Protocol):
         ...
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Hands out due tasks, waiting at most `timeout_ms` for them; whether there were any."""
+        """Queues due tasks, waiting at most `timeout_ms` for one. Returns whether any was due."""
         ...
 
     def drive_with(self, step: Callable[[], object]) -> None:
-        """Calls `step` whenever something may be due; it has to call `advance_clock(0)`."""
+        """Calls `step`, which has to call `advance_clock(0)`, whenever a task may be due."""
         ...
 
     def shutdown(self) -> None:
@@ -71,7 +71,7 @@ class TimerCall(TimerTask):
 
 
 class Cancellable(Protocol):
-    """What a loop returns for a scheduled call."""
+    """A scheduled call of a loop."""
 
     def cancel(self) -> None: ...
 
@@ -87,9 +87,9 @@ class Loop(Protocol):
 
 
 class ExpiredTasks:
-    """Tasks whose time has come, waiting for their turn to run.
+    """Due tasks that wait for their turn to run.
 
-    As long as the number of operations parked in the purgatory, which bounds it.
+    Bounded by the number of operations parked in the purgatory.
     """
 
     __slots__ = ("_tasks", "name")
@@ -124,9 +124,9 @@ class SystemTimer:
     """A timer on an event loop.
 
     Args:
-        name: What it serves, usually the purgatory's name.
-        loop: Gives wake-ups. Its `time` need not be the clock's, only run at the same speed.
-        clock: Gives the time by which tasks expire.
+        name: Usually that of the purgatory which uses it.
+        loop: Schedules wake-ups. Its `time` may differ from the clock, but runs at the same speed.
+        clock: The time by which tasks expire.
     """
 
     __slots__ = (
@@ -150,7 +150,7 @@ class SystemTimer:
         self._schedule = Schedule(
             start_ms=clock.monotonic_ms(), tick_ms=tick_ms, wheel_size=wheel_size
         )
-        self._step: Callable[[], object] | None = None  # Until it is set nobody moves the clock.
+        self._step: Callable[[], object] | None = None  # Advances the clock; set by `drive_with`.
         self._is_shut_down = False
         self._handle: Cancellable | None = None  # The one wake-up, due at _wake_ms.
         self._wake_ms = 0
@@ -174,7 +174,7 @@ class SystemTimer:
             self._run_soon()
 
     def advance_clock(self, timeout_ms: int = 0) -> bool:
-        assert timeout_ms == 0, "an event loop cannot wait here; drive_with wakes when it is time"
+        assert timeout_ms == 0, "an event loop cannot wait here; drive_with wakes it when it is due"
         now_ms = self._clock.monotonic_ms()
         first_ms = self._schedule.next_wakeup_ms()
         if first_ms is None or first_ms > now_ms:
@@ -200,7 +200,7 @@ class SystemTimer:
     def _arm(self) -> None:
         """Keeps the one wake-up at the earliest bucket; it only ever moves to an earlier time.
 
-        A later one is set when this one rings: cancelling tasks leaves their bucket queued.
+        A later one is set when this one fires: cancelling tasks leaves their bucket queued.
         """
         first_ms = self._schedule.next_wakeup_ms()
         if first_ms is None or self._step is None:
@@ -219,7 +219,7 @@ class SystemTimer:
             try:
                 self._step()
             finally:
-                # A loop may ring a moment early; then nothing was due and the bucket still waits.
+                # A loop may wake a moment early; then nothing was due and the bucket still waits.
                 self._arm()
 
     def _run_soon(self) -> None:
@@ -265,7 +265,7 @@ class ManualTimer:
             self._expired.submit(task)
 
     def advance_clock(self, timeout_ms: int = 0) -> bool:
-        """Lets `timeout_ms` pass and runs what falls due on the way, each task at its own time."""
+        """Moves time by `timeout_ms` and runs the tasks that fall due, each at its own time."""
         if self._is_shut_down:
             return False
         end_ms = self.now_ms + timeout_ms
@@ -280,7 +280,7 @@ class ManualTimer:
         return advanced
 
     def drive_with(self, step: Callable[[], object]) -> None:
-        """Nothing to do: whoever moves the clock calls the step."""
+        """Does nothing: the caller of `advance_clock` calls the step."""
 
     def shutdown(self) -> None:
         self._is_shut_down = True

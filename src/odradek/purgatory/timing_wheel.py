@@ -69,10 +69,10 @@ class TimerTask(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """What to do when the time is up."""
+        """Does the work of the task; called once it is due."""
 
     def cancel(self) -> None:
-        """Leaves the wheel. Harmless when not in it; too late once the task was handed out."""
+        """Removes the task from its wheel, if it is in one; no effect once it was handed out."""
         entry = self.timer_entry
         if entry is not None:
             self.timer_entry = None
@@ -116,7 +116,7 @@ class TimerTaskList:
         return len(self._entries)
 
     def set_expiration(self, expiration_ms: int) -> bool:
-        """Whether the start changed: then the bucket has to be queued for this round."""
+        """Sets the start. Returns whether it changed: then the bucket has to be queued again."""
         changed = self.expiration_ms != expiration_ms
         self.expiration_ms = expiration_ms
         return changed
@@ -128,7 +128,7 @@ class TimerTaskList:
         self._queue.task_count += 1
 
     def remove(self, entry: TimerTaskEntry) -> None:
-        """Takes the entry out; nothing happens if it is in another bucket."""
+        """Removes the entry; does nothing if it is in another bucket."""
         if entry.bucket is self:
             entry.bucket = None
             del self._entries[entry]
@@ -145,7 +145,7 @@ class TimerTaskList:
 
 
 class BucketQueue:
-    """What all levels share: the buckets that hold tasks, by start, and the number of tasks.
+    """The state that all levels share: non-empty buckets ordered by start, and the count of tasks.
 
     Bounded by the number of buckets: each is queued at most once.
     """
@@ -199,12 +199,12 @@ class TimingWheel:
         self.overflow_wheel: TimingWheel | None = None
 
     def add(self, entry: TimerTaskEntry) -> bool:
-        """Puts the entry where it belongs, here or above; False if it is cancelled or due."""
+        """Adds the entry to this level or one above. Returns False if it is cancelled or due."""
         expiration_ms = entry.expiration_ms
         if entry.is_cancelled or expiration_ms < self.current_time_ms + self.tick_ms:
             return False
         wheel = self
-        # What overflows here is not due above: one tick there is a whole turn here.
+        # An entry that overflows here is not due above: one tick there is a whole turn here.
         while expiration_ms >= wheel.current_time_ms + wheel.interval_ms:
             wheel = wheel.overflow_wheel or wheel.add_overflow_wheel()
         tick = expiration_ms // wheel.tick_ms
@@ -224,7 +224,7 @@ class TimingWheel:
         return self.overflow_wheel
 
     def advance_clock(self, time_ms: int) -> None:
-        """Turns the hands, this level's and those above; tasks are not touched."""
+        """Moves the clocks of this level and those above; does not touch tasks."""
         if time_ms >= self.current_time_ms + self.tick_ms:
             self.current_time_ms = time_ms - time_ms % self.tick_ms
             if self.overflow_wheel is not None:
@@ -232,7 +232,7 @@ class TimingWheel:
 
 
 class Schedule:
-    """All levels as one: tasks go in with the time, and come out when the time has come.
+    """All levels as one: tasks are added with the current time, and returned when they are due.
 
     Example:
         >>> schedule = Schedule(start_ms=0)
@@ -262,15 +262,15 @@ class Schedule:
         return len(self._queue)
 
     def next_wakeup_ms(self) -> int | None:
-        """When `advance_to` has something to do next. No task is due before; None: never."""
+        """When `advance_to` next has work; no task is due before. None if there are no tasks."""
         return self._queue.first_expiration_ms()
 
     def add(self, task: TimerTask, now_ms: int) -> bool:
-        """Schedules the task `task.delay_ms` from now; False if it is due already: run it."""
+        """Schedules the task `task.delay_ms` from now. Returns False if it is due: run it."""
         return self.add_entry(TimerTaskEntry(task, now_ms + task.delay_ms))
 
     def add_entry(self, entry: TimerTaskEntry) -> bool:
-        """Where new and moved entries meet: False if the entry's time has come.
+        """Adds a new or a moved entry. Returns False if the entry is due.
 
         A cancelled entry is neither stored nor due.
         """

@@ -1,7 +1,7 @@
 """The nouns of security: principals, the operations on resources, access rules. Pure.
 
-What is here does not know how a request arrived: it decides by a principal, a host, an operation
-and a resource. How a connection finds out its principal is `odradek.network.authentication`.
+This package does not know how a request arrived: it decides by a principal, a host, an operation
+and a resource. `odradek.network.authentication` establishes the principal of a connection.
 """
 
 from odradek.security.acls import AccessRules, AclBinding

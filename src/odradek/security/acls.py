@@ -1,4 +1,4 @@
-"""Access rules, and what they decide together.
+"""Access rules, and the decision that all of them make together.
 
 A rule allows or denies an operation on all resources that its pattern covers, to a principal that
 connects from a host. `AccessRules` is a snapshot of all rules: it is replaced, never edited. It
@@ -6,7 +6,7 @@ decides in this order (spec 13, section 9):
 
 1. A super user may do everything.
 2. Relevant are the rules whose pattern covers the resource: the same literal name, the literal
-   `*`, or a prefix of the name. Whom a relevant rule is for does not matter yet.
+   `*`, or a prefix of the name. The principal of a relevant rule does not matter yet.
 3. No rule is relevant: `allow_without_rules` decides.
 4. A relevant DENY that fits principal, host and operation: denied.
 5. A relevant ALLOW that fits: allowed. For an ALLOW, an operation fits, too, if it implies the
@@ -61,9 +61,9 @@ class AclBinding(NamedTuple):
 
 
 def normal_host(host: str) -> str:
-    """One text for all ways to write an address: `::ffff:10.0.0.1` is 10.0.0.1.
+    """Returns one spelling for all spellings of an address: `::ffff:10.0.0.1` is 10.0.0.1.
 
-    A text that is no address is returned as it is.
+    A text that is not an address is returned unchanged.
     """
     try:
         address = ip_address(host)
@@ -74,7 +74,7 @@ def normal_host(host: str) -> str:
     return str(address)
 
 
-# Principal and host of a rule as it has them, and the operation.
+# Principal and host as the rule spells them, and the operation.
 _Entry = tuple[str, str, Operation]
 
 
@@ -128,7 +128,7 @@ class AccessRules:
     Args:
         rules: LITERAL and PREFIXED patterns, DENY and ALLOW only.
         super_users: May do everything.
-        allow_without_rules: What counts for resources that no rule covers
+        allow_without_rules: Whether a resource that no rule covers is allowed to every principal
             (`allow.everyone.if.no.acl.found`).
     """
 

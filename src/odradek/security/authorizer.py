@@ -1,4 +1,4 @@
-"""The question that every handler asks before it acts: may this principal do that?"""
+"""`Authorizer`, which every handler asks whether a principal may do an operation."""
 
 from typing import Protocol
 

@@ -1,7 +1,7 @@
 """Operations, the resources they are about, and the numbers both have on the wire.
 
-Every number is wire contract, and that of stored access rules. ANY and MATCH stand in filters
-only, UNKNOWN for a number that is not known here.
+Every number is a contract of the wire and of stored access rules. ANY and MATCH occur in filters
+only; UNKNOWN replaces a number that is not listed here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -70,7 +70,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """What a rule says about an operation."""
+    """Whether a rule denies or allows an operation."""
 
     UNKNOWN = 0
     ANY = 1
@@ -78,8 +78,8 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-# The operations that have a meaning for a type of resource: those that an answer with authorized
-# operations tells about.
+# The operations that exist for a type of resource: those that an answer with authorized operations
+# can contain.
 OPERATIONS: Final[Mapping[ResourceType, tuple[Operation, ...]]] = MappingProxyType(
     {
         ResourceType.TOPIC: (
@@ -116,7 +116,7 @@ OPERATIONS: Final[Mapping[ResourceType, tuple[Operation, ...]]] = MappingProxyTy
 
 
 def operation_bits(operations: Iterable[Operation]) -> int:
-    """A set of operations as answers carry it: the bit of each one's number."""
+    """A set of operations in the form of the wire: operation number n sets bit n."""
     bits = 0
     for operation in operations:
         bits |= 1 << operation

@@ -145,13 +145,13 @@ REFUSED = [
         "replica.fetch.wait.max.ms=40000: must not be above replica.lag.time.max.ms",
         id="fetch-wait",
     ),
-    pytest.param({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "two listeners", id="twice"),
+    pytest.param({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "is given twice", id="twice"),
     pytest.param(
         {
             "listeners": "A://:9092,B://:9092",
             "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
         },
-        "has the port, too",
+        "has the same port",
         id="same-port",
     ),
     pytest.param({"listeners": "X://h:1"}, "does not say what X speaks", id="unmapped"),
@@ -167,7 +167,7 @@ REFUSED = [
         id="tls-without-key",
     ),
     pytest.param(
-        {"listeners": "PLAINTEXT://0.0.0.0:1"}, "nobody can connect to that address", id="any-host"
+        {"listeners": "PLAINTEXT://0.0.0.0:1"}, "no peer can connect to that address", id="any-host"
     ),
 ]
 
