@@ -30,9 +30,9 @@ Magic 0 and 1 hold one message each, a *wrapper* if it is compressed (see `legac
      18     8  timestamp             int64   x     v1 only
      18/26  4  key length, key, value length, value
 
-Whoever steps through bytes reads them in this order: fewer than 17 bytes left, or fewer than the
-batch says, is a *partial* batch and no error (the end of a fetch response or of a torn file); a
-length below the format's minimum or an unknown magic is a `CorruptRecordError`.
+All readers judge bytes in this order: fewer than 17 bytes left, or fewer than the length of the
+batch, is a *partial* batch and no error (the end of a fetch response or of a torn file); a length
+below the format's minimum or an unknown magic is a `CorruptRecordError`.
 """
 
 import zlib
@@ -136,8 +136,9 @@ _INT16: Final = Struct(">h")
 class BatchHeader(NamedTuple):
     """The fixed part of one batch, fields as in the table above.
 
-    A legacy message becomes a header of one record without producer; a legacy wrapper says
-    -1 records, because only its compressed value knows, and its `base_offset` is its last offset.
+    A legacy message becomes a header of one record without producer; a legacy wrapper has a count
+    of -1 records, because the count is known only once its value is decompressed, and its
+    `base_offset` is its last offset.
     """
 
     base_offset: int
@@ -166,7 +167,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Where the batch after this one may start."""
+        """The lowest offset at which the next batch may start."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -178,7 +179,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec_id(self) -> int:
-        """Codec number, 0 to 7; 5 to 7 mean nothing."""
+        """Codec number, 0 to 7; 5 to 7 are not assigned."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -205,7 +206,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers of a compacted batch may go; None before its first pass."""
+        """When tombstones and markers of a batch may be removed; None before its first cleaning."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
 
@@ -312,7 +313,7 @@ def is_crc_valid(buffer: Buffer, position: int, size: int) -> bool:
 def patch_offset_and_epoch(
     buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Assigns offset and epoch to the magic 2 batch at `position`; the CRC stays right."""
+    """Assigns offset and epoch to the magic 2 batch at `position`; the CRC stays valid."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 
@@ -322,7 +323,7 @@ def patch_max_timestamp(
 ) -> bool:
     """Sets timestamp type and largest timestamp of the magic 2 batch at `position`.
 
-    Nothing is written, and no checksum computed, if both are there already.
+    Nothing is written, and no checksum computed, if both are right already.
 
     Returns:
         Whether the batch changed.

@@ -1,4 +1,4 @@
-"""Batches of magic 2 from records: new ones, recompressed ones, compacted ones.
+"""Builds batches of magic 2 from records: new, recompressed and compacted ones.
 
 Uncompressed, the bytes are those the Java client writes for the same records.
 """
@@ -65,10 +65,10 @@ def build_batch(
     """Builds a batch of at least one record.
 
     Args:
-        log_append_time_ms: Makes it a batch of append time; the deltas still tell record times.
-        delete_horizon_ms: Takes the place of the base timestamp.
+        log_append_time_ms: Makes it a batch of append time; the deltas still hold record times.
+        delete_horizon_ms: Written in place of the base timestamp.
         offset_deltas: One per record, if they are not 0, 1, 2, ….
-        last_offset_delta: If the last offsets of the batch have no records any more.
+        last_offset_delta: Needed if the last offsets of the batch have no records any more.
 
     Raises:
         TypeError, ValueError, RecordTooLargeError: See `codec_pure.encode_records_pure`.
@@ -121,7 +121,7 @@ def seal_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """Writes the header of a producer's batch into the room left in front of its records.
+    """Writes the header of a producer's batch into the bytes left in front of its records.
 
     Args:
         batch: `HEADER_SIZE` bytes and the records, compressed already if there is a codec.
@@ -198,9 +198,9 @@ def build_compacted_batch(
     level: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """What compaction leaves of a batch: some of its records, with all its offsets and identity.
+    """Builds the batch that compaction leaves: some of its records, its offsets and its producer.
 
-    Without records, an empty batch. Otherwise the largest timestamp is that of what is left.
+    Without records, an empty batch. Otherwise the largest timestamp is that of these records.
     """
     if not records:
         return build_empty_batch(header)
@@ -238,7 +238,7 @@ def _assemble(header: BatchHeader, region: Buffer) -> bytearray:
 
 
 def _seal(header: BatchHeader, batch: bytearray) -> bytearray:
-    """Writes the header, with its length and checksum, in front of what is there."""
+    """Writes the header, with its length and checksum, in front of the records."""
     HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LOG_OVERHEAD))
     crc = crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
     batch[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""Records to batches and back for those who have many: clients, pipelines, the cleaner.
+"""Encodes records into batches and decodes them: for clients, pipelines and the cleaner.
 
 The loops over records are compiled, `_codec.pyx`, where that was built; `codec_pure` is their twin.
 A batch is one call either way::
@@ -56,7 +56,7 @@ __all__ = [
 
 
 class TimestampType(IntEnum):
-    """Whose clock a record's timestamp is from."""
+    """Which clock a record's timestamp is from: the producer's or the broker's."""
 
     NO_TIMESTAMP_TYPE = -1  # Records of magic 0 have none.
     CREATE_TIME = 0
@@ -75,16 +75,16 @@ def decode_batch(
 ) -> list[ConsumerRecord]:
     """Decodes the records of the batch at `position`, of any format and codec.
 
-    The CRC, and whether a batch is one of control records, are the caller's to check.
+    The caller checks the CRC, and whether the batch has control records.
 
     Args:
         header: Of that batch.
-        from_offset: Records below are checked and left out.
+        from_offset: Records below it are checked and not returned.
         max_size: Most bytes that its records may have after decompression.
 
     Raises:
         CorruptRecordError: The buffer ends within the batch.
-        InvalidRecordError: Its records are malformed, too large or not as many as it says.
+        InvalidRecordError: Its records are malformed, too large, or not as many as its count.
     """
     check_whole(buffer, position, header)
     timestamp_type = timestamp_type_of(header)
@@ -107,7 +107,7 @@ def check_whole(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def timestamp_type_of(header: BatchHeader) -> TimestampType:
-    """Whose clock the timestamps of a batch are from."""
+    """Which clock the timestamps of a batch are from."""
     if header.magic == 0:
         return TimestampType.NO_TIMESTAMP_TYPE
     if header.is_log_append_time:
@@ -116,5 +116,5 @@ def timestamp_type_of(header: BatchHeader) -> TimestampType:
 
 
 def restore_record(*arguments: Any) -> ConsumerRecord:
-    """A pickled record, as the twin in use."""
+    """Makes a pickled record, by the twin in use."""
     return ConsumerRecord(*arguments)

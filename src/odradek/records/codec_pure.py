@@ -2,8 +2,8 @@
 
 A batch is encoded or decoded as a whole, so that the loop over its records is one call. Both twins
 give the same bytes for any records, which are those of the Java client, equal records for any
-bytes, and the same error for what is no record, down to its message: the loops only notice *that* a
-record cannot be encoded, `unusable_record` says why.
+bytes, and the same error, down to its message, for a malformed record: the loops only detect *that*
+a record cannot be encoded, `unusable_record` says why.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ __all__ = [
     "unusable_record",
 ]
 
-# Timestamp, key, value, headers. A bytearray or memoryview does for bytes, a list for a tuple.
+# Timestamp, key, value, headers. A bytearray or memoryview may replace bytes, a list a tuple.
 NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
 
 # Arguments of a `ConsumerRecord`.
@@ -44,11 +44,11 @@ _MIN_INT64: Final = -0x8000_0000_0000_0000
 _MAX_INT64: Final = 0x7FFF_FFFF_FFFF_FFFF
 # Length, timestamp and offset at their longest, and the attributes.
 _RECORD_OVERHEAD: Final = 5 + 10 + 5 + 1
-# What `_encode_fields` makes of attributes and two deltas of 0.
+# Bytes that `_encode_fields` makes of attributes and two deltas of 0.
 _ZERO_DELTAS_SIZE: Final = 3
 _NULL: Final = encode_varint(-1)
 
-# The same small numbers come again and again: offsets in a batch, lengths of fields.
+# The same small numbers occur again and again: offsets in a batch, lengths of fields.
 _varint: Final = lru_cache(maxsize=1 << 14)(encode_varint)
 _varlong: Final = lru_cache(maxsize=1 << 12)(encode_varlong)
 
@@ -62,7 +62,7 @@ def encode_records_pure(
     """Encodes the records of a batch behind `prefix_size` bytes left for its header.
 
     Args:
-        base_timestamp: What timestamps are told relative to; that of the first record if None.
+        base_timestamp: Subtracted from all timestamps; that of the first record if None.
         offset_deltas: One per record, if they are not 0, 1, 2, ….
 
     Returns:
@@ -70,9 +70,9 @@ def encode_records_pure(
 
     Raises:
         TypeError: A field of a record has the wrong type.
-        ValueError: A timestamp is no int64, a header key no text, an offset delta no int32, or
-            there are not as many of these as records.
-        RecordTooLargeError: The batch would have more bytes than its length can say.
+        ValueError: A timestamp is not an int64, a header key not text, an offset delta not an
+            int32, or there are not as many offset deltas as records.
+        RecordTooLargeError: The batch would have more bytes than an int32 length allows.
     """
     if offset_deltas is not None:
         check_offset_deltas(offset_deltas, len(records))
@@ -118,14 +118,14 @@ def estimate_record_size_pure(key: bytes | None, value: bytes | None, headers: H
 
     Raises:
         TypeError: A field has the wrong type.
-        ValueError: A header key is no text.
-        RecordTooLargeError: A field has more bytes than its length can say.
+        ValueError: A header key is not text.
+        RecordTooLargeError: A field has more bytes than an int32 length allows.
     """
     return _estimate(None, (0, key, value, headers))
 
 
 def count_fitting_pure(records: Sequence[NewRecord], start: int, max_bytes: int) -> int:
-    """How many records from `start` on surely fit in a batch of `max_bytes`; one always does.
+    """How many records from `start` on surely fit in a batch of `max_bytes`; at least one.
 
     Raises:
         TypeError, ValueError, RecordTooLargeError: See `encode_records_pure`.
@@ -141,7 +141,7 @@ def count_fitting_pure(records: Sequence[NewRecord], start: int, max_bytes: int)
 
 
 def check_offset_deltas(offset_deltas: Sequence[int], record_count: int) -> None:
-    """Raises ValueError if these are not as many numbers as a batch of so many records needs."""
+    """Raises ValueError unless there is one offset delta from 0 to 2**31 - 1 per record."""
     if len(offset_deltas) != record_count:
         raise ValueError(f"{len(offset_deltas)} offset deltas for {record_count} records")
     if offset_deltas and not 0 <= min(offset_deltas) <= max(offset_deltas) <= _MAX_INT32:
@@ -152,7 +152,7 @@ def check_offset_deltas(offset_deltas: Sequence[int], record_count: int) -> None
 
 
 def unusable_record(index: int | None, record: Any) -> Exception:
-    """The error for the record, of that number, that cannot be encoded."""
+    """The error for the record at `index`, which cannot be encoded."""
     where = "record" if index is None else f"record {index}"
     if not _is_listed(record, 4):
         return TypeError(f"{where}: expected (timestamp, key, value, headers), not {record!r:.80}")
@@ -182,7 +182,7 @@ def unusable_record(index: int | None, record: Any) -> Exception:
 
 
 def oversized_record(index: int | None) -> RecordTooLargeError:
-    """The error for the record with which a batch no longer can tell its own length."""
+    """The error for the record with which a batch exceeds an int32 length."""
     upto = "this record" if index is None else f"record {index}"
     return RecordTooLargeError(
         f"with {upto} the batch has more than {_MAX_INT32} bytes; send fewer or smaller records"
@@ -282,7 +282,7 @@ def _kind(value: object) -> str:
 
 @final
 class ConsumerRecord:
-    """A record and where it came from. Not to be changed."""
+    """A record, with its topic, partition and offset. Immutable."""
 
     __slots__ = (
         "headers",
@@ -308,16 +308,16 @@ class ConsumerRecord:
         headers: Headers = (),
         leader_epoch: int | None = None,
     ) -> None:
-        """Makes one by hand; those of a batch come from `codec.decode_batch`."""
+        """Makes one from its fields; `codec.decode_batch` makes those of a batch."""
         self.topic: Final = topic
         self.partition: Final = partition
         self.offset: Final = offset
-        self.timestamp: Final = timestamp  # Milliseconds since the epoch; -1 without.
+        self.timestamp: Final = timestamp  # Milliseconds since 1970; -1 for none.
         self.timestamp_type: Final = timestamp_type  # A `codec.TimestampType`.
         self.key: Final = key  # None is not the same as empty.
         self.value: Final = value
         self.headers: Final = headers
-        self.leader_epoch: Final = leader_epoch  # Of the leader that took it, if it is known.
+        self.leader_epoch: Final = leader_epoch  # Of the leader that stored it, if known.
 
     def _arguments(self) -> _Arguments:
         return (
@@ -344,7 +344,7 @@ class ConsumerRecord:
         return describe_record(*self._arguments())
 
     def __reduce__(self) -> tuple[Callable[..., "ConsumerRecord"], _Arguments]:
-        # By the name of the twin in use, so that either of them reads what the other has pickled.
+        # By the name of the twin in use, so that each twin reads the other's pickled records.
         from odradek.records.codec import restore_record
 
         return restore_record, self._arguments()
@@ -361,7 +361,7 @@ def describe_record(
     headers: Headers,
     leader_epoch: int | None,
 ) -> str:
-    """What `repr` of a record says."""
+    """The `repr` of a record."""
     return (
         f"ConsumerRecord(topic={topic!r}, partition={partition}, offset={offset}, "
         f"timestamp={timestamp}, timestamp_type={int(timestamp_type)}, key={key!r}, "
@@ -377,10 +377,10 @@ def decode_records_pure(
     partition: int,
     timestamp_type: int,
 ) -> list[ConsumerRecord]:
-    """Decodes the records of a magic 2 batch, decompressed, that begin at an offset or above.
+    """Decodes the records at or above `from_offset` of a magic 2 batch, decompressed.
 
     Raises:
-        InvalidRecordError: A record is malformed, or they do not fill the region.
+        InvalidRecordError: A record is malformed, or the records do not fill the region.
     """
     append_time = header.max_timestamp if header.is_log_append_time else None
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
@@ -402,7 +402,7 @@ def iter_fields(region: Buffer, header: BatchHeader) -> Iterator[Fields]:
     """Steps through the records of a magic 2 batch, decompressed.
 
     Raises:
-        InvalidRecordError: A record is malformed, or they do not fill the region.
+        InvalidRecordError: A record is malformed, or the records do not fill the region.
     """
     if header.record_count < 0:
         raise InvalidRecordError(f"{header.record_count} records, expected 0 or more")

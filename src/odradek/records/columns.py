@@ -1,7 +1,7 @@
 """Batches as columns, in the memory layout of Apache Arrow, without an object per record.
 
-A builder takes batch after batch; what it hands out are plain buffers that an Arrow library wraps
-as they are. This module knows the layout, not the library. Numbers are in native byte order:
+Batches are added to a builder one by one; it returns plain buffers that an Arrow library wraps
+without a copy. This module knows the layout, not the library. Numbers are in native byte order:
 
 =================  =========================================================================
 offset, timestamp  int64 per record
@@ -18,9 +18,9 @@ Two records, the second without a key and with two headers::
     value    offsets 0 2 4   data "v1v2"     validity None
     headers  offsets 0 0 2   key: offsets 0 1 2, data "ab"; value: offsets 0 1 1, validity 0b01
 
-Keys of headers are UTF-8 that nobody has checked. Since int32 offsets end at 2 GiB, so does a
-builder: a batch that may not fit any more is turned away, the next builder takes it. The loop over
-records is compiled, `_columns.pyx`, where that was built; `columns_pure` is its twin.
+Keys of headers should be UTF-8, which is not checked. Since int32 offsets end at 2 GiB, so does a
+builder: it refuses a batch that may not fit, which the caller adds to the next builder. The loop
+over records is compiled, `_columns.pyx`, where that was built; `columns_pure` is its twin.
 """
 
 from dataclasses import dataclass
@@ -91,21 +91,21 @@ class ColumnBuilder:
     """Collects batches; see the module's docstring. For one thread at a time."""
 
     def __init__(self, expected_bytes: int = 0) -> None:
-        """Begins columns of about so many bytes of batches, uncompressed; 0 if nobody knows.
+        """Begins columns of about so many bytes of batches, uncompressed; 0 if unknown.
 
-        Room for all of them is taken early, which spares the system from finding it twice.
+        Memory for all of them is allocated early, so that it is not copied as the columns grow.
         """
         self._expected_bytes = expected_bytes
         self._sink = ColumnSink(expected_bytes)
 
     @property
     def count(self) -> int:
-        """Records so far."""
+        """Records added so far."""
         return self._sink.count
 
     @property
     def byte_count(self) -> int:
-        """Bytes of the records so far, before they became columns."""
+        """Bytes of the regions of the records added so far."""
         return self._sink.byte_count
 
     def add_batch(
@@ -117,21 +117,21 @@ class ColumnBuilder:
         from_offset: int = 0,
         max_size: int = DEFAULT_MAX_DECOMPRESSED_SIZE,
     ) -> bool:
-        """Adds the records of the batch at `position`, of any format and codec, or nothing.
+        """Adds all records of the batch at `position`, of any format and codec, or none.
 
-        The CRC, and whether a batch is one of control records, are the caller's to check.
+        The caller checks the CRC, and whether the batch has control records.
 
         Args:
             header: Of that batch.
-            from_offset: Records below are checked and left out.
+            from_offset: Records below it are checked and not added.
             max_size: Most bytes that its records may have after decompression.
 
         Returns:
-            Whether there was room. There always is if the builder is empty.
+            Whether there was room. An empty builder always has room.
 
         Raises:
             CorruptRecordError: The buffer ends within the batch.
-            InvalidRecordError: Its records are malformed, too large or not as many as it says.
+            InvalidRecordError: Its records are malformed, too large, or not as many as its count.
         """
         check_whole(buffer, position, header)
         regions = _read_regions(buffer, position, header, min(max_size, _MAX_BYTES))
@@ -143,7 +143,7 @@ class ColumnBuilder:
         return True
 
     def finish(self) -> Columns:
-        """Hands over what was added, and begins anew."""
+        """Returns the columns of all records added, and begins new ones."""
         sink, self._sink = self._sink, ColumnSink(self._expected_bytes)
         count, offset, timestamp, timestamp_type, key, value, headers = sink.finish()
         header_count, header_offsets, header_key, header_value = headers
@@ -166,7 +166,7 @@ class ColumnBuilder:
 def _read_regions(
     buffer: Buffer, position: int, header: BatchHeader, max_size: int
 ) -> list[tuple[Buffer, BatchHeader]]:
-    """What the sink takes: a legacy message becomes a batch of its own."""
+    """The regions to add to the sink, each with its header: a legacy message is one of its own."""
     if header.magic < 2:
         return [
             (encode_records([(timestamp, key, value, ())])[0], _one_record(offset, timestamp))

@@ -36,7 +36,7 @@ def overfull(byte_count: int, more: int) -> OverflowError:
 
 
 class ColumnSink:
-    """What records are added to. After `finish` it is used up."""
+    """Columns that records are added to. Not usable after `finish`."""
 
     def __init__(self, expected_bytes: int = 0) -> None:  # noqa: ARG002 - it grows as it goes
         self.count = 0  # Records so far.
@@ -53,16 +53,16 @@ class ColumnSink:
     def append_records(
         self, region: Buffer, header: BatchHeader, timestamp_type: int, from_offset: int
     ) -> None:
-        """Adds the records of a magic 2 batch, decompressed, from an offset on; or nothing.
+        """Adds the records from `from_offset` on of a magic 2 batch, decompressed; all or none.
 
         Raises:
-            InvalidRecordError: A record is malformed, or they do not fill the region.
+            InvalidRecordError: A record is malformed, or the records do not fill the region.
             OverflowError: There is no room for so many bytes.
         """
         if self.byte_count + len(region) > _MAX_BYTES:
             raise overfull(self.byte_count, len(region))
         append_time = header.max_timestamp if header.is_log_append_time else None
-        # All of them before the first is added, since a malformed one may follow.
+        # All are read before the first is added, since a malformed one may follow.
         for timestamp_delta, offset_delta, key, value, headers in list(iter_fields(region, header)):
             offset = wrap_int64(header.base_offset + offset_delta)
             if offset < from_offset:
@@ -83,7 +83,7 @@ class ColumnSink:
         self.byte_count += len(region)
 
     def finish(self) -> Filled:
-        """Hands over the columns."""
+        """Returns the columns."""
         return (
             self.count,
             bytearray(self._offset),

@@ -11,13 +11,13 @@ zstd   one frame                                        several frames, no conte
                                                         last block, skippable frames
 ====== ================================================ ========================================
 
-Decoding is bounded by `max_size`: the output buffer is sized from what the stream says of itself,
-never above that cap and never above what its compressed bytes could possibly yield, and a stream
-that does not fit is refused. A few bytes cannot ask for much memory, a bomb costs `max_size`.
+Decoding is bounded by `max_size`: the output buffer has the size that the stream announces, never
+above `max_size` and never above the most that its compressed bytes could yield, and a stream that
+does not fit is refused. So a few bytes cannot allocate much memory, and a bomb costs `max_size`.
 
-`strict` is the produce side. It refuses bytes behind the end of a gzip or lz4 stream and lz4 frames
-with linked blocks, neither of which every consumer can read. What is on disk already is not refused
-for that. Bytes behind a snappy or zstd stream are an error always.
+`strict` is for batches of producers. It refuses bytes after the end of a gzip or lz4 stream and lz4
+frames with linked blocks, since some consumers can read neither. Batches on disk are not refused
+for that. Bytes after a snappy or zstd stream are always an error.
 
 Magic 0 has a quirk: the header checksum of an lz4 frame also covers the frame's magic number.
 """
@@ -35,7 +35,7 @@ from odradek.records.batch import Buffer
 
 __all__ = ["DEFAULT_MAX_DECOMPRESSED_SIZE", "Codec", "compress", "decompress", "parse_codec"]
 
-# One bound for all: a leader accepts nothing that its readers (search by time, cleaner) would not
+# One bound for all: a leader accepts no batch that its readers (search by time, cleaner) would not
 # expand. It does not depend on a topic's settings, which may change once a batch is stored.
 DEFAULT_MAX_DECOMPRESSED_SIZE: Final = 256 * 1024 * 1024
 
@@ -43,7 +43,7 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = Struct(">8sii")  # Magic, version, lowest compatible version.
 _XERIAL_CHUNK: Final = 32 * 1024
 _INT32: Final = Struct(">i")
-# One snappy element of 3 bytes yields at most 64: no honest block expands more than this.
+# One snappy element of 3 bytes yields at most 64: no valid block expands more than this.
 _SNAPPY_MAX_RATIO: Final = 22
 
 _GZIP_MEMBER: Final = b"\x1f\x8b\x08"
@@ -94,10 +94,10 @@ _CODECS: Final = tuple(Codec)
 
 
 def parse_codec(codec_id: int, *, magic: int = 2) -> Codec:
-    """Names a codec number found in a batch.
+    """Returns the codec of a number found in a batch.
 
     Raises:
-        InvalidRecordError: Nothing is compressed that way; in magic 0 and 1 nor by zstd.
+        InvalidRecordError: The number is not assigned, or is that of zstd in magic 0 or 1.
     """
     if codec_id >= len(_CODECS) or (codec_id == Codec.ZSTD and magic < 2):
         raise InvalidRecordError(f"codec {codec_id} does not exist in magic {magic}")
@@ -133,10 +133,10 @@ def decompress(
 
     Args:
         max_size: Most bytes that may come out.
-        strict: Refuse what consumers may fail on, see above.
+        strict: Whether to refuse streams that some consumers cannot read.
 
     Raises:
-        InvalidRecordError: The data is damaged, too large, or framed in a way we refuse.
+        InvalidRecordError: The data is damaged, too large, or has a framing that is refused.
     """
     view = memoryview(data)
     try:
@@ -163,14 +163,14 @@ def _too_large(codec: str, size: int, max_size: int) -> InvalidRecordError:
 
 
 def _decompress_gzip(data: memoryview, max_size: int, strict: bool) -> memoryview:
-    """Trusts the size in the last member's trailer first, which is exact for one member."""
+    """Tries the size in the last member's trailer first, which is exact for one member."""
     claimed: int = _UINT32_LE.unpack(data[-4:])[0] if len(data) >= _GZIP_MIN_MEMBER else 0
     if claimed <= min(max_size, _DEFLATE_MAX_RATIO * len(data)):
         output = bytearray(claimed)
         try:
             size = cramjam.gzip.decompress_into(data, output)
         except DecompressionError:
-            # Several members, bytes behind the stream, or damage: the bounded decoder tells.
+            # Several members, bytes after the stream, or damage: the bounded decoder decides.
             return _decompress_gzip_members(data, max_size, strict)
         return memoryview(output)[:size]
     return _decompress_gzip_members(data, max_size, strict)
@@ -295,7 +295,7 @@ def _decompress_lz4(data: memoryview, max_size: int, magic: int, strict: bool) -
 
 
 def _scan_lz4_blocks(data: memoryview, position: int) -> tuple[int, int]:
-    """Steps over the blocks of a frame; returns where it ends and the most it can hold."""
+    """Steps over the blocks of a frame; returns its end and the most bytes that it can yield."""
     flags = data[4]
     max_block = 1 << (8 + 2 * (data[5] >> 4))
     checksum_size = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
@@ -349,7 +349,7 @@ def _decompress_zstd(data: memoryview, max_size: int) -> memoryview:
 
 
 def _bound_zstd(data: memoryview, max_size: int) -> int:
-    """The most that the frames can hold, from their headers; the decoder finds any damage.
+    """The most bytes that the frames can yield, by their headers; the decoder finds any damage.
 
     Frame: magic(4), descriptor(1), window(0-1), dictionary(0-4), content size(0-8), blocks.
     Block: uint24 with bit 0 last, bits 1-2 type (0 stored, 1 one byte repeated, 2 compressed),

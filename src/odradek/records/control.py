@@ -1,4 +1,4 @@
-"""Control records: what brokers write between the records of applications.
+"""Control records, which brokers write between the records of applications.
 
 Key and value::
 
@@ -33,7 +33,7 @@ _MARKER_VALUE: Final = Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """Types of control records; those from LEADER_CHANGE on are the metadata quorum's."""
+    """Types of control records; the metadata quorum uses those from LEADER_CHANGE on."""
 
     ABORT = 0
     COMMIT = 1
@@ -59,7 +59,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def parse_control_type(key: Buffer | None) -> ControlType | None:
-    """Reads the type of a control record from its key; None for one we do not know, to be skipped.
+    """Reads the type of a control record from its key; None for an unknown type, to be skipped.
 
     Raises:
         InvalidRecordError: The key is too short, or its version negative.
@@ -80,11 +80,11 @@ def parse_end_transaction_marker(
     """Reads the marker of the batch at `position`.
 
     Returns:
-        The marker; None if the batch is no control batch, one of another type, or one that
-        compaction emptied.
+        The marker; None for a batch that is not a control batch, has another type, or was emptied
+        by compaction.
 
     Raises:
-        CorruptRecordError: There is no whole batch.
+        CorruptRecordError: The batch is not whole.
         InvalidRecordError: The marker is malformed.
     """
     if header is None:

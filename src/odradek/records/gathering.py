@@ -1,9 +1,9 @@
-"""The records of a batch that is still open: each is encoded when it comes.
+"""The records of an open batch: each is encoded when it is added.
 
-`add` either puts the record in, for good, or says that it did not: a record is never added to a
-batch that somebody has closed. It is what every record of a producer passes through, so it is
-compiled, `_gathering.pyx`, where that was built; `gathering_pure` is its twin. Threads may call the
-compiled form at will (`IS_ATOMIC`); around the pure one they need a lock.
+`add` either adds the record, for good, or returns that it did not: a record is never added to a
+closed batch. Every record of a producer is added by it, so it is compiled, `_gathering.pyx`, where
+that was built; `gathering_pure` is its twin. Several threads may call the compiled twin
+(`IS_ATOMIC`); for the pure one they need a lock.
 """
 
 from odradek.records.gathering_pure import RECORD_OVERHEAD

@@ -1,4 +1,4 @@
-"""The records of a batch that is still open: the pure twin of `_gathering.pyx`; see `gathering`."""
+"""The records of an open batch: the pure twin of `_gathering.pyx`; see `gathering`."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ __all__ = [
     "GatheringPure",
 ]
 
-# What a record costs besides its bytes, nearly always at most: lengths, attributes, deltas, count.
+# Bytes of a record beside its fields, in nearly every case: lengths, attributes, deltas, count.
 RECORD_OVERHEAD: Final = 21
 _MAX_INT32: Final = 2**31 - 1
 _MAX_TIMESTAMP: Final = 2**63 - 1
@@ -21,8 +21,8 @@ class GatheringPure:
     """Records up to a limit of bytes.
 
     Args:
-        start_size: Bytes to leave in front: for a header.
-        limit: The most that `size` may become. The first record is taken whatever its size.
+        start_size: Bytes to leave in front for a header.
+        limit: The largest `size`. The first record is added whatever its size.
     """
 
     __slots__ = (
@@ -37,7 +37,7 @@ class GatheringPure:
 
     def __init__(self, start_size: int, limit: int) -> None:
         self._encoded = bytearray(start_size)
-        self.size = start_size  # What is encoded so far.
+        self.size = start_size  # Bytes encoded so far.
         self.limit = limit
         self.record_count = 0
         self.base_timestamp = -1  # Of the first record.
@@ -47,14 +47,15 @@ class GatheringPure:
     def add(
         self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> int:
-        """Puts a record in and tells its place.
+        """Adds a record.
 
         Returns:
-            -1 if it does not fit, or no more is taken, or a field is not what it should be: a
-            timestamp from 0 on, `bytes` or None, a tuple of pairs of `str` and `bytes` or None.
+            The index of the record; -1 if it does not fit, the batch is closed, or a field has
+            another type than a timestamp from 0 on, `bytes` or None, and a tuple of pairs of `str`
+            and `bytes` or None.
 
         Raises:
-            UnicodeEncodeError: The key of a header is no text.
+            UnicodeEncodeError: The key of a header is not text.
         """
         if self.is_closed or not _is_usable(timestamp, key, value, headers):
             return -1
@@ -72,16 +73,16 @@ class GatheringPure:
         return index
 
     def extend(self, limit: int) -> None:
-        """Lets more in."""
+        """Raises the limit, so that more records fit."""
         self.limit = limit
 
     def close(self) -> int:
-        """Lets no more in; how many there are."""
+        """Closes the batch to further records; returns how many it has."""
         self.is_closed = True
         return self.record_count
 
     def take(self) -> bytearray:
-        """Hands over what is encoded, once it is closed."""
+        """Returns the encoded records of a closed batch."""
         assert self.is_closed, "somebody may still add to it"
         encoded, self._encoded = self._encoded, bytearray()
         return encoded

@@ -1,8 +1,8 @@
-"""Plain batches that follow one another, as compaction meets them, and one that lost records.
+"""Runs of plain batches for compaction, and a batch without some of its records.
 
 A plain batch is whole, of magic 2, matches its checksum, and is neither compressed nor part of a
-transaction nor control: all there is to know of it are its records. Of `KeyTable` the pure twin
-steps over them here; the compiled one has loops of its own.
+transaction nor a control batch: its records are all that compaction has to know. The pure twin of
+`KeyTable` steps over such batches here; the compiled one has loops of its own.
 """
 
 from collections.abc import Iterator
@@ -61,13 +61,13 @@ def plain_batches(data: Buffer, position: int) -> Iterator[tuple[BatchHeader, in
 def shrink_batch(
     header: BatchHeader, region: bytes, record_count: int, max_timestamp: int
 ) -> tuple[BatchHeader, memoryview]:
-    """A batch that is not compressed, of which those records are left: its header, and all of it.
+    """Builds an uncompressed batch from the records that are left; returns its header and bytes.
 
     Args:
-        header: Of the batch before.
+        header: That of the original batch.
         region: The records that are left.
-        record_count: How many these are.
-        max_timestamp: The largest of theirs; counts unless the log sets the time.
+        record_count: How many are left.
+        max_timestamp: Their largest; ignored in a batch of append time.
     """
     if header.is_log_append_time:
         max_timestamp = header.max_timestamp

@@ -1,6 +1,6 @@
-"""Offsets by key, and what they leave of a region of records: the pure twin of `_key_table.pyx`.
+"""Offsets by key, and the filter of records by them: the pure twin of `_key_table.pyx`.
 
-The twins have other hashes and the same answers, down to the errors; see `key_table`.
+The twins have different hashes and the same results, down to the errors; see `key_table`.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ MAX_SLOTS: Final = 0x7FFF_FFFF
 # none; whether a tombstone is among them; how many were dropped for want of a key.
 Filtered: TypeAlias = tuple[int, bytes | None, int, bool, int]
 
-# Position behind the run; the bytes that stay; last offset, largest timestamp and size of each of
-# their batches; records read, kept, and dropped for want of a key.
+# Position after the run; the bytes kept; last offset, largest timestamp and size of each of their
+# batches; records read, kept, and dropped for want of a key.
 FilteredRun: TypeAlias = tuple[int, bytes, list[tuple[int, int, int]], int, int, int]
 
 # End of a record; timestamp delta; offset delta; key; whether it is a tombstone.
@@ -51,10 +51,10 @@ class KeyTablePure:
     Args:
         slot_count: Room, in slots of `SLOT_SIZE` bytes.
         load_factor: Share of the slots that keys may take.
-        secret: `SECRET_SIZE` bytes that nobody who writes keys can know.
+        secret: `SECRET_SIZE` bytes that no producer can know.
 
     Raises:
-        ValueError: One of them is out of range.
+        ValueError: An argument is out of range.
     """
 
     __slots__ = ("_offsets", "_secret", "capacity")
@@ -66,7 +66,7 @@ class KeyTablePure:
             raise ValueError(f"load factor {load_factor}, expected above 0 and at most 1")
         if len(secret) != SECRET_SIZE:
             raise ValueError(f"a secret of {len(secret)} bytes, expected {SECRET_SIZE}")
-        # Most keys it takes. Invariant: at least 1, below the number of slots.
+        # Most keys it can have. Invariant: at least 1, below the number of slots.
         self.capacity = min(max(int(slot_count * load_factor), 1), slot_count - 1)
         self._secret = secret
         self._offsets: dict[bytes, int] = {}
@@ -78,16 +78,16 @@ class KeyTablePure:
         return blake2b(key, digest_size=16, key=self._secret).digest()
 
     def get(self, key: Buffer) -> int:
-        """The last offset noted for a key; -1 without one."""
+        """The last offset stored for a key; -1 if there is none."""
         return self._offsets.get(self._hash(key), -1)
 
     def put(self, region: Buffer, record_count: int, base_offset: int, first_offset: int) -> bool:
-        """Notes the offsets of the records in an uncompressed region, from `first_offset` on.
+        """Stores the offsets of the records in an uncompressed region, from `first_offset` on.
 
-        Records without a key are passed over.
+        Records without a key are ignored.
 
         Returns:
-            Whether all keys are in; if not, those before the one that did not fit are.
+            Whether all keys fit; if not, those before the first that did not fit are stored.
 
         Raises:
             InvalidRecordError: The records are malformed, or do not fill the region.
@@ -118,13 +118,13 @@ class KeyTablePure:
         latest_offset: int,
         drop_tombstones: bool,
     ) -> Filtered:
-        """Sorts out the records of an uncompressed region; those that stay keep their bytes.
+        """Filters the records of an uncompressed region; those that stay keep their bytes.
 
         | record                                  | stays                       |
         |-----------------------------------------|-----------------------------|
-        | offset above `latest_offset`            | yes: its key was not noted  |
+        | offset above `latest_offset`            | yes: its key was not stored |
         | no key                                  | no                          |
-        | a later offset is noted for its key     | no                          |
+        | a later offset is stored for its key    | no                          |
         | no value (a tombstone)                  | unless `drop_tombstones`    |
         | any other                               | yes                         |
 
@@ -160,8 +160,8 @@ class KeyTablePure:
         """`put` for the plain batches from `position` on, as far as they fit.
 
         Returns:
-            The position behind them, and the last offset of the last one that ends at or above
-            `first_offset`, -1 if none does. Keys of the batch behind may be in.
+            The position after them, and the last offset of the last one that ends at or above
+            `first_offset`, -1 if none does. Keys of the next batch may be stored, too.
 
         Raises:
             ValueError: `position` does not lie within `data`.
@@ -182,7 +182,7 @@ class KeyTablePure:
     def filter_run(
         self, data: Buffer, position: int, latest_offset: int, now_ms: int, spared: Sequence[int]
     ) -> FilteredRun:
-        """`filter` for the plain batches from `position` on; what is left of them as batches.
+        """`filter` for the plain batches from `position` on; returns batches of the records kept.
 
         A run also ends before a batch that is to get a delete horizon, and before one that may have
         to stay though none of its records does.
@@ -191,7 +191,7 @@ class KeyTablePure:
             data: Batches.
             position: Where the first one begins.
             latest_offset: As for `filter`.
-            now_ms: A batch whose delete horizon is not later loses its tombstones.
+            now_ms: The tombstones of a batch whose delete horizon is not later are dropped.
             spared: Last offsets of the batches that may have to stay, ascending; an array of int64.
 
         Raises:
@@ -274,7 +274,7 @@ def _read(data: bytes, position: int, index: int) -> _Fields:
 
 
 def _read_fields(data: bytes, position: int) -> _Fields:
-    """Reads one record; any error means that it is malformed, whatever it says."""
+    """Reads one record; any exception means that it is malformed, whatever its message."""
     length, at = decode_varint(data, position, len(data))
     end = at + length
     if length <= 0 or end > len(data):

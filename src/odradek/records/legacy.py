@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1, as an imported data directory may hold them. Read, never written.
+"""Messages of magic 0 and 1, which an imported data directory may contain. Read, never written.
 
 A message carries one key and value; a compressed set is one *wrapper* message, whose value is the
 compressed concatenation of ordinary messages. One level only. Layout: see `batch`.
@@ -36,7 +36,7 @@ def read_messages(
     """Reads the message, or the inner messages of the wrapper, at `position`.
 
     Raises:
-        InvalidRecordError: A message or what it wraps is malformed.
+        InvalidRecordError: A message, or one inside a wrapper, is malformed.
     """
     key, value = _read_key_and_value(batch, position, header)
     if not header.is_compressed:

@@ -1,7 +1,7 @@
-"""What is wrong with a record that does not parse.
+"""Errors for records that do not parse.
 
-The loops over records, compiled or not, only notice *that* a record is malformed; this slow and
-careful reading says why, so that all of them report the same. A record::
+The loops over records, compiled or not, only detect *that* a record is malformed; this slow and
+careful parser says why, so that all of them report the same. A record::
 
     length           varint   bytes after this field
     attributes       int8     unused
@@ -12,7 +12,7 @@ careful reading says why, so that all of them report the same. A record::
     header_count     varint   >= 0
     headers          each: key (varint length >= 0, UTF-8), value (varint length, -1 = null, bytes)
 
-and it consumes exactly `length` bytes.
+and its fields take exactly `length` bytes.
 """
 
 from odradek.errors import InvalidRecordError, InvariantViolation

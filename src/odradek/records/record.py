@@ -1,10 +1,10 @@
-"""Records as values, out of a batch of any format and codec.
+"""Records as values, read from a batch of any format and codec.
 
-Only what looks inside batches comes here: the cleaner, coordinators, clients, tools. The hot path
-moves batches whole and validates them with `walk`.
+For components that read records: the cleaner, coordinators, clients, tools. The hot path moves
+batches whole and validates them with `walk`.
 
 * Timestamps: with append time every record has the batch's `max_timestamp`.
-* Header keys are UTF-8. Nobody checks that when they are stored, so bytes that are not become lone
+* Header keys are UTF-8. That is not checked when they are stored, so other bytes become lone
   surrogates (PEP 383) here and the same bytes again in `builder`.
 """
 
@@ -43,7 +43,7 @@ def read_records(
     header: BatchHeader | None = None,
     max_size: int = DEFAULT_MAX_DECOMPRESSED_SIZE,
 ) -> Iterator[Record]:
-    """Reads the records of the batch at `position`, one by one. The CRC is the caller's to check.
+    """Reads the records of the batch at `position`, one by one. The caller checks the CRC.
 
     Args:
         header: Of that batch, if the caller has parsed it already.
@@ -51,7 +51,7 @@ def read_records(
 
     Raises:
         CorruptRecordError: There is no whole batch of a known format.
-        InvalidRecordError: Its records are malformed, too large or not as many as it says.
+        InvalidRecordError: Its records are malformed, too large, or not as many as its count.
     """
     if header is None:
         header = parse_header(batch, position)
@@ -89,7 +89,7 @@ def read_region(
     """The records of the magic 2 batch at `position`, decompressed; plain ones without a copy.
 
     Raises:
-        InvalidRecordError: They cannot be decompressed, or into more than `max_size` bytes.
+        InvalidRecordError: They cannot be decompressed, or have more than `max_size` bytes.
     """
     stored = memoryview(batch)[position + HEADER_SIZE : position + header.size]
     if header.record_count == 0 and not stored:
@@ -99,13 +99,13 @@ def read_region(
 
 
 def read_fields(region: bytes, position: int, region_end: int) -> tuple[Fields, int]:
-    """Reads one record, and the position behind it.
+    """Reads one record; returns its fields and the position after it.
 
     Raises:
         IndexError, InvalidRecordError: It is malformed; `malformed` says why.
     """
-    # Reads ahead without asking where the record ends: whatever runs over that is found by the
-    # comparison at the end, or is an IndexError. One byte is decoded in place: 0 is 0, 1 is -1,
+    # Reads ahead without checking the end of the record: a field that exceeds it is found by the
+    # comparison at the end, or by an IndexError. One byte is decoded in place: 0 is 0, 1 is -1,
     # 2 is 1; an even one is a length that is not null.
     length, at = decode_varint(region, position, region_end)
     end = at + length

@@ -1,7 +1,7 @@
-"""Columns to batches: rows in the memory layout of Apache Arrow, without an object per row.
+"""Encodes rows in the memory layout of Apache Arrow into batches, without an object per row.
 
-The way back of `columns`. The caller wraps what an Arrow library holds (`BinaryInput` and others),
-says which rows go together, and has them encoded batch by batch::
+The inverse of `columns`. The caller wraps the buffers of an Arrow library (`BinaryInput` and
+others), groups rows by partition, and encodes them batch by batch::
 
     rows = Rows(count, key=…, value=…, timestamp=now_ms)
     partitions = rows.choose_partitions(4)         # -1 for rows that no key decides.
@@ -10,8 +10,8 @@ says which rows go together, and has them encoded batch by batch::
     encoded, taken, base_timestamp, max_timestamp = rows.encode(numbers, 0, ends[0], 16_384, 61)
 
 `numbers` is an int32 per row, in native byte order; None stands for all rows in their order. Rows
-keep their order within a group. An entry of a column is looked for `start` entries into its
-buffers, so a slice is as good as a whole. What the buffers say is checked before it is believed.
+keep their order within a group. Row 0 of a column is entry `start` of its buffers, so that a column
+may be a slice. Offsets in the buffers are checked before they are used.
 The loops are compiled, `_rows.pyx`, where that was built; `rows_pure` is their twin.
 """
 

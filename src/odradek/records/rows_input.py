@@ -1,4 +1,4 @@
-"""What `rows` is given: buffers of columns, and the errors for rows that cannot be sent."""
+"""The input of `rows`: buffers of columns, and the errors for rows that cannot be sent."""
 
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ class HeadersInput(NamedTuple):
 
 
 def short_buffer(column: str, needed: int, found: int) -> ValueError:
-    """The error for a column that does not hold what it should."""
+    """The error for a column whose buffer is too short."""
     return ValueError(f"column {column}: a buffer of {found} bytes, expected at least {needed}")
 
 
@@ -56,7 +56,7 @@ def negative_start(column: str) -> ValueError:
 
 
 def malformed_row(row: int) -> ValueError:
-    """The error for a row whose offsets lead out of its buffers."""
+    """The error for a row whose offsets lie outside of its buffers."""
     return ValueError(f"row {row}: its offsets are not in order, or lie outside of the column")
 
 
@@ -66,7 +66,7 @@ def nameless_header(row: int) -> ValueError:
 
 
 def no_such_partition(row: int, partition: int, partition_count: int) -> ApiError:
-    """The error for a row that asks for a partition that is not there."""
+    """The error for a row with a partition that does not exist."""
     return ApiError(
         ErrorCode.INVALID_PARTITIONS,
         f"row {row} is for partition {partition}, but the topic has {partition_count} partitions, "

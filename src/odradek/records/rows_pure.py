@@ -118,14 +118,14 @@ class Rows:
         partitions: NumberInput | None = None,
         ignores_keys: bool = False,
     ) -> bytearray:
-        """The partition of each row, an int32: its own, or what its key says, or -1.
+        """The partition of each row, an int32: that of `partitions`, or that of its key, or -1.
 
         Args:
-            numbers: Of which rows; None: of all.
-            partitions: What rows ask for themselves.
+            numbers: Which rows; None: all.
+            partitions: A column with the partitions of rows that name one.
 
         Raises:
-            ApiError: INVALID_PARTITIONS, a row asks for one that is not there.
+            ApiError: INVALID_PARTITIONS, a row names a partition that does not exist.
             ValueError: A row is malformed.
         """
         asked = None
@@ -170,11 +170,11 @@ class Rows:
         shares: Sequence[tuple[int, int]],
         numbers: Buffer | None = None,
     ) -> None:
-        """Writes partitions in the place of each -1.
+        """Replaces each -1 by a partition.
 
         Args:
-            shares: Partitions and how many bytes of rows each of them takes, in turn. The last one
-                takes what is left.
+            shares: Partitions and how many bytes of rows each of them gets, in turn. The last one
+                gets the rest.
 
         Raises:
             ValueError: See `undecided_bytes`, or there are no shares.
@@ -204,11 +204,11 @@ class Rows:
         return memoryview(partitions).cast("B").cast("i")
 
     def largest(self) -> tuple[int, int]:
-        """The row that takes the most bytes in a batch of its own, without its header; how many.
+        """The row with the most bytes in a batch of its own, and how many without the header.
 
         Raises:
             ValueError: A row is malformed, or has a header without a key.
-            RecordTooLargeError: A row has more bytes than a batch can tell.
+            RecordTooLargeError: A row has more bytes than an int32 length allows.
         """
         most = (-1, 0)
         for row in range(self.count):
@@ -220,12 +220,12 @@ class Rows:
     def encode(
         self, numbers: Buffer | None, first: int, end: int, max_bytes: int, prefix_size: int
     ) -> tuple[bytearray, int, int, int]:
-        """The next rows as the records of a batch: as many as fit, and one in any case.
+        """Encodes the next rows as the records of a batch: as many as fit, and at least one.
 
         Args:
-            numbers: Which rows, by their place in the columns; None: 0, 1, 2, ….
-            first: The place in `numbers` to begin with.
-            end: And the one to end before.
+            numbers: Which rows, by their index in the columns; None: 0, 1, 2, ….
+            first: The index in `numbers` to begin with.
+            end: The index to end before.
             max_bytes: Of the records and the prefix.
             prefix_size: Bytes to leave in front, for the header.
 
@@ -255,7 +255,7 @@ class Rows:
         return encoded, taken, base_timestamp, max_timestamp
 
     def _rows(self, numbers: Buffer | None) -> Sequence[int]:
-        """The rows of these numbers, all of which are there."""
+        """The rows of these numbers, after a check that all exist."""
         rows = self._numbered(numbers)
         for row in rows:
             self._check_row(row)

@@ -1,17 +1,17 @@
-"""Stepping over runs of everyday batches, as recovery does with nearly all of a log.
+"""Steps over runs of ordinary batches, as recovery does with nearly all of a log.
 
-An everyday batch is whole, of magic 2, matches its checksum, begins where the one before it ended,
-belongs to no transaction and brings no new leader epoch: of such a batch a recovery keeps nothing
+An ordinary batch is whole, of magic 2, matches its checksum, begins where the one before it ended,
+belongs to no transaction and starts no new leader epoch: of such a batch a recovery keeps nothing
 but the largest timestamp, now and then an index entry, and for the last few batches of a producer
-their headers. Looking at each costs several times its checksum, so many are stepped over in one
-call. Whatever is not everyday ends the run and is judged by the caller, batch by batch.
+their headers. A call per batch costs several times its checksum, so many are stepped over in one
+call. A batch that is not ordinary ends the run and is handled by the caller.
 
 A producer's state is made of its newest batches alone, so `ProducerTails` keeps the headers of the
-last `TAIL_LENGTH` of each, and forgets the others without looking at them. It has a slot for each
-value of the lowest bits of a producer id; where two producers meet in one, the headers of the one
-that was there are set aside. So it gives back at least the last few of each producer, in order.
+last `TAIL_LENGTH` of each, and drops the others unread. It has a slot for each value of the lowest
+bits of a producer id; where two producers share a slot, the headers of the earlier one are set
+aside. So it returns at least the last few headers of each producer, in order.
 
-`step_over_headers` steps without checksums: whether bytes look like a chain of batches at all.
+`step_over_headers` steps without checksums, to see whether bytes look like a chain of batches.
 
 The loops are compiled, `_scan.pyx`, where that was built; `scan_pure` is their twin.
 """

@@ -1,6 +1,6 @@
-"""Stepping over runs of everyday batches: the pure twin of `_scan.pyx`.
+"""Steps over runs of ordinary batches: the pure twin of `_scan.pyx`.
 
-Both twins give the same answer for any bytes; see `scan`.
+Both twins give the same result for any bytes; see `scan`.
 """
 
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -35,7 +35,7 @@ TAIL_LENGTH: Final = 5  # Batches of one producer; as many as a partition rememb
 # Last offset and position of the batch; largest timestamp up to it, and last offset of its batch.
 IndexEntry: TypeAlias = tuple[int, int, int, int]
 
-# Position behind the run, the next offset, largest timestamp and last offset of its batch, position
+# Position after the run, the next offset, largest timestamp and last offset of its batch, position
 # of the last entry, and the entries of the run.
 Run: TypeAlias = tuple[int, int, int, int, int, list[IndexEntry]]
 
@@ -59,7 +59,7 @@ class ProducerTailsPure:
         return len(self._set_aside)
 
     def note(self, producer_id: int, header: bytes) -> None:
-        """Takes the header of a batch, the next one of its producer."""
+        """Adds the header of a batch, the next one of its producer."""
         slot = producer_id % _PRODUCER_SLOTS
         owner, tail = self._slots.get(slot, (producer_id, []))
         if owner != producer_id:
@@ -68,7 +68,7 @@ class ProducerTailsPure:
         self._slots[slot] = producer_id, [*tail, header][-TAIL_LENGTH:]
 
     def drain(self) -> list[bytes]:
-        """Returns all headers, by base offset, and forgets them."""
+        """Returns all headers, ordered by base offset, and removes them."""
         found = self._set_aside
         for _, tail in self._slots.values():
             found += tail
@@ -80,8 +80,8 @@ def step_over_headers_pure(data: Buffer, position: int, next_offset: int) -> tup
     """Steps over the batches of magic 2 from `position` on whose offsets grow.
 
     Returns:
-        Position and lowest offset of what follows: something else, what is left of a header, or
-        what lies behind `data`.
+        Position of the first bytes that are no such batch (other data, a partial header, or the
+        end of `data`), and the lowest offset that a batch there may have.
 
     Raises:
         ValueError: `position` does not lie within `data`.
@@ -116,17 +116,17 @@ def step_over_run_pure(
     interval_bytes: int,
     tails: "ProducerTails | ProducerTailsPure",
 ) -> Run:
-    """Steps over the everyday batches from `position` on; over none if the first is another one.
+    """Steps over the ordinary batches from `position` on, if the first is one.
 
     Args:
         next_offset: Where the first batch has to begin.
         last_allowed_offset: Where a batch has to end at the latest; below the largest int64.
-        latest_epoch: The highest leader epoch that is not news.
+        latest_epoch: The highest leader epoch that is known already.
         max_timestamp: Largest timestamp so far.
         offset_of_max_timestamp: Last offset of the batch that has it.
-        entry_position: Where the batch of the last index entry stands, negative if before `data`.
-        interval_bytes: What has to lie between two entries at least.
-        tails: Where the headers of batches with a producer go.
+        entry_position: Position of the last index entry's batch, negative if before `data`.
+        interval_bytes: Least distance of two entries.
+        tails: Gets the headers of batches with a producer.
 
     Raises:
         ValueError: `position` does not lie within `data`.

@@ -43,7 +43,7 @@ def decode_varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     """Decodes an int32 at `position`.
 
     Returns:
-        The value and the position behind it.
+        The value and the position after it.
 
     Raises:
         InvalidRecordError: It has more than 5 bytes, or reaches `end`.
@@ -63,7 +63,7 @@ def decode_varlong(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     """Decodes an int64 at `position`.
 
     Returns:
-        The value and the position behind it.
+        The value and the position after it.
 
     Raises:
         InvalidRecordError: It has more than 10 bytes, or reaches `end`.
@@ -101,7 +101,7 @@ def decode_base128(buffer: Buffer, position: int, end: int, max_size: int) -> tu
 
 
 def wrap_int64(value: int) -> int:
-    """Folds a sum that leaves int64 back into it, as the Java reader does without noticing."""
+    """Wraps a sum that exceeds int64, as the Java reader does."""
     return ((value + _SIGN_64) & _MASK_64) - _SIGN_64
 
 

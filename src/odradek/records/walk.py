@@ -1,14 +1,14 @@
-"""What a produce has to pass: the walk over the records of a batch, and the check of a plain one.
+"""The checks of a produced batch: the walk over its records, and the check of a plain batch.
 
-`walk_records` checks the structure of every record, finds the largest timestamp, and notes records
-without a key or with a timestamp outside the topic's window. Nothing is materialised. This is the
-only cost of an append that is paid per record.
+`walk_records` checks the structure of every record, finds the largest timestamp, and lists records
+without a key or with a timestamp outside the topic's window. It makes no object per record. This is
+the only cost of an append that is paid per record.
 
-`check_plain_batch` does all that has to be done for a plain batch in one call: header, checksum,
-every record. A plain batch is what clients send every day: one batch of the current format, neither
-compressed nor transactional, its offsets not numbered yet, its records 0, 1, 2, … with a timestamp.
-Four calls and as many values between them cost more than the work itself. A batch that is not of
-this kind, or has anything wrong with it, is for the general way to judge, which says why.
+`check_plain_batch` makes all checks of a plain batch in one call: header, checksum, every record. A
+plain batch is what clients usually send: one batch of the current format, neither compressed nor
+transactional, its offsets not assigned yet, its records 0, 1, 2, … with a timestamp. Four calls and
+as many values between them cost more than the work itself. A batch of another kind, or an invalid
+one, is left to the general checks, which say why.
 
 Both are compiled, `_walk.pyx`, where that was built; `walk_pure` is their twin.
 """

@@ -1,6 +1,6 @@
-"""The walk over the records of a batch, and the check of a plain one: the pure twin of `_walk.pyx`.
+"""The walk over the records of a batch, and the check of a plain one: pure twin of `_walk.pyx`.
 
-Both twins give the same answer for any bytes, down to the message of the error; see `walk`.
+Both twins give the same result for any bytes, down to the message of the error; see `walk`.
 """
 
 from typing import Final, TypeAlias
@@ -30,7 +30,7 @@ __all__ = [
     "walk_records_pure",
 ]
 
-# Reasons of a bad record. One without a key is not asked for its timestamp.
+# Reasons of a bad record. The timestamp of a record without a key is not checked.
 NULL_KEY: Final = 1
 TIMESTAMP_OUT_OF_RANGE: Final = 2
 
@@ -49,7 +49,7 @@ _ORDINARY: Final = 1 << 62
 _MASK_32: Final = 0xFFFF_FFFF
 
 _LEAST_STRETCH: Final = 64  # Records that are walked before it is decided again how.
-_LONGEST_MIXED: Final = 512  # What a mixed run is limited to, so that less is done in vain.
+_LONGEST_MIXED: Final = 512  # Records of a mixed run at most, so that less work is in vain.
 
 
 def walk_records_pure(
@@ -76,7 +76,7 @@ def walk_records_pure(
         If any timestamp is out of range, at least one such record is among them.
 
     Raises:
-        InvalidRecordError: A record is malformed, or they do not fill the region.
+        InvalidRecordError: A record is malformed, or the records do not fill the region.
         ValueError: `start` and `end` do not lie within `region`.
     """
     if not 0 <= start <= end <= len(region):
@@ -101,7 +101,7 @@ def walk_records_pure(
                 continue
             if index < SHORT_OFFSETS:
                 stop = min(stop, SHORT_OFFSETS)
-            else:  # The more often runs were looked for in vain, the longer it goes without.
+            else:  # The more searches for runs were in vain, the longer until the next search.
                 stop = min(stop, index + patience)
                 hope, patience = _LEAST_STRETCH, 2 * patience
         position = _walk_singly(tally, data, position, end, index, stop, base_timestamp)
@@ -127,10 +127,10 @@ def walk_records_pure(
 def check_plain_batch_pure(
     batch: Buffer, earliest_timestamp: int, latest_timestamp: int, require_key: bool
 ) -> PlainBatch | None:
-    """What an append has to know of a plain batch that can be stored as it is; None for any other.
+    """Checks a plain batch that can be stored unchanged; returns None for any other batch.
 
     Args:
-        batch: Must be writable, for the offset that is given to it.
+        batch: Must be writable, since its offset is assigned in place.
         earliest_timestamp: Smallest timestamp allowed in a record, an int64.
         latest_timestamp: Largest timestamp allowed.
         require_key: Whether every record needs a key.
@@ -179,20 +179,20 @@ def _walk_singly(  # noqa: C901 - see above
     stop: int,
     base_timestamp: int,
 ) -> int:
-    """Walks the records from `first` to `stop`, one by one; returns the position behind them.
+    """Walks the records from `first` to `stop`, one by one; returns the position after them.
 
     Raises:
         InvalidRecordError: A record is malformed.
     """
-    # Each step reads ahead without asking where the record ends: whatever runs over its end, or
-    # over the end of the buffer, is caught by the comparison at the end, by IndexError, or by
-    # ValueError where several bytes are taken at once. Numbers stay in zigzag form: 0 is 0, 1 is
+    # Each step reads ahead without checking the end of the record: a field that exceeds it, or the
+    # end of the buffer, is found by the comparison at the end, by IndexError, or by ValueError
+    # where several bytes are unpacked at once. Numbers stay in zigzag form: 0 is 0, 1 is
     # -1, 2 is 1. One and two bytes are decoded in place, where the second byte shifted by 7 meets
     # the continuation bit of the first, hence - 0x80. Times are compared as deltas: those of a
     # batch are small numbers, and small numbers are quick.
     max_delta, max_index, min_delta = tally.max_delta, tally.max_index, tally.min_delta
     is_consecutive, has_null_key = tally.is_consecutive, tally.has_null_key
-    # Below it, no length of one byte; 0 sends every record the long way, where times may wrap.
+    # Lengths below it have one byte; 0 makes every record take the long way, where times may wrap.
     short = 0x80 if -_ORDINARY < base_timestamp < _ORDINARY else 0
     index = first
     try:
@@ -231,7 +231,7 @@ def _walk_singly(  # noqa: C901 - see above
                     at += 6
             if key_length < short:
                 delta = (delta >> 1) ^ -(delta & 1)
-            else:  # Something is longer: all of it again, byte by byte.
+            else:  # A field is longer: the whole record again, byte by byte.
                 at = record_end - (length >> 1) + 1
                 delta, at = decode_varlong(data, at, end)
                 offset_delta, at = decode_base128(data, at, end, 5)
@@ -286,7 +286,7 @@ def _find_bad(
     window: tuple[int, int],
     require_key: bool,
 ) -> list[tuple[int, int]] | None:
-    """The second look at a region that is well-formed: which of its records are bad."""
+    """Walks a well-formed region a second time, to find the bad records."""
     bad: list[tuple[int, int]] | None = None
     end = len(data)
     for index in range(record_count):
@@ -325,5 +325,5 @@ def _note(bad: list[tuple[int, int]] | None, index: int, reason: int) -> list[tu
     if len(bad) < MAX_BAD_RECORDS:
         bad.append((index, reason))
     elif reason == TIMESTAMP_OUT_OF_RANGE and all(other != reason for _, other in bad):
-        bad[-1] = (index, reason)  # It decides the error of the batch, so it must not be lost.
+        bad[-1] = (index, reason)  # A bad timestamp decides the error of the batch: keep one.
     return bad

@@ -1,10 +1,11 @@
-"""Many records of a batch at once: what makes the walk bearable without a compiler.
+"""The walk over many records of a batch at once, for acceptable speed without a compiler.
 
 A loop in Python over the fields of a record costs about a microsecond. The records of a batch are
-mostly alike, so the same byte of all of them is taken as one *column*, and a call that runs in C
-judges the column: `isascii` says that no varint goes on, `==` that all lengths are the same.
+mostly alike, so the same byte of all of them is read as one *column*, and a call that runs in C
+checks the column: `isascii` tells that no varint has a further byte, `==` that all lengths are the
+same.
 
-| run       | which records                            | how a column comes about               |
+| run       | which records                            | how a column is made                   |
 |-----------|------------------------------------------|----------------------------------------|
 | *uniform* | same size, same length of key and value  | a slice of the batch, size as its step |
 | *mixed*   | any size, short keys, no headers         | from the heads, cut out one by one     |
@@ -15,8 +16,8 @@ Records of a uniform run, 70 bytes each::
     field      length      attributes  time    offset key length  headers
     column     all equal   any         ascii   0 2 4  all equal    all zero
 
-Whatever runs here has been checked as thoroughly as record by record: only what is surely right is
-accepted, and where a run is short or anything looks odd, none is found and the caller looks.
+A run is checked as thoroughly as record by record: only records that are surely valid are accepted,
+and where a run is short or a byte unexpected, none is found and the caller walks singly.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ __all__ = ["LEAST_MIXED", "LEAST_RUN", "SHORT_OFFSETS", "Tally", "walk_run"]
 # Records from which a run is cheaper than as many single records.
 LEAST_RUN: Final = 24
 LEAST_MIXED: Final = 32
-SHORT_OFFSETS: Final = 64  # The first offset delta of two bytes: no run goes across.
+SHORT_OFFSETS: Final = 64  # The first offset delta of two bytes: no run crosses it.
 
 _HEAD_SIZE: Final = 10  # Length of two, attributes, time and offset of three, length of the key.
 _LONGEST_VARINT: Final = 3  # Of those that are judged in columns.
@@ -37,12 +38,12 @@ _LONGEST_VARINT: Final = 3  # Of those that are judged in columns.
 _LOW: Final = bytes(range(0x80))
 _HIGH: Final = bytes(range(0x80, 0x100))
 _EVEN: Final = bytes(range(0, 0x100, 2))
-# How far a key of this length goes: zigzag, so 1 is null and other odd numbers are none.
+# Bytes of a key by its length in zigzag form: 1 is null, other odd numbers are invalid.
 _KEY_SIZE: Final = bytes(
     0 if code == 1 else 0xFF if code & 1 or code >= 0x80 else code >> 1 for code in range(0x100)
 )
-# Bytes of a record by its length, which has one byte or two; a negative or a longer one leads out
-# of every batch.
+# Bytes of a record by its length, which has one byte or two; for a negative or a longer length a
+# size beyond every batch.
 _NOWHERE: Final = 1 << 62
 _LENGTH_FIRST: Final = tuple(
     _NOWHERE if code & 1 else (code & 0x7F) // 2 + (1 if code < 0x80 else 2)
@@ -58,7 +59,7 @@ _Columns: TypeAlias = list[bytes]
 
 
 class Tally:
-    """What was found in the records so far.
+    """The findings in the records walked so far.
 
     Attributes:
         max_delta: Largest timestamp delta.
@@ -78,7 +79,7 @@ class Tally:
         self.has_null_key = False
 
     def add_times(self, index: int, columns: _Columns) -> None:
-        """Takes the timestamp deltas of the records from `index` on."""
+        """Adds the timestamp deltas of the records from `index` on."""
         has_negative = columns[0].translate(None, _EVEN) != b""  # Those are odd in zigzag form.
         first_largest = None if has_negative else _find_extreme(columns, max)
         first_smallest = None if has_negative else _find_extreme(columns, min)
@@ -95,7 +96,7 @@ class Tally:
         self.min_delta = min(self.min_delta, smallest)
 
     def add_offsets(self, index: int, columns: _Columns) -> None:
-        """Takes the offset deltas of the records from `index` on."""
+        """Adds the offset deltas of the records from `index` on."""
         stop = index + len(columns[0])
         if len(columns) == 1:
             same = columns[0] == _OFFSETS_ALONE[index:stop]
@@ -123,17 +124,17 @@ def walk_run(
     """Walks a run of records, if one begins with the record `index` at `position`.
 
     Args:
-        tally: Where it goes what was found.
-        data: Where the records stand.
+        tally: Gets the findings.
+        data: The bytes of the records.
         position: The first byte.
         end: Where the records end.
         index: Of the first record.
         count: Records from there on.
-        mixed_count: How many of them to try if they are of different sizes. Unlike a uniform run,
-            one of these costs nearly as much if it is not found.
+        mixed_count: How many of them to try if they are of different sizes. Unlike that for a
+            uniform run, a search for such a run costs nearly as much if none is found.
 
     Returns:
-        How many records the run has, 0 if there is none, and the position behind it.
+        How many records the run has, 0 if there is none, and the position after it.
     """
     if count < LEAST_RUN or position >= end:
         return 0, position
@@ -187,7 +188,7 @@ def _walk_uniform(
 def _skip_same(
     data: bytes, position: int, step: int, shift: int, count: int, lowest: int = -1
 ) -> tuple[int, int]:
-    """Where the bytes behind a length end, and how many records have the same; 0 if it is none."""
+    """The end of the bytes after a length, and how many records have it; 0 if it is invalid."""
     code, shift, count = _read_same(data, position, step, shift, count)
     if code & 1:
         return shift, count if code == 1 and lowest < 0 else 0
@@ -197,7 +198,7 @@ def _skip_same(
 def _read_same(
     data: bytes, position: int, step: int, shift: int, count: int
 ) -> tuple[int, int, int]:
-    """A varint that is the same in all records, where it ends, and how many have it."""
+    """A varint that is the same in many records, its end, and how many records have it."""
     columns, shift, count = _read_varints(data, position, step, shift, count)
     for column in columns:
         count = min(count, _count_same(column))
@@ -207,11 +208,11 @@ def _read_same(
 def _walk_mixed(
     tally: Tally, data: bytes, position: int, end: int, index: int, count: int
 ) -> tuple[int, int]:
-    """A run of records of different sizes, as far as time and offset have as many bytes."""
+    """Walks records of different sizes whose times and offsets have the same number of bytes."""
     head_size = _find_head_size(data, position)
     head_end = head_size + 1
     last = position - 1
-    lasts = [last]  # Where the byte before each record stands, and the last one of all.
+    lasts = [last]  # Positions of the byte before each record, and of the last byte of all.
     heads: list[bytes] = []
     try:
         for _ in range(count):
@@ -220,7 +221,7 @@ def _walk_mixed(
             if length >= 0x80:
                 last += _LENGTH_FIRST[length] + _LENGTH_SECOND[head[1]]
                 heads.append(head)
-            else:  # Moved, so that all fields stand where they do behind a length of two bytes.
+            else:  # Moved, so that all fields have the places they have after a two-byte length.
                 last += _LENGTH_FIRST[length]
                 heads.append(b"\0" + head[:-1])
             lasts.append(last)
@@ -229,7 +230,7 @@ def _walk_mixed(
     if last >= end:
         return 0, position
     row = len(heads) - 1
-    while len(heads[row]) < head_size:  # Those that the data ends in.
+    while len(heads[row]) < head_size:  # Heads that reach the end of the data.
         heads[row] = heads[row].ljust(head_size, b"\0")
         row -= 1
     joined = b"".join(heads)
@@ -253,7 +254,7 @@ def _walk_mixed(
 
 
 def _find_head_size(data: bytes, position: int) -> int:
-    """How much of each record to take: if all have keys like the first one, up to the value."""
+    """How many bytes of each record to read: up to the value, if all have keys like the first."""
     at = position + (1 if data[position] < 0x80 else 2) + 1
     head = data[at : at + _HEAD_SIZE]
     _, shift, _ = _read_varints(head, 0, _HEAD_SIZE, 0, 1)
@@ -268,11 +269,11 @@ def _are_filled(
     """Whether key, value and a header count of zero fill every record exactly.
 
     All records are computed at once: a number of 16 bits each, side by side in one large integer.
-    None overflows into its neighbour, because what two bytes of varint say is below 8192.
+    None overflows into its neighbour, because a varint of two bytes is below 8192.
 
     Args:
-        data: Where the records stand.
-        lasts: Where the byte before each record stands, and the last one of all.
+        data: The bytes of the records.
+        lasts: Positions of the byte before each record, and of the last byte of all.
         heads: The first bytes of each record, moved by one if its length has one byte.
         head_size: How many.
         key_at: Which of them is the length of the key.
@@ -280,7 +281,7 @@ def _are_filled(
     """
     count = len(keys)
     if any(itemgetter(*lasts[1:])(data)):
-        return False  # It has headers, or whatever else stands at its end.
+        return False  # A record has headers, or other bytes at its end.
     ones = int.from_bytes(b"\1\0" * count, "little")
     key_sizes = keys.translate(_KEY_SIZE)
     # Bytes of each record before the length of its value.
@@ -320,11 +321,11 @@ def _side_by_side(column: bytes | tuple[int, ...]) -> int:
 def _read_varints(
     data: bytes, position: int, step: int, shift: int, count: int
 ) -> tuple[_Columns, int, int]:
-    """The varints that stand `shift` bytes behind `position` and every `step` bytes from there.
+    """The varints `shift` bytes after `position` and every `step` bytes from there.
 
     Returns:
-        Their columns, none if they are too long; where what follows them stands; and how many of
-        them, from the first on, have as many bytes as the first.
+        Their columns, none if they are too long; the shift of the field after them; and how many
+        of them, from the first on, have as many bytes as the first.
     """
     columns: _Columns = []
     while len(columns) < _LONGEST_VARINT:
@@ -342,10 +343,10 @@ def _read_varints(
 
 
 def _find_extreme(columns: _Columns, choose: Callable[[bytes], int]) -> int | None:
-    """Index of the first largest or smallest number; None where that is not seen at a glance.
+    """Index of the first largest or smallest number; None if the columns do not tell cheaply.
 
-    The last byte of a varint weighs most. Times mostly grow, so the records that have the extreme
-    one stand together, and among these the byte before it decides.
+    The last byte of a varint weighs most. Times mostly grow, so the records with the extreme last
+    byte are adjacent, and among these the byte before it decides.
     """
     start, stop = 0, len(columns[0])
     for column in reversed(columns):
@@ -359,7 +360,7 @@ def _find_extreme(columns: _Columns, choose: Callable[[bytes], int]) -> int | No
 
 
 def _decode_one(columns: _Columns, index: int) -> int:
-    """One of the numbers that `_decode` would give."""
+    """The number at `index` of those that `_decode` returns."""
     return _decode([column[index : index + 1] for column in columns])[0]
 
 
