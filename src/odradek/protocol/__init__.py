@@ -1,1 +1,1 @@
-"""The wire protocol: bytes to frames, frames to messages and back. Pure."""
+"""The wire protocol: messages, their versions, and their encoding. Pure."""

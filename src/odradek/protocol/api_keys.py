@@ -1,4 +1,4 @@
-"""Which requests exist, which versions of them this code speaks, and what a broker tells of it.
+"""The request types, and the versions of each that are parsed, accepted and advertised.
 
 Three ranges per API, each within the one before:
 
@@ -6,7 +6,7 @@ parsed      the codec knows it; clients and tests may use it
 accepted    a broker answers it
 advertised  a broker names it in its ApiVersions answer
 
-A row is advertised once its handler is complete; which handlers exist is the broker's business.
+A row is advertised once its handler is complete; the broker knows which handlers exist.
 FindCoordinator must never be advertised without OffsetFetch: librdkafka 2.16 crashes on that.
 """
 
@@ -152,7 +152,7 @@ API_SUPPORT: Final[dict[ApiKey, ApiSupport]] = {
     # 0-2 are refused per partition, but must be in the range: librdkafka before 2.11 compresses
     # with gzip, snappy and lz4 only if it sees Produce 0.
     ApiKey.PRODUCE: _api("0-13", flexible_from=9),
-    # 0-3 are refused per partition, with an answer old clients can read; nobody is invited.
+    # 0-3 are refused per partition, with an answer that old clients can read, and not advertised.
     ApiKey.FETCH: _api("0-18", flexible_from=12, advertised="4-18"),
     ApiKey.LIST_OFFSETS: _api("1-11", flexible_from=6),
     ApiKey.METADATA: _api("0-13", flexible_from=9),

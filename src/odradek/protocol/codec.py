@@ -1,13 +1,13 @@
-"""Messages to bytes and back, any version.
+"""Encodes messages of any version and decodes them.
 
-The code that does it is written at first use, per message and version, by `decoder_source` and
-`encoder_source`. The APIs that are asked thousands of times a second have a second, hand-tuned
+The code for a message and version is generated at first use by `decoder_source` and
+`encoder_source`. The APIs that are called thousands of times a second have a second, hand-tuned
 codec in `hot/`; it gives the same bytes.
 
-Border of trust: bytes given to `parse_message` may be anything, so they give a message or
-`DecodeError`. What is given to `encode_message` is ours: a value that does not fit its field
-(a null, a number too large, a string above 32767 bytes before flexible versions) is a bug and
-surfaces as the `TypeError`, `AttributeError` or `struct.error` it causes.
+Border of trust: `parse_message` accepts any bytes, and returns a message or raises `DecodeError`.
+`encode_message` trusts its caller: a value that does not fit its field (a null, a number too large,
+a string above 32767 bytes before flexible versions) is a bug and raises the `TypeError`,
+`AttributeError` or `struct.error` it causes.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,13 @@ def parse_message(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -
     """Reads a message of `version` that starts at `offset`.
 
     The message may keep views into `buffer` (`records` fields only); strings and bytes are
-    copied. Bytes behind the message are the caller's business: Kafka ignores them.
+    copied. The caller handles bytes after the message: Kafka ignores them.
 
     Returns:
-        The message and the offset behind it.
+        The message and the offset after it.
 
     Raises:
-        DecodeError: The version is unknown or the bytes are no such message.
+        DecodeError: The version is unknown or the bytes are not such a message.
     """
     try:
         decoder = cls.wire_decoders[version]
@@ -65,8 +65,8 @@ def encode_message(message: Message, version: int) -> bytes:
 def encode_message_parts(message: Message, version: int) -> list[Any]:
     """Writes a message as a list of buffers, in order, for a gathered write.
 
-    What stands in a `records` field is put into the list as it is; anything that has a length
-    will do, such as a slice of a file.
+    The value of a `records` field is put into the list unchanged; it may be any object that has a
+    length, such as a slice of a file.
 
     Raises:
         ApiError: As `encode_message`.

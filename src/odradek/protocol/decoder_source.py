@@ -1,8 +1,8 @@
-"""Writes the Python function that reads one version of one message.
+"""Generates the Python function that reads one version of one message.
 
-Every field begins with something of fixed size: its value, or the length, count or first varint
-byte that announces the rest. Such beginnings are gathered into a *run* and read with one
-`struct` call; the run ends where a length must be known before going on. Structs and arrays of
+Every field begins with a part of fixed size: its value, or the length, count or first varint
+byte that announces the rest. Such parts are collected into a *run* and read with one
+`struct` call; the run ends where a length must be known to continue. Structs and arrays of
 structs are written inline, as nested loops, so nothing is called per element but the
 constructor. For `HeartbeatRequest` v4 (group_id, generation_id, member_id, …)::
 
@@ -18,9 +18,9 @@ constructor. For `HeartbeatRequest` v4 (group_id, generation_id, member_id, …)
         …
         return make0(v1, v2, v3, v4), pos
 
-Rules the code keeps: a length or count is compared with the bytes left before anything is
-allocated; every loop turn consumes at least one byte; `pos` never passes `end`. Reading past the
-end of the buffer shows as `IndexError` or `struct.error`, which `codec` translates.
+Rules of the generated code: a length or count is compared with the bytes left before memory is
+allocated; every loop turn consumes at least one byte; `pos` never passes `end`. A read past the end
+of the buffer raises `IndexError` or `struct.error`, which `codec` translates.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ __all__ = ["compile_decoder", "decoder_source"]
 
 
 def compile_decoder(cls: MessageType, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
-    """Compiles the decoder of one version: `(view, position) -> (message, position behind it)`."""
+    """Compiles the decoder of one version: `(view, position) -> (message, position after it)`."""
     source, scope = decoder_source(cls, version)
     exec(compile(source, f"<decoder of {cls.__name__} v{version}>", "exec"), scope)  # noqa: S102
     decode: Callable[[memoryview, int], tuple[Any, int]] = scope["decode"]
@@ -126,7 +126,7 @@ class _DecoderWriter:
         self._open_present(length, value, nullable=nullable)
         end = self._name("e")
         self.line(f"{end} = pos + {length}")
-        # An int16 cannot say more than a string may have.
+        # An int16 length never exceeds the limit of a string.
         is_bounded = type_ is STRING and self._flexible
         too_long = f" or {length} > {MAX_STRING_BYTES}" if is_bounded else ""
         self.line(f"if {end} > end{too_long}: fail_length({label!r}, {length}, pos, end)")
@@ -175,7 +175,7 @@ class _DecoderWriter:
         self._depth -= 1
 
     def _length(self, code: str, label: str, *, nullable: bool) -> str:
-        """Reads a length or count; afterwards it is -1 for null, and nothing else is negative."""
+        """Reads a length or count; afterwards it is -1 for null, and otherwise not negative."""
         length = self._name("n")
         if self._flexible:
             self._run.append(("B", length))
@@ -255,7 +255,7 @@ class _DecoderWriter:
         self.line(f"pos += {calcsize('>' + codes)}")
 
     def _least_size(self, type_: WireType | ArrayOf | MessageType) -> int:
-        """The fewest bytes a value can have; what makes a hostile count fail early."""
+        """The fewest bytes a value can have, so that a hostile count fails early."""
         if isinstance(type_, MessageType):
             present = (
                 field

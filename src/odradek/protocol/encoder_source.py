@@ -1,16 +1,16 @@
-"""Writes the Python function that encodes one version of one message.
+"""Generates the Python function that encodes one version of one message.
 
 It appends buffers to a list. Fixed-size values, lengths and counts that follow each other are
-gathered into a *run*, packed with one `struct` call; the tag section of a struct that has no
-tags is the pad byte `x` of that call. For `HeartbeatResponse` v4 that is all there is::
+collected into a *run*, packed with one `struct` call; the tag section of a struct that has no
+tags is the pad byte `x` of that call. That is the whole code for `HeartbeatResponse` v4::
 
     def encode(m, out):
         w = out.append
         w(pack1(m.throttle_time_ms, m.error_code))   # >ihx
 
-A string above `MAX_STRING_BYTES` is refused: no reader would take it, and the peer would close the
-connection without saying why. What explains an error (`error_message` and the like) is for people
-and quotes what a peer sent, so it is cut instead.
+A string above `MAX_STRING_BYTES` is refused: no reader accepts it, and the peer would close the
+connection without a reason. The explanation of an error (`error_message` and the like) is for
+people and may quote long input of a peer, so it is truncated instead.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def _fail_uuid(label: str, value: bytes) -> NoReturn:
 
 
 def _cut(text: bytes) -> bytes:
-    """As much of a text as fits; the last character whole."""
+    """Truncates a text to `MAX_STRING_BYTES`, at the end of a character."""
     return text[:MAX_STRING_BYTES].decode(errors="ignore").encode()
 
 
@@ -139,7 +139,7 @@ class _EncoderWriter:
         label: str,
         nullable: bool,
     ) -> None:
-        """Writes what the variable `value` holds."""
+        """Writes the value of the variable `value`."""
         if isinstance(type_, ArrayOf):
             self._array(type_.element, value, write, label=label, nullable=nullable)
         elif isinstance(type_, MessageType):
@@ -174,7 +174,7 @@ class _EncoderWriter:
             self.line(f"    {bounded}")
         self.line(f"    {length} = len({value})")
         self._length(length, code, write)
-        # Null and empty have no bytes to add; an empty file slice need not be carried along.
+        # Null and empty values have no bytes to add; an empty file slice is dropped as well.
         self.line(f"if {length} > 0: {write}({value})")
 
     def _array(

@@ -1,4 +1,4 @@
-"""Numbers that fields of requests and answers carry, by name; each is wire contract.
+"""Names for the numbers in fields of requests and answers; each is wire contract.
 
 The numbers of operations, resources and permissions are in `odradek.security.operations`, those of
 security protocols in `odradek.model`, and errors in `odradek.errors`.
@@ -29,7 +29,7 @@ MAX_TIMESTAMP: Final = -3  # The record with the largest timestamp.
 
 
 class ConfigOperationType(IntEnum):
-    """What IncrementalAlterConfigs does to a setting."""
+    """The operations of IncrementalAlterConfigs on a setting."""
 
     SET = 0
     DELETE = 1  # Back to the default.
@@ -38,7 +38,7 @@ class ConfigOperationType(IntEnum):
 
 
 class ConfigResourceType(IntEnum):
-    """What has settings that can be changed at run time."""
+    """The types of resources with settings that can be changed at run time."""
 
     TOPIC = 2
     BROKER = 4
@@ -62,7 +62,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """What values a setting takes."""
+    """The types of values of settings."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -77,7 +77,7 @@ class ConfigType(IntEnum):
 
 
 class CoordinatorType(IntEnum):
-    """What FindCoordinator looks for the coordinator of."""
+    """The types of keys whose coordinator FindCoordinator looks up."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -91,7 +91,7 @@ class ElectionType(IntEnum):
 
 
 class IsolationLevel(IntEnum):
-    """Up to where Fetch and ListOffsets see a log."""
+    """The end of a log as Fetch and ListOffsets see it."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1  # The last stable offset: no open transaction.

@@ -18,13 +18,13 @@ __all__ = ["encode_request", "encode_response", "parse_request", "parse_response
 
 
 def parse_request(payload: Buffer) -> tuple[RequestHeader, Message]:
-    """Reads a request; bytes behind it are ignored, as Kafka does.
+    """Reads a request; bytes after it are ignored, as Kafka does.
 
-    An ApiVersions request of a version nobody knows comes as an empty request.
+    An ApiVersions request of an unknown version is returned as an empty request.
 
     Raises:
         UnsupportedRequestError: Its key or version is not served.
-        DecodeError: The bytes are no such request.
+        DecodeError: The bytes are not such a request.
     """
     header, position = parse_request_header(payload)
     cls = request_type(header.api_key)
@@ -47,10 +47,10 @@ def parse_response(payload: Buffer, api_key: ApiKey, version: int) -> tuple[int,
     """Reads the response to a request of `version`; returns its correlation id and body.
 
     A broker that does not know an ApiVersions version answers in the layout of 0, which the
-    error code at the start of all its layouts gives away.
+    error code at the start of all its layouts reveals.
 
     Raises:
-        DecodeError: The bytes are no such response.
+        DecodeError: The bytes are not such a response.
     """
     correlation_id, position = parse_response_header(payload, api_key, version)
     if api_key is ApiKey.API_VERSIONS and payload[position : position + 2] == _UNSUPPORTED_VERSION:
@@ -65,7 +65,7 @@ _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 def encode_response(header: RequestHeader, response: Message) -> bytes:
     """Writes the response to the request that `header` came with.
 
-    The answer to an ApiVersions request of a version nobody knows is written as version 0.
+    The answer to an ApiVersions request of an unknown version is written as version 0.
 
     Raises:
         ApiError: UNSUPPORTED_VERSION, if the version cannot carry what is set.

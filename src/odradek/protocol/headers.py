@@ -1,4 +1,4 @@
-"""What stands before every request and response body.
+"""The headers before every request and response body.
 
 Request header, after the frame's length::
 
@@ -10,7 +10,7 @@ Request header, after the frame's length::
     ..      1+    tagged fields                                     (v2)
 
 v2 goes with flexible versions, v0 with ControlledShutdown 0 alone, v1 with everything else. The
-client id is never compact, so that it can be read before the version is judged.
+client id is never compact, so that it can be read before the version is known to be served.
 
 Response header::
 
@@ -18,7 +18,7 @@ Response header::
     4       1+    tagged fields                                     (v1)
 
 v1 goes with flexible versions, except that ApiVersions always has v0: a client must be able to
-read the answer to a version the broker has never heard of.
+read the answer to a version that the broker does not know.
 """
 
 from struct import Struct
@@ -55,7 +55,7 @@ _CORRELATION_ID_NO_TAGS: Final = Struct(">ix")
 
 @final
 class RequestHeader:
-    """Who asks for what. Replaced, never edited; written out, since each request makes one."""
+    """The header of a request. Replaced, never edited; not a dataclass: each request makes one."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id")
 
@@ -117,13 +117,13 @@ _RESPONSE_HEADER_VERSIONS: Final = {
 def parse_request_header(payload: Buffer) -> tuple[RequestHeader, int]:
     """Reads the header of a request a broker received; returns it and where the body begins.
 
-    An ApiVersions request of unknown version passes, since it must be answered; its body is not
-    to be read, so the position returned is the end. Nothing but the correlation id matters
-    there: client id and tags may be in a form not invented yet.
+    An ApiVersions request of unknown version is accepted, since it must be answered; its body
+    cannot be read, so the position returned is the end. Only the correlation id is used: client id
+    and tags may have an unknown form.
 
     Raises:
         UnsupportedRequestError: The key or the version is not served; no answer is possible.
-        DecodeError: The bytes are no request header.
+        DecodeError: The bytes are not a request header.
     """
     try:
         key_and_version, correlation_id, length = _UNPACK_START(payload)
@@ -204,7 +204,7 @@ def parse_response_header(payload: Buffer, api_key: ApiKey, version: int) -> tup
     """Reads the correlation id of a response; returns it and where the body begins.
 
     Raises:
-        DecodeError: The bytes are no response header.
+        DecodeError: The bytes are not a response header.
     """
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(payload)

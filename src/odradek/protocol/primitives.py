@@ -15,15 +15,14 @@ nullable struct (flexible)       int8: -1 null, 1 present
 tagged fields                    varint count, then tag, size, data each; tags ascend strictly
 ===============================  ==========================================================
 
-A string has at most 32,767 bytes in both forms (`MAX_STRING_BYTES`), whatever its length could say:
-names are hashed, compared and kept by whoever receives them.
+A string has at most 32,767 bytes in both forms (`MAX_STRING_BYTES`), though the length of a compact
+one could be larger: the receiver hashes, compares and keeps names.
 
 An unsigned varint has 7 bits a byte, low bits first, the top bit set on all but the last byte;
 300 is `ac 02`. It holds at most 32 bits, so it ends with the fifth byte.
 
-Readers take `(buffer, position)` and return the value and the position behind it. They may let
-`IndexError` and `struct.error` through: whoever calls them turns both into `DecodeError`, once,
-at the border (`schema.parse_message`).
+Readers take `(buffer, position)` and return the value and the position after it. They may raise
+`IndexError` and `struct.error`: `codec.parse_message` turns both into `DecodeError`.
 """
 
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
@@ -63,7 +62,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 # The absent topic id, directory id and the like.
 ZERO_UUID: Final = bytes(16)
 
-# What an int16 can announce; longer compact strings are refused, as Kafka's readers do.
+# The largest int16 length; longer compact strings are refused, as Kafka's readers do.
 MAX_STRING_BYTES: Final = 32_767
 
 
@@ -75,7 +74,7 @@ class WireType(NamedTuple):
     code: str
     # Size when fixed, else 0.
     size_bytes: int
-    # What a field holds when nothing is said; Kafka's definitions agree.
+    # The value of a field without a declared default; that of Kafka's definitions.
     default: Any
 
 
@@ -90,7 +89,7 @@ BOOL: Final = WireType("bool", "?", 1, False)
 UUID: Final = WireType("uuid", "16s", 16, ZERO_UUID)
 STRING: Final = WireType("string", "", 0, "")
 BYTES: Final = WireType("bytes", "", 0, b"")
-# Record batches: read as a view into the request, never copied, never looked into here.
+# Record batches: read as a view into the request, never copied, never parsed here.
 RECORDS: Final = WireType("records", "", 0, None)
 
 
@@ -150,12 +149,12 @@ def parse_uvarint_tail(buffer: Buffer, position: int, first: int) -> tuple[int, 
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
-    """Passes over `count` tagged fields nobody here knows; returns the position behind them.
+    """Skips `count` unknown tagged fields; returns the position after them.
 
-    `count` is the first byte of the varint count, read already; it may have more.
+    `count` is the first byte of the varint count, read already; the varint may have more.
 
     Raises:
-        DecodeError: Tags do not ascend, or a field reaches behind the end.
+        DecodeError: Tags do not ascend, or a field exceeds the end.
     """
     if count > 0x7F:
         count, position = parse_uvarint_tail(buffer, position, count)
@@ -196,7 +195,7 @@ def fail_null(label: str, position: int) -> NoReturn:
 
 
 def fail_string(label: str, data: bytes) -> NoReturn:
-    """Refuses to write a string that no reader takes."""
+    """Refuses to write a string that no reader accepts."""
     raise ApiError(
         ErrorCode.INVALID_REQUEST,
         f"{label}: a string of {len(data)} bytes, {MAX_STRING_BYTES} at most can be sent; "

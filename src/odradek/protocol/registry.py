@@ -1,7 +1,7 @@
-"""From an API key to its message classes, imported when first asked for.
+"""The message classes of each API key, imported when first used.
 
-Fifty modules of declarations take longer to import than a command takes to run, so nothing here
-imports them ahead of need.
+Fifty modules of declarations take longer to import than a command takes to run, so each of them is
+imported only when it is needed.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""How messages are declared: once, for all versions.
+"""The declaration of messages: once, for all versions.
 
 A message is a class without behaviour::
 
@@ -7,17 +7,17 @@ A message is a class without behaviour::
         # 3: static members (KIP-345).
         group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
 
-Fields stand in wire order. A version that lacks a field reads it as its default. Writing a field
+Fields are in wire order. A version that lacks a field reads it as its default. Writing a field
 the version lacks drops it when the field is `ignorable`; otherwise a value other than the default
-is refused, since the peer would act on half of what was meant.
+is refused, since the peer would act on a part of the request.
 
-Instances are keyword-only, slotted and frozen. They are no dataclasses: a few hundred of those
+Instances are keyword-only, slotted and frozen. They are not dataclasses: a few hundred of those
 cost a third of a second at import and five times as much per instance, because every field of a
 frozen dataclass is set through a call. Here nothing is generated before it is needed, and an
 instance is filled as an object of a mutable twin class with the same slots, then turned into
 the frozen class by assigning `__class__`.
 
-`codec` reads and writes what is declared here.
+`codec` reads and writes the messages declared with this module.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ class Field(NamedTuple):
     # Versions in which it is tagged rather than in the fixed sequence; empty unless `tag` is set.
     tagged: VersionRange
     tag: int | None
-    # What was declared; `default_of` gives the value.
+    # As declared; `default_of` returns the value.
     declared_default: Any
     # Whether a version without the field may silently drop it.
     ignorable: bool
@@ -83,13 +83,13 @@ def wire(
     """Declares a field of a message.
 
     Args:
-        type_: a wire type of `primitives`, `array(…)`, or another message class (a struct).
-        versions: versions that have it.
-        nullable: versions in which null is allowed.
-        default: value when absent; otherwise the type's zero, or a struct of defaults.
-        tag: its number, if it is a tagged field.
-        tagged: versions in which it is tagged; all of `versions` unless given.
-        ignorable: whether a version without it may drop it silently.
+        type_: A wire type of `primitives`, `array(…)`, or another message class (a struct).
+        versions: Versions that have it.
+        nullable: Versions in which null is allowed.
+        default: Value when absent; if not given, the type's zero, or a struct of defaults.
+        tag: Its number, if it is a tagged field.
+        tagged: Versions in which it is tagged; all of `versions` unless given.
+        ignorable: Whether a version without it may drop it silently.
     """
     return Field(
         name="",
@@ -104,7 +104,7 @@ def wire(
 
 
 def default_of(field: Field) -> Any:
-    """The value of a field nobody set."""
+    """The value of a field that is not set."""
     if field.declared_default is not _UNSET:
         return field.declared_default
     if isinstance(field.type, ArrayOf):
@@ -126,7 +126,7 @@ class MessageType(type):
     # Codecs compiled so far, by version.
     wire_decoders: dict[int, Callable[[memoryview, int], tuple[Any, int]]]
     wire_encoders: dict[int, Callable[[Any, list[Any]], None]]
-    # An instance of defaults, shared: what absent tagged structs hold, recognised by identity.
+    # A shared instance of defaults: the value of absent tagged structs, recognised by identity.
     wire_default: "Message | None"
     # Builds an instance from all field values in order; made with the constructor.
     wire_make: Callable[..., Any] | None
@@ -209,7 +209,7 @@ def replace(message: M, **changes: Any) -> M:
 
 
 def compile_constructor(cls: MessageType) -> Callable[..., Any]:
-    """Gives a message class its real constructor; returns its positional twin for decoders."""
+    """Compiles the constructor of a message class; returns its positional twin for decoders."""
     names = [field.name for field in cls.wire_fields]
     twin = type.__new__(
         MessageType,

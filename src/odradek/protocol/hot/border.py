@@ -15,7 +15,7 @@ Parser = Callable[[memoryview, int, int], T]
 
 
 def decoding(name: str) -> Callable[[Parser[T]], Parser[T]]:
-    """Turns a read past the end, or a string that is no UTF-8, into `DecodeError`."""
+    """Turns a read past the end, or a string that is not UTF-8, into `DecodeError`."""
 
     def decorate(parse: Parser[T]) -> Parser[T]:
         @wraps(parse)

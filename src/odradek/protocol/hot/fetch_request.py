@@ -1,4 +1,4 @@
-"""Fetch: read the request.
+"""Fetch: reads the request.
 
 Partitions have a fixed size, tags aside, so a topic's partitions are one `iter_unpack`::
 
@@ -48,8 +48,8 @@ FetchPartitionTuple = tuple[int, int, int, int, int, int]
 class FetchView(NamedTuple):
     """A Fetch request, any version.
 
-    Directory ids (17) and high watermarks (18) of partitions are left out: they concern voters of
-    a metadata quorum, who do not come this way.
+    Directory ids (17) and high watermarks (18) of partitions are left out: only voters of a
+    metadata quorum send them, and not to this reader.
     """
 
     # -1 for consumers, else the follower; its epoch is -1 before 15.
@@ -197,7 +197,7 @@ def _parse_flexible_topics(
         end = position + partition_count * 33
         rows = list(_PARTITIONS_12.iter_unpack(view[position:end]))
         if any(row[6] for row in rows):
-            # Somebody has tags, which shifts all that follows: one by one, then.
+            # A partition has tags, which shifts all that follows: they are read one by one.
             rows, end = _parse_tagged_partitions(view, position, partition_count)
         topics.append((topic, [row[:6] for row in rows]))
         position = pass_tags(view, end)
@@ -236,7 +236,7 @@ def _parse_flexible_forgotten(
 def _parse_tags(
     view: memoryview, position: int, *, with_replica_state: bool
 ) -> tuple[str | None, tuple[int, int] | None]:
-    """The tags of the request: 0 is the cluster id, 1 who the follower is."""
+    """The tags of the request: 0 is the cluster id, 1 the follower's id and epoch."""
     count, position = parse_uvarint(view, position)
     cluster_id = None
     replica_state = None

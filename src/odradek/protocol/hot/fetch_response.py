@@ -1,7 +1,7 @@
-"""Fetch: write the response, as chunks around the records.
+"""Fetch: writes the response, as chunks around the records.
 
-Records are never touched: whatever stands for them (a view, a slice of a file) is put between the
-chunks of bytes, to be sent as it is.
+Records are never read: the object for them (a view, a slice of a file) is put between the chunks of
+bytes, to be sent unchanged.
 
 Partition, in all versions' order::
 
@@ -43,7 +43,7 @@ _FLEXIBLE_START: Final = Struct(">ihqqq").pack
 
 
 class FetchPartitionResult(NamedTuple):
-    """What was read from one partition."""
+    """The result of reading one partition."""
 
     partition_index: int
     error_code: int
@@ -79,14 +79,13 @@ def encode_fetch_response_chunks(
     Args:
         version: of the request.
         topics: (name, or id from version 13 on; results), in the order of the request.
-        throttle_time_ms: how long the client should keep still.
+        throttle_time_ms: how long the client should wait before its next request.
         error_code: of the session; dropped before 7.
         session_id: 0 for none.
         node_endpoints: (id, host, port, rack) of the leaders named in results; dropped before 16.
 
     Returns:
-        Bytes and records by turns, in order, and their size altogether. Empty records do not
-        appear.
+        Bytes and records by turns, in order, and their total size. Empty records are left out.
     """
     head = b""
     if version >= 7:
@@ -160,7 +159,7 @@ def _plain_partition(version: int, result: FetchPartitionResult, length: int) ->
 
 
 def _encode_flexible(topics: FetchTopics, head: bytes) -> tuple[list[Chunk], int] | None:
-    """Writes versions from 12 on, or gives up on a result that needs tags."""
+    """Writes versions from 12 on; returns None for a result that needs tags."""
     chunks: list[Chunk] = []
     size_bytes = 0
     pending = [head, encode_uvarint(len(topics) + 1)]
@@ -211,7 +210,7 @@ def _encode_flexible(topics: FetchTopics, head: bytes) -> tuple[list[Chunk], int
 
 
 def _encode_generated(version: int, response: messages.FetchResponse) -> tuple[list[Chunk], int]:
-    """Diverging epochs and leader hints are left to the generated codec."""
+    """Writes a response with diverging epochs or leader hints by the generated codec."""
     given = {
         id(partition.records)
         for topic in response.responses
@@ -249,7 +248,7 @@ def _partition_message(result: FetchPartitionResult) -> messages.PartitionData:
         last_stable_offset=result.last_stable_offset,
         log_start_offset=result.log_start_offset,
         preferred_read_replica=result.preferred_read_replica,
-        # The generated codec asks of records no more than a length, whatever their type says.
+        # The generated codec needs only the length of records, whatever their type.
         records=cast("Any", b"" if result.records is None else result.records),
         aborted_transactions=None
         if aborted is None

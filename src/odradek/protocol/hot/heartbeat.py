@@ -1,4 +1,4 @@
-"""Heartbeat: read the request, write the response."""
+"""Heartbeat: reads the request, writes the response."""
 
 from struct import Struct
 from typing import Final, TypeAlias

@@ -1,4 +1,4 @@
-"""Metadata: read the request, write the response.
+"""Metadata: reads the request, writes the response.
 
 A partition is one `struct` call, counts of replicas included; the layouts that occur are few, so
 they are kept.
@@ -37,7 +37,7 @@ __all__ = [
     "parse_metadata_request",
 ]
 
-# Authorised operations nobody asked for.
+# Authorised operations that the request did not ask for.
 UNKNOWN_OPERATIONS: Final = -(1 << 31)
 # Layouts of partitions kept: versions times the counts of replicas, in-sync and offline ones.
 _LAYOUTS_KEPT: Final = 1024
@@ -133,7 +133,7 @@ def encode_metadata_response(
     cluster_authorized_operations: int = UNKNOWN_OPERATIONS,
     error_code: int = 0,
 ) -> bytes:
-    """Writes the body of a Metadata response; what a version lacks is dropped."""
+    """Writes the body of a Metadata response; drops fields that a version lacks."""
     before, after = encode_metadata_frame(
         version,
         brokers=brokers,
@@ -162,7 +162,7 @@ def encode_metadata_frame(
     cluster_authorized_operations: int = UNKNOWN_OPERATIONS,
     error_code: int = 0,
 ) -> tuple[bytes, bytes]:
-    """What stands before and behind the topics of the body of a Metadata response."""
+    """The bytes before and after the topics in the body of a Metadata response."""
     flexible = version >= 9
     string = encode_compact_string if flexible else encode_string
     out = [_INT32(throttle_time_ms)] if version >= 3 else []
@@ -189,7 +189,7 @@ def encode_metadata_frame(
 
 
 def encode_topic_metadata(version: int, topic: MetadataTopic) -> bytes:
-    """One topic, as it stands in the body of a Metadata response."""
+    """Writes one topic of the body of a Metadata response."""
     out: list[bytes] = []
     _encode_topic(version, topic, out)
     return b"".join(out)

@@ -1,4 +1,4 @@
-"""OffsetCommit: read the request, write the response."""
+"""OffsetCommit: reads the request, writes the response."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -29,8 +29,8 @@ _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 _PARTITION: Final = Struct(">iq").unpack_from
 _PARTITION_EPOCH: Final = Struct(">iqi").unpack_from
-# Of an answer about one partition, with its header: what stands before the topic's name, and
-# behind it.
+# Of an answer about one partition, with its header: the bytes before the topic's name, and after
+# it.
 _ONE_HEAD: Final = Struct(">ixiB").pack
 _ONE_TAIL: Final = Struct(">Bihxxx").pack
 _RESULT: Final = Struct(">ih").pack
@@ -47,7 +47,7 @@ class OffsetCommitView(NamedTuple):
     generation_id: int
     member_id: str
     group_instance_id: str | None
-    # -1: as the broker is set up.
+    # -1: the broker's setting.
     retention_time_ms: int
     # From 10 on the names are empty, and `topic_ids` has an id for each.
     topics: list[tuple[str, list[CommittedPartition]]]
@@ -184,7 +184,7 @@ def encode_offset_commit_response(
     """Writes the body of an OffsetCommit response; `topics` holds (name, (partition, error)s).
 
     Args:
-        topic_ids: From 10 on: what stands in place of the names.
+        topic_ids: From 10 on: written in place of the names.
     """
     if topic_ids is not None:
         return _encode_by_id(topics, topic_ids, throttle_time_ms)

@@ -77,7 +77,7 @@ def parse_compact_count(
 
 
 def pass_tags(view: memoryview, position: int) -> int:
-    """Passes over a tag section, which is nearly always one zero byte."""
+    """Skips a tag section, which is nearly always one zero byte."""
     if tag_count := view[position]:
         return skip_tagged_fields(view, position + 1, tag_count)
     return position + 1

@@ -1,4 +1,4 @@
-"""Produce: read the request, write the response.
+"""Produce: reads the request, writes the response.
 
 Request body, without the forms flexible versions give to lengths::
 
@@ -225,7 +225,7 @@ def encode_produce_response(
     Args:
         version: of the request.
         topics: (name, or id from version 13 on; results), in any order.
-        throttle_time_ms: how long the client should keep still.
+        throttle_time_ms: how long the client should wait before its next request.
         node_endpoints: (id, host, port, rack) of the leaders named in results; dropped before 10.
     """
     encode = _encode_flexible if version >= 9 else _encode_plain
@@ -236,7 +236,7 @@ def encode_produce_response(
 
 
 def _encode_plain(version: int, topics: ProduceTopics, throttle_time_ms: int) -> bytes | None:
-    """Writes versions up to 8, or gives up on a result that has more than numbers to tell."""
+    """Writes versions up to 8; returns None for a result that has more than numbers."""
     out = [_PACK_INT32(len(topics))]
     pack = _PLAIN_LAYOUTS[version].pack
     for topic, results in topics:
@@ -261,7 +261,7 @@ def _encode_plain(version: int, topics: ProduceTopics, throttle_time_ms: int) ->
 
 
 def _encode_flexible(_version: int, topics: ProduceTopics, throttle_time_ms: int) -> bytes | None:
-    """Writes versions from 9 on, or gives up on a result that has more than numbers to tell."""
+    """Writes versions from 9 on; returns None for a result that has more than numbers."""
     out = [encode_uvarint(len(topics) + 1)]
     pack = _FLEXIBLE_LAYOUT.pack
     for topic, results in topics:
@@ -296,7 +296,7 @@ def _encode_with_extras(
     throttle_time_ms: int,
     node_endpoints: Sequence[tuple[int, str, int, str | None]],
 ) -> bytes:
-    """What only errors need is left to the generated codec; fields a version lacks are dropped."""
+    """Writes a response with errors by the generated codec; drops fields a version lacks."""
     hints = version >= 10
     response = messages.ProduceResponse(
         responses=[_topic_message(topic, results, hints=hints) for topic, results in topics],

@@ -1,9 +1,8 @@
 """Produce for one partition, as a client that does not batch sends it: fewer steps, same bytes.
 
 The lane is for a request of version 5 or later, without a transactional id, with records for one
-partition and nothing else, and for the answer that all went well. Where anything differs, also
-where bytes are wrong, `parse_single_produce` returns None, and `odradek.protocol.hot.produce`
-judges.
+partition and nothing else, and for the answer without an error. For any other request, also a
+malformed one, `parse_single_produce` returns None, and `odradek.protocol.hot.produce` reads it.
 """
 
 from struct import Struct
@@ -32,7 +31,7 @@ _LARGEST_BYTE: Final = 0x7F
 
 
 def parse_single_produce(view: memoryview, position: int, version: int) -> SingleProduce | None:
-    """Reads the body of a Produce request that is of the kind above; None for any other."""
+    """Reads the body of a Produce request for this lane; returns None for any other."""
     try:
         if version >= 9:
             return _parse_flexible(view, position, by_id=version >= 13)

@@ -26,7 +26,7 @@ class AlterConfigsResource(Message):
 
 
 class AlterConfigsRequest(Message, versions="0-2", flexible="2+"):
-    """The settings that remain; what is not named goes back to its default."""
+    """The settings that remain; a setting that is not named is reset to its default."""
 
     # 2: flexible.
 

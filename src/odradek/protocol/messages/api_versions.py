@@ -15,7 +15,7 @@ __all__ = [
 
 
 class ApiVersionsRequest(Message, versions="0-4", flexible="3+"):
-    """Who is asking; nothing else."""
+    """The client's software; nothing else."""
 
     # 3: flexible; name and version of the client software (KIP-511).
 

@@ -1,4 +1,4 @@
-"""ControlledShutdown (key 7): a broker asks the controller to take its leaderships away."""
+"""ControlledShutdown (key 7): a broker asks the controller to move its leaderships away."""
 
 from collections.abc import Sequence
 

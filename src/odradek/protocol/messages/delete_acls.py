@@ -53,7 +53,7 @@ class DeleteAclsFilterResult(Message):
 
 
 class DeleteAclsResponse(Message, versions="1-3", flexible="2+"):
-    """What each filter matched, in order."""
+    """The rules that each filter matched, in order."""
 
     # 1: pattern types.
     # 2: flexible.

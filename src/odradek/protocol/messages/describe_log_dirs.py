@@ -21,7 +21,7 @@ class DescribableLogDirTopic(Message):
 
 
 class DescribeLogDirsRequest(Message, versions="1-5", flexible="2+"):
-    """Partitions to look at; null is all."""
+    """Partitions to describe; null is all."""
 
     # 2: flexible.
 
@@ -48,7 +48,7 @@ class DescribeLogDirsResult(Message):
     topics: Sequence[DescribeLogDirsTopic] = wire(array(DescribeLogDirsTopic))
     total_bytes: int = wire(INT64, "4+", default=-1, ignorable=True)
     usable_bytes: int = wire(INT64, "4+", default=-1, ignorable=True)
-    # Whether no new replicas are put there.
+    # Whether no new replicas are placed there.
     is_cordoned: bool = wire(BOOL, "5+", ignorable=True)
 
 

@@ -21,7 +21,7 @@ class TopicRequest(Message):
 
 
 class DescribeProducersRequest(Message, versions="0", flexible="0+"):
-    """Partitions to look at."""
+    """Partitions to describe."""
 
     topics: Sequence[TopicRequest] = wire(array(TopicRequest))
 

@@ -36,7 +36,7 @@ class FetchPartition(Message):
     log_start_offset: int = wire(INT64, "5+", default=-1, ignorable=True)
     partition_max_bytes: int = wire(INT32)
     replica_directory_id: bytes = wire(UUID, "17+", tag=0, ignorable=True)
-    # Of a voter; the default says that it does not tell.
+    # Of a voter; the default means unknown.
     high_watermark: int = wire(INT64, "18+", default=(1 << 63) - 1, tag=1, ignorable=True)
 
 
@@ -53,14 +53,14 @@ class ForgottenTopic(Message):
 
 
 class FetchRequest(Message, versions="0-18", flexible="12+"):
-    """What to read from where, and how long to wait for it."""
+    """Partitions and offsets to read from, and how long to wait for records."""
 
     # 0-3: old record formats. Read only to be refused with an error a client understands.
     # 3: a limit for the whole answer; partitions are served in the order listed.
     # 4: isolation level and v2 batches. 5: a follower tells its log start offset.
     # 7: sessions (KIP-227). 9: current leader epoch, for fencing (KIP-320). 10: zstd.
     # 11: rack, to read from a near replica (KIP-392).
-    # 12: flexible; last fetched epoch, to find where logs part (KIP-595).
+    # 12: flexible; last fetched epoch, to find where logs diverge (KIP-595).
     # 13: topic ids (KIP-516). 15: replica id and epoch move to a tagged struct (KIP-903).
     # 17: directory id of a voter (KIP-853). 18: the high watermark it knows (KIP-1166).
 
@@ -117,9 +117,9 @@ class PartitionData(Message):
     aborted_transactions: Sequence[AbortedTransaction] | None = wire(
         array(AbortedTransaction), "4+", nullable="4+", ignorable=True
     )
-    # -1: read on here.
+    # -1: continue to read from this broker.
     preferred_read_replica: int = wire(INT32, "11+", default=-1)
-    # Written as it stands, so anything with a length will do.
+    # Written unchanged; may be any object with a length.
     records: Buffer | None = wire(RECORDS, nullable="0+")
 
 
@@ -137,7 +137,7 @@ class NodeEndpoint(Message):
 
 
 class FetchResponse(Message, versions="0-18", flexible="12+"):
-    """Batches per partition; the last one may be cut short."""
+    """Batches per partition; the last one may be partial."""
 
     # 1: throttle time. 4: last stable offset and aborted transactions. 5: log start offset.
     # 6: may say KAFKA_STORAGE_ERROR. 7: session id and an error for the whole answer.

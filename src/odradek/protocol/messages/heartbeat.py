@@ -19,7 +19,7 @@ class HeartbeatRequest(Message, versions="0-4", flexible="4+"):
 
 
 class HeartbeatResponse(Message, versions="0-4", flexible="4+"):
-    """Whether the member may go on, must join again, or is gone."""
+    """Whether the member may continue, must join again, or was removed."""
 
     # 1: throttle time.
     # 4: flexible.

@@ -1,4 +1,4 @@
-"""InitProducerId (key 22): a producer id and epoch, and an end to what its forerunner left open."""
+"""InitProducerId (key 22): a producer id and epoch; ends its predecessor's open transaction."""
 
 from odradek.protocol.primitives import INT16, INT32, INT64, STRING
 from odradek.protocol.schema import Message, wire
@@ -10,7 +10,7 @@ class InitProducerIdRequest(Message, versions="0-5", flexible="2+"):
     """A transactional id, or none for a producer that is only idempotent."""
 
     # 2: flexible.
-    # 3: the id and epoch it had, to go on with them (KIP-360).
+    # 3: the id and epoch it had, to continue with them (KIP-360).
     # 4: may be answered PRODUCER_FENCED. 5: or TRANSACTION_ABORTABLE (KIP-890).
 
     transactional_id: str | None = wire(STRING, nullable="0+")

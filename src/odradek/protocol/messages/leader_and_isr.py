@@ -49,7 +49,7 @@ class LeaderAndIsrRequest(Message, versions="0-5", flexible="4+"):
     """New state of partitions, and the leaders they name."""
 
     # 0-1: every partition carries its topic's name. 1: marks partitions that are new.
-    # 2: broker epoch, to fence a broker's earlier life; partitions grouped by topic (KIP-380).
+    # 2: broker epoch, to fence an earlier run of a broker; partitions by topic (KIP-380).
     # 3: replicas being added and removed (KIP-455).
     # 4: flexible.
     # 5: topic ids, and whether the list is complete (KIP-516).

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74): what has settings. Flexible throughout."""
+"""ListConfigResources (key 74): the resources that have settings. Flexible throughout."""
 
 from collections.abc import Sequence
 

@@ -9,7 +9,7 @@ __all__ = ["ListGroupsRequest", "ListGroupsResponse", "ListedGroup"]
 
 
 class ListGroupsRequest(Message, versions="0-5", flexible="3+"):
-    """Filters; empty ones let everything pass."""
+    """Filters; an empty one matches everything."""
 
     # 3: flexible.
     # 4: by state (KIP-518). 5: by type (KIP-848).

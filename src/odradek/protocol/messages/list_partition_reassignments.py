@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): moves of replicas under way. Flexible throughout."""
+"""ListPartitionReassignments (key 46): reassignments in progress. Flexible throughout."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ class ListPartitionReassignmentsTopics(Message):
 
 
 class ListPartitionReassignmentsRequest(Message, versions="0", flexible="0+"):
-    """Partitions to look at; null is all."""
+    """Partitions to list; null is all."""
 
     timeout_ms: int = wire(INT32, default=60000)
     topics: Sequence[ListPartitionReassignmentsTopics] | None = wire(
@@ -41,7 +41,7 @@ class OngoingTopicReassignment(Message):
 
 
 class ListPartitionReassignmentsResponse(Message, versions="0", flexible="0+"):
-    """Moves under way."""
+    """Reassignments in progress."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)

@@ -9,7 +9,7 @@ __all__ = ["ListTransactionsRequest", "ListTransactionsResponse", "TransactionSt
 
 
 class ListTransactionsRequest(Message, versions="0-1", flexible="0+"):
-    """Filters; empty ones let everything pass."""
+    """Filters; an empty one matches everything."""
 
     # 1: at least this old, -1 for any (KIP-994).
 

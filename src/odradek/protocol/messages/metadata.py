@@ -1,4 +1,4 @@
-"""Metadata (key 3): brokers, topics, and who leads what."""
+"""Metadata (key 3): brokers, topics, and the leaders of partitions."""
 
 from collections.abc import Sequence
 

@@ -31,7 +31,7 @@ class OffsetCommitRequestTopic(Message):
 class OffsetCommitRequest(Message, versions="2-10", flexible="8+"):
     """Offsets to store; generation -1 with an empty member id commits outside a group."""
 
-    # 2-4: a retention time, -1 for the broker's. 5: gone, the broker alone decides.
+    # 2-4: a retention time, -1 for the broker's. 5: removed, the broker alone decides.
     # 6: leader epoch of the offset (KIP-320). 7: static members (KIP-345).
     # 8: flexible.
     # 9: the generation may be a member epoch (KIP-848). 10: topic ids instead of names.

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): forget stored offsets of a group. No version is flexible."""
+"""OffsetDelete (key 47): delete stored offsets of a group. No version is flexible."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ class OffsetDeleteRequestTopic(Message):
 
 
 class OffsetDeleteRequest(Message, versions="0"):
-    """Partitions to forget."""
+    """Partitions whose offsets are deleted."""
 
     group_id: str = wire(STRING)
     topics: Sequence[OffsetDeleteRequestTopic] = wire(array(OffsetDeleteRequestTopic))

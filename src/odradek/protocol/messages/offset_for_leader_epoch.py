@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, to find where two logs part."""
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, to find where two logs diverge."""
 
 from collections.abc import Sequence
 

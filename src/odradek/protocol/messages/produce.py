@@ -87,12 +87,12 @@ class NodeEndpoint(Message):
 
 
 class ProduceResponse(Message, versions="0-13", flexible="9+"):
-    """Where each batch landed, or why it did not."""
+    """The offset of each batch, or why it was refused."""
 
     # 1: throttle time. 2: append time. 4: may say KAFKA_STORAGE_ERROR. 5: log start offset.
     # 8: which records were at fault, and a message (KIP-467).
     # 9: flexible.
-    # 10: where the leader went, so that the client need not ask (KIP-951).
+    # 10: the new leader, so that the client need not ask (KIP-951).
     # 11: may say TRANSACTION_ABORTABLE (KIP-890). 13: topic ids.
 
     responses: Sequence[TopicProduceResponse] = wire(array(TopicProduceResponse))

@@ -15,7 +15,7 @@ class SaslAuthenticateRequest(Message, versions="0-2", flexible="2+"):
 
 
 class SaslAuthenticateResponse(Message, versions="0-2", flexible="2+"):
-    """The broker's token, or why not."""
+    """The broker's token, or the error."""
 
     # 1: how long the session lasts, 0 for ever (KIP-368).
     # 2: flexible.

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader hands in assignments, every member fetches its own."""
+"""SyncGroup (key 14): the leader sends all assignments, every member receives its own."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ class SyncGroupRequestAssignment(Message):
 
 
 class SyncGroupRequest(Message, versions="0-5", flexible="4+"):
-    """A member, and from the leader everybody's assignment."""
+    """A member, and from the leader the assignments of all members."""
 
     # 3: static members (KIP-345).
     # 4: flexible.
