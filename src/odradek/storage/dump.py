@@ -1,7 +1,7 @@
-"""What stands in the files of a log, as lines to read: the inspection side of `storage`.
+"""The content of the files of a log as text: the inspection side of `storage`.
 
-Files are opened read-only and never repaired here; what is wrong is said in its place. Field names
-are those of Kafka's own dump tool, so that eyes and scripts find what they know.
+Files are opened read-only and never repaired; a problem is reported at its place. Field names are
+those of Kafka's own dump tool, so that people and scripts recognize them.
 
 | file                      | a line for each | checked                                          |
 |---------------------------|-----------------|--------------------------------------------------|
@@ -14,11 +14,11 @@ are those of Kafka's own dump tool, so that eyes and scripts find what they know
 | `leader-epoch-checkpoint` | epoch           | version, count, syntax, order                    |
 | `…-offset-checkpoint`     | partition       | version, count, syntax                           |
 
-A life stage behind the suffix (`.deleted`, `.cleaned`, `.swap`) changes nothing.
+A life stage after the suffix (`.deleted`, `.cleaned`, `.swap`) changes nothing.
 
 The files may belong to a running broker. Indexes are therefore read and not mapped: a mapping
-kills the process if the owner cuts the file. The zeros behind the entries of an active segment's
-index are room that was preallocated, not entries.
+kills the process if the owner truncates the file. The zeros after the entries of an active
+segment's index are preallocated space, not entries.
 """
 
 import os
@@ -61,7 +61,7 @@ def dump_file(path: str, *, disk: Disk, records: bool = False) -> Iterator[DumpL
     Args:
         path: A file of a partition directory, or a checkpoint.
         disk: Where it lives.
-        records: Whether the records of each batch are shown too.
+        records: Whether the records of each batch are shown, too.
 
     Yields:
         Lines in the order of the file; a problem where it was found.
@@ -155,9 +155,9 @@ def _dump_log(path: str, base_offset: int, disk: Disk, records: bool) -> Iterato
 
 
 def _offset_problem(header: BatchHeader, base_offset: int, next_offset: int) -> str | None:
-    """What is wrong with the offsets of a batch that matches its checksum, which omits the first.
+    """The problem with the offsets of a batch whose checksum is valid; None if there is none.
 
-    Old formats do not promise that offsets grow.
+    The checksum does not cover the first offset. Old formats do not promise that offsets grow.
     """
     if header.magic >= CURRENT_MAGIC:
         if header.base_offset < next_offset:
@@ -238,7 +238,7 @@ def _text(data: bytes | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text on one line; what does not print is escaped."""
+    """The text on one line; characters that do not print are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -286,7 +286,7 @@ class _Entries:
         self._base_offset = base_offset
         self._slots = len(data) // kind.entry_size
         used = -(-len(data.rstrip(b"\0")) // kind.entry_size)
-        # Alone in its file, a slot of zeros is an entry: nobody preallocates so little.
+        # A slot of zeros alone in its file is an entry: more than one slot is preallocated.
         self._used = min(used, self._slots) if self._slots != 1 else 1
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -299,7 +299,7 @@ class _Entries:
         return stored + self._base_offset if column.is_relative else stored
 
     def closing_lines(self, batches: _Batches) -> Iterator[DumpLine]:
-        """What is to be said of the file as a whole."""
+        """The lines about the file as a whole."""
         if self._used < self._slots:
             unused = self._slots - self._used
             yield DumpLine(f"{unused} slots behind are preallocated and unused")

@@ -14,7 +14,7 @@
 | `.swap`      | appended: complete output about to replace live segments      |
 | `.replaced`  | empty; behind a second offset: the base of the segment behind |
 |              | those that the `.swap` of the first offset replaces           |
-| `.aside`     | appended: left the log at a start, kept for its operator      |
+| `.aside`     | appended: removed from the log at a start, kept for operators |
 | `.rolled`    | empty; behind a second offset: where the records before the   |
 |              | segment end, until they are synced (`roll_witnesses`)         |
 """
@@ -80,7 +80,7 @@ def segment_path(directory: str, base_offset: int, kind: str, stage: str = "") -
 
 
 def offset_from_name(name: str) -> int | None:
-    """The offset that a file name starts with; none for foreign files."""
+    """The offset that a file name starts with; None for the file of another program."""
     match = _OFFSET_PREFIX.match(name)
     if match is None:
         return None
@@ -89,11 +89,11 @@ def offset_from_name(name: str) -> int | None:
 
 
 def replaced_path(directory: str, base_offset: int, end: int) -> str:
-    """Path of the file that says which segments the `.swap` of a base replaces."""
+    """Path of the file whose name says which segments the `.swap` of a base replaces."""
     return f"{directory}/{base_offset:020d}.{end:020d}{REPLACED_SUFFIX}"
 
 
 def parse_replaced(name: str) -> tuple[int, int] | None:
-    """Base and end in the name of such a file; None for another one."""
+    """Base and end in the name of a `.replaced` file; None for any other file."""
     match = _REPLACED.fullmatch(name)
     return None if match is None else (int(match[1]), int(match[2]))

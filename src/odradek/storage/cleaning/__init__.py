@@ -1,1 +1,1 @@
-"""Compaction: of each key the last record stays."""
+"""Compaction: keeps the last record of each key."""

@@ -1,23 +1,23 @@
-"""What compaction leaves of a batch.
+"""The filter of compaction: which records of a batch stay.
 
 | batch                                                  | its records     | if none is left       |
 |--------------------------------------------------------|-----------------|-----------------------|
-| data of an aborted transaction                         | go              | it goes               |
-| other data                                             | by key, offset  | it goes               |
-| marker of a transaction with batches met in this pass  | stay            |                       |
-| marker of an empty transaction                         | go once the     | it goes               |
-|                                                        | horizon is past |                       |
-| any of them, with the last sequence of a live producer | as above        | it stays all the same |
-| any of them, the last before the first uncleanable     | as above        | it stays all the same |
+| data of an aborted transaction                         | are dropped     | it is dropped         |
+| other data                                             | by key, offset  | it is dropped         |
+| marker of a transaction with batches in this pass      | stay            |                       |
+| marker of an empty transaction                         | dropped after   | it is dropped         |
+|                                                        | the horizon     |                       |
+| any of them, with the last sequence of a live producer | as above        | it stays              |
+| any of them, the last before the first uncleanable     | as above        | it stays              |
 | magic 0 or 1                                           | stay            |                       |
 
-The *delete horizon* is when a tombstone may go: it is written into the batch by the first pass that
-meets it, `delete.retention.ms` from then, and never moved, so that a reader who is no slower than
-that sees every deletion. It takes the place of the base timestamp; the deltas of the records are
-shifted, so that their own times stay.
+The *delete horizon* is when a tombstone may be dropped: the first pass over the batch writes it
+into the batch, `delete.retention.ms` from then, and it never changes, so that a consumer that is
+not slower than that sees every deletion. It replaces the base timestamp; the deltas of the records
+are shifted, so that their own times stay.
 
-A batch without records keeps the producer's epoch and sequence, or the end of the log, alive
-(KAFKA-5490, KAFKA-17076). Offsets never change; a batch of which everything stays keeps its bytes.
+A batch without records preserves the producer's epoch and sequence, or the end of the log
+(KAFKA-5490, KAFKA-17076). Offsets never change; a batch of which all records stay keeps its bytes.
 """
 
 from array import array
@@ -53,14 +53,14 @@ __all__ = ["BatchFilter", "LastRecord", "Retained"]
 
 
 class LastRecord(NamedTuple):
-    """The newest that a live producer has in a log."""
+    """The newest data of a live producer in a log."""
 
     last_data_offset: int | None  # None: only markers.
     producer_epoch: int
 
 
 class Retained(NamedTuple):
-    """A batch as it goes into the new segment."""
+    """A batch as it is written to the new segment."""
 
     data: Buffer
     last_offset: int
@@ -72,8 +72,8 @@ class BatchFilter:
 
     Args:
         table: The last offset of each key.
-        latest_offset: Up to here the table knows all keys.
-        transactions: A fresh one, which sees every batch.
+        latest_offset: The table has all keys up to here.
+        transactions: A new one, to which every batch is shown.
         last_records: By producer id.
         first_uncleanable_offset: Of the pass.
         now_ms: When the pass began.
@@ -82,7 +82,7 @@ class BatchFilter:
     Attributes:
         records_read: Records seen.
         records_kept: Those that stay.
-        invalid_records: Those that went for want of a key.
+        invalid_records: Those that were dropped for want of a key.
     """
 
     __slots__ = (
@@ -127,7 +127,7 @@ class BatchFilter:
         self.invalid_records = 0
 
     def retain(self, header: BatchHeader, batch: memoryview) -> Retained | None:
-        """What is left of the batch; None for nothing.
+        """The batch with the records that stay; None if it is dropped.
 
         Raises:
             InvalidRecordError: Its records are malformed.
@@ -145,11 +145,11 @@ class BatchFilter:
     def retain_run(
         self, data: Buffer, position: int
     ) -> tuple[int, bytes, list[tuple[int, int, int]]]:
-        """What is left of the plain batches from `position` on; others are for `retain`.
+        """Filters the plain batches from `position` on; others are for `retain`.
 
         Returns:
-            The position behind them, their bytes, and of each that is left its last offset, largest
-            timestamp and size.
+            The position behind them, the bytes that are left, and of each batch that is left its
+            last offset, largest timestamp and size.
         """
         end, kept, batches, records_read, records_kept, unkeyed = self._table.filter_run(
             data, position, self._latest_offset, self._now_ms, self._spared
@@ -173,7 +173,7 @@ class BatchFilter:
         return Retained(batch, header.last_offset, header.max_timestamp)
 
     def _retain_empty(self, header: BatchHeader) -> Retained | None:
-        """A batch whose records are all gone."""
+        """A batch without records; None if it need not stay."""
         last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
         is_last_of_producer = last is not None and (
             header.last_offset == last.last_data_offset

@@ -1,16 +1,16 @@
-"""How far each log was compacted: `cleaner-offset-checkpoint` in every data directory.
+"""The checkpoint of compaction: `cleaner-offset-checkpoint` in every data directory.
 
 The entry of a log is its first dirty offset. Too low costs a second cleaning; too high hides
-records from compaction, and what they have replaced stays. So it must never stand above the end of
-a log that grows afterwards, whatever crashes when:
+records from compaction, and the records that they replace stay. So it must never exceed the end of
+a log that grows afterwards, at whichever step a crash happens:
 
 * it is raised after the cleaned segments are in place, durably;
 * it is lowered **before** a truncation touches the log, durably (`lower`);
-* a partition's entry goes with the partition, before another one of its name can be made;
+* a partition's entry is removed with the partition, before another one of its name is created;
 * at start, an entry beyond the end of its log, or without a log, is dropped from the file before
-  the first append (`load`): recovery may have cut the log, or the crash fell between two steps.
+  the first append (`load`): recovery may have cut the log, or a crash happened between two steps.
 
-A file that cannot be read means that all logs are dirty from their start.
+If the file is damaged, all logs are dirty from their start.
 """
 
 import logging
@@ -48,7 +48,7 @@ class _DirectoryFile:
         return self._file.read()
 
     def prepare(self) -> Callable[[], None]:
-        """The work of writing the offsets as of now."""
+        """Returns work that writes the current offsets."""
         self._prepared += 1
         number, content = self._prepared, dict(self.offsets)
 
@@ -69,10 +69,10 @@ class FirstDirtyOffsets:
         self._files: dict[LogDirectory, _DirectoryFile] = {}
 
     def load(self, directory: LogDirectory, logs: Iterable[Log]) -> None:
-        """Reads the file of a directory and strikes what its logs contradict, durably.
+        """Reads the file of a directory and drops entries that its logs contradict, durably.
 
         Args:
-            directory: Whose file.
+            directory: The directory of the file.
             logs: All logs in it, opened and without an append since.
 
         Raises:
@@ -99,13 +99,13 @@ class FirstDirtyOffsets:
         return None if file is None else file.offsets.get(log.topic_partition)
 
     def raise_to(self, log: Log, offset: int) -> Callable[[], None]:
-        """Notes the end of a pass; returns the work that makes it durable."""
+        """Sets the end of a pass; returns the work that makes it durable."""
         file = self._file_of(log.log_directory)
         file.offsets[log.topic_partition] = offset
         return file.prepare()
 
     def lower(self, log: Log, offset: int) -> None:
-        """Makes sure, durably, that nothing from `offset` on counts as clean.
+        """Makes sure, durably, that no offset from `offset` on counts as clean.
 
         Raises:
             StorageError: The disk failed, and the directory with it.

@@ -1,29 +1,29 @@
-"""The log cleaner: chooses logs that are due and has them compacted, one pass at a time for each.
+"""The log cleaner: chooses logs that are due and compacts each of them, one pass at a time.
 
-Deciding, renaming and putting in place happen on the thread that owns the logs; reading, filtering,
-writing and syncing happen elsewhere (`work`)::
+The thread that owns the logs decides, renames and replaces; another thread reads, filters, writes
+and syncs (`work`)::
 
     owner    plan -.      .-             .- rename -.    .- rename -.    .- rename -.    .- in place
     thread         flush    keys, group 1            sync            sync            sync  group 2 …
 
-A pass takes records away because of what follows them, and puts its segments in place durably. So
-everything it knows is flushed first: a crash that took the newer record, or the marker that made
-it count, would otherwise leave its key without any.
+A pass drops records because of later ones, and replaces segments durably. So all records that it
+reads are flushed first: otherwise a crash could lose the newer record of a key, or the marker that
+committed it, after the older one was dropped.
 
-A pass works on files that only shrink from the outside. Whatever changes the log underneath it
-(truncation, deletion of the partition or of segments, failure of the directory, the end of the
-broker) cancels it: its new segment is removed, the old ones stay. A segment on the way to its place
-(`replacement`) gets there before anything else happens to the log (`Log.settle`). Groups that are
-in place already are as good as they are: compacting again changes nothing about them.
+While a pass runs, the log may lose records. Every such change (truncation, deletion of the
+partition or of segments, failure of the directory, the end of the broker) cancels the pass: its new
+segment is removed, the old ones stay. A swap in progress (`replacement`) is completed before
+anything else happens to the log (`Log.settle`). Groups that have been replaced already stay so:
+compacting them again changes nothing.
 
-| what went wrong                        | consequence                                            |
+| failure                                | consequence                                            |
 |----------------------------------------|--------------------------------------------------------|
 | a damaged batch, keys that do not fit  | the partition is uncleanable until the next start, the |
 |                                        | latter also until there is more room                   |
-| a segment left the log meanwhile       | the pass was cancelled, whatever error it met          |
+| a segment left the log meanwhile       | the pass counts as cancelled, whatever its error       |
 | the disk                               | the data directory goes offline                        |
 | no descriptors, no memory              | the partition is tried again after the backoff         |
-| a segment that is not wanted stays     | the data directory goes offline: the next start undoes |
+| a cancelled segment cannot be removed  | the data directory goes offline: the next start undoes |
 |                                        | every swap above a `.cleaned`                          |
 """
 
@@ -67,30 +67,30 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Running:
-    """A pass under way, as its owner sees it."""
+    """A running pass, as the owner of the log sees it."""
 
     log: Log
     cleaning: CleaningPass
     started_ms: int
     groups_done: int = 0
-    # What the thread leaves to the owner: a segment to put in place, or why there is none.
+    # The thread's result for the owner: a segment to put in place, or the error.
     segment: LogSegment | None = None
     error: BaseException | None = None
 
 
 class LogCleaner:
-    """Compacts the logs whose `cleanup.policy` says so.
+    """Compacts the logs whose `cleanup.policy` contains `compact`.
 
     Args:
-        services: What the logs share; its timers wake the cleaner.
+        services: The services that all logs share; its timers wake the cleaner.
         config: Threads, memory, rate.
-        logs: The logs to choose from, as of now.
-        tasks: Where passes run; a pass takes long, so it should not share threads with flushes.
+        logs: Returns the current logs to choose from.
+        tasks: Run the passes; a pass takes long, so it should not share threads with flushes.
 
     Attributes:
         first_dirty: How far each log is clean.
-        stats: What operators watch.
-        uncleanable: Partitions that are passed over, and why.
+        stats: Figures for operators.
+        uncleanable: Partitions that are skipped, and why.
     """
 
     def __init__(
@@ -110,9 +110,9 @@ class LogCleaner:
         self._tasks = tasks or services.tasks
         self._throttle = Throttle(services.clock, config.io_max_bytes_per_second)
         self._running: dict[TopicPartition, _Running] = {}
-        # Uncleanable for a batch with more keys than there is room for.
+        # Uncleanable because of a batch with more keys than the table has room for.
         self._short_of_room: set[TopicPartition] = set()
-        # Partitions that are left alone until the next backoff is over.
+        # Partitions that are skipped until the next backoff is over.
         self._resting: set[TopicPartition] = set()
         self._is_stopped = False
         self._is_choosing = False
@@ -123,7 +123,7 @@ class LogCleaner:
 
     @property
     def config(self) -> CleanerConfig:
-        """Its settings; a change holds from the next pass on, of rate and backoff at once."""
+        """Its settings; a change applies to the next pass, that of rate or backoff at once."""
         return self._config
 
     @config.setter
@@ -144,7 +144,7 @@ class LogCleaner:
         self._wait()
 
     def stop(self) -> None:
-        """Begins nothing more and cancels what runs; the owner of the tasks waits for its end."""
+        """Begins no more passes and cancels running ones; the caller waits for their end."""
         self._is_stopped = True
         for running in self._running.values():
             running.cleaning.cancelled.set()
@@ -160,7 +160,7 @@ class LogCleaner:
     # What happens to logs
 
     def before_truncation(self, log: Log, offset: int) -> None:
-        """The log is about to lose everything from `offset` on.
+        """Prepares for the removal of all records from `offset` on.
 
         Raises:
             StorageError: The disk failed; the truncation must not happen.
@@ -169,7 +169,7 @@ class LogCleaner:
         self.first_dirty.lower(log, offset)
 
     def before_removal(self, log: Log, segments: Sequence[LogSegment]) -> None:
-        """The log is about to lose segments, whose files a pass would look for in vain."""
+        """Cancels a pass over segments that are about to be removed from the log."""
         running = self._running.get(log.topic_partition)
         # A segment that was cleaned already is not the one that the pass has begun with.
         if (
@@ -180,16 +180,16 @@ class LogCleaner:
             running.cleaning.cancelled.set()
 
     def forget(self, log: Log) -> None:
-        """The log goes out of service, and another one of its name may come.
+        """Drops all state of a log that is deleted; another one of its name may be created.
 
-        How far it was clean is still known (`first_dirty`), and the caller's to forget.
+        The caller removes its entry of `first_dirty`.
         """
         self._cancel(log)
         self.uncleanable.pop(log.topic_partition, None)
         self._short_of_room.discard(log.topic_partition)
 
     def handle_directory_failure(self, directory: LogDirectory) -> None:
-        """The logs of a directory are gone."""
+        """Drops all state of the logs of a directory that failed."""
         for running in self._running.values():
             if running.log.log_directory is directory:
                 running.cleaning.cancelled.set()
@@ -202,7 +202,7 @@ class LogCleaner:
     # Choosing
 
     def run(self) -> None:
-        """Begins passes while logs are due and threads free; otherwise comes back later."""
+        """Begins passes while logs are due and threads free; otherwise sets a timer."""
         if self._is_stopped or self._is_choosing or not self._config.enable:
             return
         self._is_choosing = True  # A pass may end before `_begin` returns.
@@ -239,7 +239,7 @@ class LogCleaner:
         return choose(c for c in found if c.log.topic_partition not in self._resting)
 
     def find(self, is_wanted: Callable[[TopicPartition], bool]) -> list[Cleanable]:
-        """What compaction would find in those of the compacted logs that are wanted."""
+        """The cleanable parts of those compacted logs that are wanted."""
         now_ms = self._services.clock.now_ms()
         found = []
         for log in list(self._logs()):
@@ -294,7 +294,7 @@ class LogCleaner:
         )
 
     def _flush(self, running: _Running) -> None:
-        """Has everything synced that the pass may decide by, before its first step.
+        """Syncs all records that the pass may decide by, before its first step.
 
         That is up to the log end: the marker of a transaction may lie far behind its records.
         """
@@ -317,7 +317,7 @@ class LogCleaner:
             self._step(running)
 
     def _step(self, running: _Running) -> None:
-        """Has the next group cleaned, the keys read before the first."""
+        """Cleans the next group, on a thread; before the first one it reads the keys."""
         cleaning, now_ms = running.cleaning, self._services.clock.now_ms()
 
         def work() -> None:
@@ -347,7 +347,7 @@ class LogCleaner:
             return
         new = [segment]
         if not segment.size and group[0].segment is not log.segments.first:
-            # Nothing is left, and the segment before it can stand for the gap.
+            # No record is left, and the segment before it covers the gap.
             new = []
             failure = _remove(log, segment)
             if failure is not None:
@@ -371,7 +371,7 @@ class LogCleaner:
         self._swap(running, swap)
 
     def _swap(self, running: _Running, swap: SegmentSwap) -> None:
-        """Takes a step towards the new segment's place, and has it synced."""
+        """Takes a step of the swap, and syncs it on a thread."""
         try:
             is_sync_due = swap.step()
         except OSError as error:
@@ -389,13 +389,13 @@ class LogCleaner:
         log = running.log
         if isinstance(error, OSError) and log.is_usable and log.directory == swap.directory:
             self._give_up(running, swap, error)
-        elif swap.is_done:  # Somebody could not wait.
+        elif swap.is_done:  # `Log.settle` has completed it meanwhile.
             self._go_on(running)
         elif not log.is_usable:
             self._give_up(running, swap, _changed(log))
         elif error is None:
             self._swap(running, swap)
-        else:  # It never ran: the threads are gone.
+        else:  # The sync never ran: the threads have ended.
             try:
                 log.settle()
             except StorageError as failure:
@@ -404,7 +404,7 @@ class LogCleaner:
                 self._go_on(running)
 
     def _give_up(self, running: _Running, swap: SegmentSwap, error: BaseException) -> None:
-        """Leaves a segment on its way; the next start puts it in place."""
+        """Abandons a swap; the next start completes it."""
         log = running.log
         if isinstance(error, OSError):
             error = log.fail_halfway("clean", error)
@@ -415,7 +415,7 @@ class LogCleaner:
         self._end(running, error)
 
     def _go_on(self, running: _Running) -> None:
-        """A group is in place."""
+        """Continues after a group was replaced."""
         if running.cleaning.cancelled.is_set():
             self._end(running, _changed(running.log))
         elif running.groups_done < len(running.cleaning.groups):
@@ -425,7 +425,7 @@ class LogCleaner:
             self._tasks.submit(work, lambda error: self._end(running, error))
 
     def _remove_later(self, log: Log, replaced: list[LogSegment]) -> None:
-        """Removes the files once no reader can hold them, and snapshots without a segment."""
+        """Removes the files once no reader can use them, and snapshots without a segment."""
         state = log.producer_state
         gone = [s.base_offset for s in replaced if log.segments.get(s.base_offset) is None]
         for base_offset in gone:
@@ -461,7 +461,7 @@ class LogCleaner:
             self._judge(log, error)
 
     def _judge(self, log: Log, error: BaseException) -> None:
-        """A pass failed by itself."""
+        """Handles the failure of a pass."""
         if isinstance(error, CleaningCancelledError | StorageError) or not log.is_usable:
             logger.info("%s: cleaning ended: %s", log.topic_partition, error)
         elif isinstance(error, OSError) and not is_out_of_descriptors(error):
@@ -498,7 +498,7 @@ def _changed(log: Log) -> CleaningCancelledError:
 
 
 def _remove(log: Log, segment: LogSegment) -> StorageError | None:
-    """Takes away a segment that is not put in place; returns why its log cannot go on, if so."""
+    """Removes a segment that is not put in place; returns the failure if it cannot be removed."""
     try:
         delete_files(log, segment)
     except OSError as error:

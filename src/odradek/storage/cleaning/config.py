@@ -1,4 +1,4 @@
-"""Settings of compaction that hold for a broker; a topic's own are in `LogConfig`."""
+"""The broker's settings of compaction; those of a topic are in `LogConfig`."""
 
 import sys
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class CleanerConfig:
         default=15_000,
         at_least=0,
         dynamic=True,
-        doc="How long to wait before looking again when no log had to be compacted.",
+        doc="How long to wait before the next search when no log had to be compacted.",
     )
     dedupe_buffer_bytes: int = key(
         "log.cleaner.dedupe.buffer.size",
@@ -41,7 +41,8 @@ class CleanerConfig:
         at_least=1 << 20,
         dynamic=True,
         doc="Most memory for the keys of the logs that are being compacted, of all threads "
-        "together; a key takes 24 bytes. A pass whose keys do not fit goes on in the next one.",
+        "together; a key takes 24 bytes. If its keys do not fit, a pass ends early and the next "
+        "one continues.",
     )
     io_buffer_bytes: int = key(
         "log.cleaner.io.buffer.size",
@@ -68,6 +69,6 @@ class CleanerConfig:
 
     @property
     def most_keys(self) -> int:
-        """How many one pass takes, whatever its log."""
+        """The most keys of one pass, for any log."""
         slots = min(self.dedupe_buffer_bytes // self.threads // SLOT_SIZE, MAX_SLOTS)
         return int(slots * self.load_factor)

@@ -1,4 +1,4 @@
-"""Which log to compact next, how far, and which segments become one.
+"""The plan of compaction: which log is next, up to which offset, which segments are merged.
 
 ::
 
@@ -10,11 +10,11 @@
 * *First uncleanable* is the base of the segment that holds the last stable offset, of the active
   one, or of the first one with a record younger than `min.compaction.lag.ms`, whichever is lowest.
   Only whole segments are cleaned, so nothing at or above the last stable offset is ever rewritten.
-* A log is due when its dirty part is more than `min.cleanable.dirty.ratio` of what lies below the
+* A log is due when its dirty part is more than `min.cleanable.dirty.ratio` of the bytes below the
   first uncleanable offset, or a dirty record is older than `max.compaction.lag.ms`. The dirtiest
-  goes first.
+  log is first.
 
-Decisions only: everything here reads a log on the thread that owns it and changes nothing.
+Decisions only: this module reads a log on the thread that owns it and changes nothing.
 """
 
 import os
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanable:
-    """What compaction would find in a log."""
+    """The clean and the cleanable part of a log."""
 
     log: Log
     first_dirty_offset: int  # Invariant: within [log start, log end].
@@ -64,10 +64,10 @@ class Cleanable:
 
 
 def find_cleanable(log: Log, checkpointed: int | None, now_ms: int) -> Cleanable:
-    """Looks at one log; `checkpointed` is its first dirty offset, if it is known.
+    """Measures one log; `checkpointed` is its first dirty offset, if it is known.
 
     Raises:
-        OSError: A segment could not be asked for its timestamps.
+        OSError: The timestamps of a segment could not be read.
     """
     first_dirty = log.log_start_offset
     if checkpointed is not None and first_dirty < checkpointed <= log.log_end_offset:
@@ -106,20 +106,20 @@ def _delay_ms(dirty: Sequence[LogSegment], max_lag_ms: int, now_ms: int) -> int:
         try:
             header = segment.header_at(0)
         except CorruptRecordError:
-            continue  # The pass will say so.
+            continue  # The pass will report the damage.
         if header is not None and header.max_timestamp > 0:
             oldest = min(oldest, header.max_timestamp)
     return max(0, now_ms - oldest - max_lag_ms)
 
 
 def choose(found: Iterable[Cleanable]) -> Cleanable | None:
-    """The dirtiest of those that are due."""
+    """The dirtiest of the logs that are due."""
     due = [cleanable for cleanable in found if cleanable.is_due]
     return max(due, key=lambda cleanable: cleanable.dirty_ratio, default=None)
 
 
 class SourceSegment(NamedTuple):
-    """A segment as it is when a pass begins; another thread reads its file by `path`."""
+    """A segment at the beginning of a pass; another thread reads its file by `path`."""
 
     segment: LogSegment
     path: str
@@ -156,7 +156,7 @@ def list_sources(log: Log, first_uncleanable_offset: int) -> list[SourceSegment]
 
 
 def _index_bytes(path: str, if_missing: int) -> int:
-    """The size of an index; one that is gone counts as full, so that its segment stays alone."""
+    """The size of an index; a missing one counts as full, so that its segment is not merged."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -166,10 +166,10 @@ def _index_bytes(path: str, if_missing: int) -> int:
 def group_sources(
     sources: Iterable[SourceSegment], *, end_offset: int, max_bytes: int, max_index_bytes: int
 ) -> list[list[SourceSegment]]:
-    """Neighbours that together fit in one segment, of those that begin below `end_offset`.
+    """Groups neighbours that fit in one segment, of those that begin below `end_offset`.
 
-    Sizes are those before cleaning, so what comes out fits in any case; and the offsets of a group
-    lie within an int32 of its base (KAFKA-5413).
+    Sizes are those before cleaning, so the result always fits; and the offsets of a group lie
+    within an int32 of its base (KAFKA-5413).
     """
     groups: list[list[SourceSegment]] = []
     for source in sources:

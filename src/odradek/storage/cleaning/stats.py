@@ -1,4 +1,4 @@
-"""What operators watch of compaction: `kafka.log:type=LogCleaner` and `LogCleanerManager`."""
+"""Metrics of compaction: `kafka.log:type=LogCleaner` and `LogCleanerManager`."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ __all__ = ["CleanerStats", "register_cleaner_gauges"]
 
 
 class CleanerStats:
-    """Figures of the last look and the last pass."""
+    """Figures of the last search for work and of the last pass."""
 
     __slots__ = (
         "_clock",
@@ -39,14 +39,14 @@ class CleanerStats:
         self.last_pass_ms = 0
 
     def looked(self, found: Iterable[Cleanable]) -> None:
-        """The logs were looked at for work."""
+        """Records a search for work in the logs."""
         found = list(found)
         self._last_look_ms = self._clock.monotonic_ms()
         self.max_dirty_ratio = max((c.dirty_ratio for c in found), default=0.0)
         self.max_compaction_delay_ms = max((c.compaction_delay_ms for c in found), default=0)
 
     def passed(self, stats: PassStats, took_ms: int) -> None:
-        """A pass has ended well."""
+        """Records a successful pass."""
         self.passes += 1
         self.last_pass = stats
         self.last_pass_ms = took_ms
@@ -74,7 +74,7 @@ def register_cleaner_gauges(
     )
     group.gauge("max-clean-time-secs", lambda: stats.last_pass_ms // 1000)
     group.gauge("max-compaction-delay-secs", lambda: stats.max_compaction_delay_ms // 1000)
-    # A pass that fails ends itself, not its thread.
+    # The failure of a pass does not end its thread.
     group.gauge("DeadThreadCount", lambda: 0)
     group = registry.group("kafka.log", "LogCleanerManager")
     group.gauge("max-dirty-percent", lambda: int(100 * stats.max_dirty_ratio))

@@ -1,10 +1,9 @@
-"""Keeping a rate of bytes: how long to wait after each piece of work.
+"""A limit on the rate of bytes: how long to wait after each piece of work.
 
-Works like a queue at one counter: every piece takes its share of time, and the next begins when the
-one before is done, or now::
+Each piece takes its share of time, and the next begins when the one before is done, or now::
 
     rate 1000 B/s    at 0 ms: 500 B -> wait 500 ms    at 500 ms: 200 B -> wait 200 ms
-                     at 5000 ms: 100 B -> wait 100 ms; what was not used before is not saved up
+                     at 5000 ms: 100 B -> wait 100 ms; unused time is not saved up
 """
 
 import threading
@@ -27,9 +26,9 @@ class Throttle:
 
     @property
     def bytes_per_second(self) -> float:
-        """The rate. The largest number, the default, waits for nothing.
+        """The rate. With the largest number, the default, no work waits.
 
-        May be changed at any time; what is still to be waited is then waited at the new rate.
+        May be changed at any time; the remaining wait is then computed at the new rate.
         """
         return self._bytes_per_second
 
@@ -51,7 +50,7 @@ class Throttle:
             return self._free_at_ms - now
 
     def left_ms(self) -> float:
-        """The milliseconds still to wait until all work that was done is paid for."""
+        """The remaining milliseconds to wait for all work done so far."""
         now = self._clock.monotonic_ms()
         with self._lock:
             return max(self._free_at_ms - now, 0.0)

@@ -1,16 +1,16 @@
-"""Transactions as a pass meets them: whose data goes, and which markers are needed no more.
+"""Transactions in a pass of compaction: which data is dropped, which markers are obsolete.
 
 A pass reads batches in the order of their offsets and asks two questions:
 
 | batch                | question              | answer                                           |
 |----------------------|-----------------------|--------------------------------------------------|
 | data, transactional  | was it aborted?       | the aborted transactions are known beforehand    |
-| marker               | is its transaction    | yes if no batch of it was met, not even one that |
-|                      | empty?                | compaction has emptied                           |
+| marker               | is its transaction    | yes if the pass read no batch of it, not even an |
+|                      | empty?                | empty one                                        |
 
-A marker stays as long as a batch of its transaction does: without it the rest would pass for a
-transaction that is still open. One object serves a whole pass, since a transaction may begin in one
-group of segments and end in another (KAFKA-8351).
+A marker stays as long as a batch of its transaction does: without it the transaction would seem to
+be open. One object is used for a whole pass, since a transaction may begin in one group of segments
+and end in another (KAFKA-8351).
 """
 
 import heapq
@@ -24,7 +24,7 @@ __all__ = ["CleanedTransactions"]
 
 
 class _Aborted:
-    """An aborted transaction whose marker was not met yet."""
+    """An aborted transaction whose marker was not read yet."""
 
     __slots__ = ("has_data", "transaction")
 
@@ -34,10 +34,10 @@ class _Aborted:
 
 
 class CleanedTransactions:
-    """The state of one reading.
+    """The state of one pass.
 
     Args:
-        aborted: Every aborted transaction that touches what will be read.
+        aborted: Every aborted transaction with batches in the segments of the pass.
     """
 
     __slots__ = ("_aborted", "_coming", "_committed", "_kept")
@@ -47,14 +47,14 @@ class CleanedTransactions:
         self._coming = [(t.first_offset, t.producer_id, t) for t in dict.fromkeys(aborted)]
         heapq.heapify(self._coming)
         self._aborted: dict[int, _Aborted] = {}
-        # Producers of which data was met that will be committed.
+        # Producers of which the pass read data that will be committed.
         self._committed: set[int] = set()
         self._kept: list[AbortedTransaction] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Takes account of a batch of data; whether its transaction was aborted.
+        """Registers a batch of data. Returns whether its transaction was aborted.
 
-        Batches outside of transactions need not be shown.
+        Batches outside of transactions need not be registered.
         """
         self._advance(header.last_offset)
         if not header.is_transactional:
@@ -67,9 +67,9 @@ class CleanedTransactions:
         return True
 
     def is_marker_of_nothing(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Takes account of a control batch; whether nothing is left of its transaction.
+        """Registers a control batch. Returns whether no batch of its transaction is left.
 
-        Control batches that end no transaction are not; one that compaction has emptied is.
+        False for control batches that end no transaction, True for one without records.
 
         Raises:
             InvalidRecordError: The marker is malformed.
@@ -91,7 +91,7 @@ class CleanedTransactions:
         return False
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """Aborted transactions with data whose markers were met since the last call."""
+        """Aborted transactions with data whose markers were read since the last call."""
         kept, self._kept = self._kept, []
         return kept
 

@@ -1,15 +1,15 @@
-"""One pass over one log: the part that runs on a thread of its own and touches no log.
+"""One pass over one log: the part that runs on a thread and uses no log.
 
-1. `read_keys` reads the dirty segments and notes the last offset of each key, until the table is
+1. `read_keys` reads the dirty segments and stores the last offset of each key, until the table is
    full: `end_offset` is where the pass ends.
 2. `clean` copies one group of segments after the other through the filter into a new segment,
    complete and synced, with the suffix `.cleaned`.
 
-The pass has its own descriptors; segments that vanish or change meanwhile are the owner's matter,
-who cancels the pass and does not put its segments in place. Whether it is cancelled is looked up
-after every few hundred kilobytes, which is also where it waits to keep the rate that was asked for.
+The pass has its own descriptors; if segments are removed or change meanwhile, the owner of the log
+cancels the pass and does not use its segments. The pass checks for cancellation after every few
+hundred kilobytes, and waits there to keep to the configured rate.
 
-A batch with a bad checksum ends the pass: rewriting it would give it a good one.
+A batch with a bad checksum ends the pass: rewriting it would give it a valid one.
 """
 
 import os
@@ -50,24 +50,24 @@ __all__ = [
     "TableTooSmallError",
 ]
 
-# Bytes between two looks at cancellation and rate.
+# Bytes between two checks of cancellation and rate.
 _STRIDE_BYTES = 256 << 10
-# Seconds after which a thread that waits looks whether it may go on: the rate may be raised.
+# Seconds after which a waiting thread checks whether it may continue: the rate may be raised.
 _LOOK_SECONDS = 0.5
 
 
 class CleaningCancelledError(OdradekError):
-    """The pass is not wanted any more."""
+    """The pass was cancelled."""
 
 
 class TableTooSmallError(OdradekError):
-    """Not even the keys of one batch fit."""
+    """The table has not even room for the keys of one batch."""
 
 
 class LeftBehindError(OdradekError):
-    """A `.cleaned` that is not wanted could not be removed, for the reason in `error`.
+    """A `.cleaned` segment could not be removed, for the reason in `error`.
 
-    The next start would take it for a swap that was cut short, and undo every later one as well.
+    The next start would treat it as an interrupted swap, and undo every later one as well.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -77,7 +77,7 @@ class LeftBehindError(OdradekError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassPlan:
-    """What a pass has to know of its log, as of its beginning."""
+    """The facts about a log that a pass needs, as of its beginning."""
 
     name: str  # Of the partition, for messages.
     directory: str
@@ -93,7 +93,7 @@ class PassPlan:
 
 @dataclass(slots=True)
 class PassStats:
-    """What a pass has done so far."""
+    """Figures of a pass."""
 
     map_bytes_read: int = 0
     bytes_read: int = 0
@@ -107,12 +107,12 @@ class PassStats:
 
 @dataclass(slots=True)
 class CleaningPass:
-    """A pass under way.
+    """A running pass.
 
     Attributes:
-        plan: What it works on.
-        end_offset: Behind the last offset that is clean once the pass is done; after `read_keys`.
-        groups: Segments that become one, after `read_keys`.
+        plan: The facts about its log.
+        end_offset: The first dirty offset once the pass is done; set by `read_keys`.
+        groups: Segments that are merged into one; set by `read_keys`.
         cancelled: Set from any thread: the pass ends with `CleaningCancelledError`.
     """
 
@@ -137,12 +137,12 @@ class CleaningPass:
             CleaningCancelledError: It was cancelled.
             TableTooSmallError: The first batch has more keys than the table.
             ApiError: A batch is damaged.
-            OSError: The disk failed, or a segment is gone.
+            OSError: The disk failed, or a segment was removed.
         """
         plan = self.plan
         table = self._table = KeyTable(self._slot_count(), self.config.load_factor, plan.secret)
-        # Of transactions that ended before, the marker would never be met, and the producer's later
-        # ones would pass for aborted.
+        # The pass would never read the markers of transactions that ended before, and later ones
+        # of the same producers would count as aborted.
         transactions = CleanedTransactions(
             t for t in plan.aborted if t.last_offset >= plan.first_dirty_offset
         )
@@ -182,7 +182,7 @@ class CleaningPass:
         )
 
     def _slot_count(self) -> int:
-        """Room for as many keys as there may be, within the memory of one thread."""
+        """Slots for as many keys as there may be, within the memory of one thread."""
         most = self.config.dedupe_buffer_bytes // self.config.threads // SLOT_SIZE
         offsets = self.plan.first_uncleanable_offset - self.plan.first_dirty_offset
         wanted = int(offsets / self.config.load_factor) + 2
@@ -227,10 +227,10 @@ class CleaningPass:
     # Copying
 
     def clean(self, group: Sequence[SourceSegment], now_ms: int) -> LogSegment:
-        """Writes what is left of a group; the segment is complete, synced, and not in place.
+        """Writes the records of a group that stay to a segment, complete and synced as `.cleaned`.
 
         Raises:
-            CleaningCancelledError: It was cancelled; the segment is gone.
+            CleaningCancelledError: It was cancelled; the segment is removed.
             ApiError: A batch is damaged; likewise.
             OSError: The disk failed; likewise.
             LeftBehindError: One of these, and the segment could not be removed.
@@ -238,7 +238,7 @@ class CleaningPass:
         assert self._filter is not None
         segment = self._new_segment(group[0].base_offset, now_ms)
         try:
-            if segment.size:  # What an earlier pass could not remove.
+            if segment.size:  # Bytes that an earlier pass could not remove.
                 segment.truncate_file(0)
                 segment.indexes.reset()
             mtime_ns = self._copy(group, segment, self._filter)
@@ -275,7 +275,7 @@ class CleaningPass:
                 stage=CLEANED_SUFFIX,
                 create=True,
             )
-        except OSError:  # Of its files some may be there.
+        except OSError:  # Some of its files may exist.
             for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
                 try:
                     self.disk.unlink(
@@ -324,7 +324,7 @@ class CleaningPass:
     def _batches(
         self, source: SourceSegment, skim: Skim
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a segment but for those that were skimmed; a damaged one is an error."""
+        """The batches of a segment except skimmed ones; a damaged one is an error."""
         self._check_cancelled()
         fd = self.disk.open(source.path, os.O_RDONLY)
         try:
@@ -358,7 +358,7 @@ class CleaningPass:
             self._pace()
 
     def _pace(self) -> None:
-        """Waits as long as the bytes read and written since the last time demand."""
+        """Waits as long as the rate demands for the bytes since the last wait."""
         wait_ms = self.throttle.spend(self._owed_bytes)
         self._owed_bytes = 0
         while wait_ms >= 1 and not self.cancelled.wait(min(wait_ms / 1000, _LOOK_SECONDS)):
@@ -371,7 +371,7 @@ class CleaningPass:
 
 
 class _Writer:
-    """Gathers batches, so that they are written in large pieces."""
+    """Collects batches, so that they are written in large pieces."""
 
     __slots__ = ("_batches", "_buffer_bytes", "_data", "_segment", "_size")
 
@@ -383,7 +383,7 @@ class _Writer:
         self._size = 0
 
     def add(self, data: Buffer, batches: Sequence[tuple[int, int, int]]) -> None:
-        """Takes whole batches: (last offset, max timestamp, size) of each."""
+        """Adds whole batches: (last offset, max timestamp, size) of each."""
         self._data.append(data)
         self._batches += batches
         self._size += len(data)
@@ -391,7 +391,7 @@ class _Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what it has."""
+        """Writes the collected batches."""
         if not self._batches:
             return
         self._segment.append(

@@ -1,1 +1,1 @@
-"""Data directories: all logs of a broker, their start, stop, checkpoints and removal."""
+"""Data directories: all logs of a broker, their start and stop, checkpoints and removal."""

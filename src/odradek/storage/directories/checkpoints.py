@@ -7,13 +7,13 @@
 
 An entry is ``topic partition offset``, or ``epoch start_offset`` in ``leader-epoch-checkpoint``.
 
-The file is read strictly, because it is only ever replaced as a whole: whatever does not have
-exactly this form was damaged, and a damaged file is worth nothing. Numbers are plain decimal digits
-without sign or leading zeros. A partition named twice spoils the file like a malformed line does:
-one of the two lines is wrong, and a recovery point taken too high would hide lost data.
+The file is read strictly, because it is only ever replaced as a whole: a file that does not have
+exactly this form was damaged, and none of its entries is used. Numbers are plain decimal digits
+without sign or leading zeros. A partition named twice counts as damage like a malformed line: one
+of the two lines is wrong, and a recovery point that is too high would hide lost data.
 A missing or empty file has no entries.
 
-What to do without a spoiled file is left to its owner.
+The owner of a damaged file decides how to continue without it.
 """
 
 import re
@@ -42,7 +42,7 @@ _COUNT_LINE = re.compile(_NUMBER)
 _OFFSET_LINE = re.compile(_TOPIC + b" " + _NUMBER + b" " + _NUMBER)
 _EPOCH_LINE = re.compile(_NUMBER + b" " + _NUMBER)
 
-# Of a damaged line, as much as helps to recognise it.
+# Bytes of a damaged line in an error message: enough to recognise it.
 _SHOWN_BYTES = 80
 
 
@@ -138,7 +138,7 @@ def _encode(lines: list[bytes]) -> bytes:
 
 
 def _entry_lines(data: bytes, path: str) -> Iterator[tuple[int, bytes]]:
-    """Numbered entry lines, after what surrounds them was found to be right."""
+    """Numbered entry lines, after a check of version, count and end of the file."""
     if not data:
         return iter(())
     lines = data.split(b"\n")

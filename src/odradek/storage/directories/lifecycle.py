@@ -2,11 +2,11 @@
 
 Start:
 
-1. `take_directories` creates what is missing and locks all. A disk that refuses is offline from
-   the start; a directory that another broker has ends the start before anything was touched.
+1. `take_directories` creates missing directories and locks all. A directory whose disk refuses is
+   offline from the start; one that another broker has locked ends the start before any change.
 2. `find_partitions` lists them. One partition in two directories ends the start here, too.
-3. `load_logs` takes the clean-stop marker away, durably, **before** the first log is opened: a
-   crash while loading must not leave a marker that vouches for half-loaded logs (KAFKA-10471).
+3. `load_logs` removes the clean-stop marker, durably, **before** the first log is opened: a crash
+   while loading must not leave a marker for half-loaded logs (KAFKA-10471).
 
 Stop (`close_directory`): logs, recovery points, log starts, and only then the marker, which is
 written for a directory of which every log was loaded and closed without an error (KAFKA-15375).
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 # The quorum's own log lives in a data directory but is opened by its owner.
 _FOREIGN_TOPICS = frozenset({"__cluster_metadata"})
 
-# Often enough to see that it goes on.
+# Between two lines about the progress of loading.
 _PROGRESS_INTERVAL_MS = 5_000
 
 # By directory: the partition directories in it, in order of their names.
@@ -55,9 +55,9 @@ def take_directories(paths: Sequence[str], *, disk: Disk) -> list[LogDirectory]:
     """Creates and locks the data directories; one whose disk refuses is returned offline.
 
     Raises:
-        ConfigError: There is none, or one is named twice.
-        LogDirLockedError: Another broker has one; none is kept.
-        StorageError: Not one can be used.
+        ConfigError: No directory is given, or one is given twice.
+        LogDirLockedError: Another broker has locked one; this one releases the others.
+        StorageError: No directory can be used.
     """
     directories = [LogDirectory(path, disk=disk) for path in paths]
     if not directories:
@@ -81,7 +81,7 @@ def take_directories(paths: Sequence[str], *, disk: Disk) -> list[LogDirectory]:
 
 @contextmanager
 def _starting(directory: LogDirectory) -> Iterator[None]:
-    """A step of the start of a directory, which is offline if its disk refuses."""
+    """A step in the start of a directory; takes it offline if its disk refuses."""
     try:
         yield
     except OSError as error:
@@ -114,8 +114,8 @@ def find_partitions(
     """Lists the partitions of each directory that is online.
 
     Raises:
-        ConfigError: Two directories have the same partition: which is right nobody can tell.
-        StorageError: Not one directory can be read.
+        ConfigError: Two directories have the same partition, and the right one is unknown.
+        StorageError: No directory can be read.
     """
     contents: dict[LogDirectory, list[PartitionDirectory]] = {}
     for directory in directories:
@@ -163,7 +163,7 @@ def _list(path: str) -> list[PartitionDirectory]:
 
 
 class _LoadProgress:
-    """Tells in the log how many logs are loaded, now and then: loading may take minutes."""
+    """Logs now and then how many logs are loaded: loading may take minutes."""
 
     def __init__(self, total: int, clock: Clock) -> None:
         self._total = total
@@ -173,7 +173,7 @@ class _LoadProgress:
         self._lock = threading.Lock()  # Logs are loaded on many threads.
 
     def add_one(self) -> None:
-        """Another log is loaded."""
+        """Counts a log that is loaded."""
         with self._lock:
             self._done += 1
             if self._clock.monotonic_ms() < self._next_ms or self._done == self._total:
@@ -199,11 +199,11 @@ def load_logs(
 ) -> None:
     """Opens the live and future logs into `LogDirectory.logs`.
 
-    A directory whose disk refuses meanwhile is offline, the others are loaded.
+    A directory whose disk refuses meanwhile is taken offline, the others are loaded.
 
     Raises:
-        StorageError: Not one directory is left, or descriptors ran out.
-        OdradekError: A log is in a state that no recovery knows; what was opened is in `logs`.
+        StorageError: No directory is left, or descriptors ran out.
+        OdradekError: A log cannot be recovered; the logs that were opened are in `logs`.
     """
     begun: dict[LogDirectory, _Checkpoints] = {}
     for directory in contents:
@@ -254,8 +254,8 @@ def _load(
     progress: _LoadProgress,
 ) -> Log:
     topic_partition = partition.topic_partition
-    # The checkpoints tell of live logs only. A copy under way does without: after an unclean stop
-    # it is scanned from its start.
+    # The checkpoints contain live logs only. A future log has none: after an unclean stop it is
+    # scanned from its start.
     is_live = partition.kind is PartitionKind.LIVE
     log = load_log(
         os.path.join(directory.path, partition.name),
@@ -272,7 +272,7 @@ def _load(
 
 
 def _collect(directory: LogDirectory, futures: Mapping[str, Future[Log]]) -> BaseException | None:
-    """Waits for all, keeps the logs that could be opened, returns the first error by name."""
+    """Waits for all logs, keeps those that could be opened; returns the first error by name."""
     wait(futures.values(), return_when=FIRST_EXCEPTION)
     if any(future.done() and future.exception() is not None for future in futures.values()):
         for future in futures.values():
@@ -293,8 +293,8 @@ def _collect(directory: LogDirectory, futures: Mapping[str, Future[Log]]) -> Bas
 def _end_load(directory: LogDirectory, checkpoints: _Checkpoints) -> None:
     directory.is_loaded = True
     logger.info("%s: opened %d logs", directory.path, len(directory.logs))
-    # Recovery may have cut a log below its recovery point, and a partition may be gone since: a
-    # log that grows past an entry left as it is would not be recovered after the next crash.
+    # Recovery may have cut a log below its recovery point, and a partition may have been removed: a
+    # log that grows past an outdated entry would not be recovered after the next crash.
     try:
         if directory.recovery_points() != checkpoints.recovery_points:
             directory.checkpoint_recovery_points()
@@ -310,12 +310,12 @@ def _end_load(directory: LogDirectory, checkpoints: _Checkpoints) -> None:
 def close_directory(
     directory: LogDirectory, *, closers: Callable[[], Executor], broker_epoch: int = -1
 ) -> None:
-    """Closes the logs of a directory in order, says so on disk, and lets the directory go.
+    """Closes the logs of a directory, writes the clean-stop marker, and unlocks the directory.
 
     Args:
         closers: Makes the pool that closes the logs.
 
-    What cannot be done in order is given up as it is, without a marker; the reason is logged.
+    After a failure the rest is closed without a flush and without a marker; the reason is logged.
     """
     try:
         is_closed = directory.is_online and directory.is_loaded and _close_logs(directory, closers)
@@ -333,7 +333,7 @@ def close_directory(
 
 
 def _close_logs(directory: LogDirectory, closers: Callable[[], Executor]) -> bool:
-    """Closes all logs but those of deleted partitions; returns whether all went well."""
+    """Closes all logs but those of deleted partitions; returns whether all were closed cleanly."""
     with closers() as pool:
         futures = {log: pool.submit(log.close_files) for log in directory.logs.values()}
     errors = [(log, error) for log, future in futures.items() if (error := future.exception())]

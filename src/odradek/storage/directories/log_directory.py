@@ -1,4 +1,4 @@
-"""One data directory of a broker: its lock, its checkpoints, its clean-stop marker, its failure.
+"""One data directory of a broker: its lock, checkpoints, clean-stop marker and failure.
 
 | file                               | content                                                  |
 |------------------------------------|----------------------------------------------------------|
@@ -7,9 +7,9 @@
 | `recovery-point-offset-checkpoint` | first offset of each log that is not known to be on disk |
 | `log-start-offset-checkpoint`      | first visible offset, where above the first segment      |
 
-Failure is one way: the first I/O error takes the directory offline, and from that moment no append
+Failure is final: the first I/O error takes the directory offline, and from that moment no append
 to any of its logs succeeds. Nothing is retried, because a failed sync may have dropped the pages
-that a second one would claim to have written.
+that a second sync would report as written.
 """
 
 import errno
@@ -40,12 +40,12 @@ RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
 
 # A record lock does not exclude a second owner in the same process, and closing any descriptor of
-# the file drops it: directories held by this process are remembered here and opened once.
+# the file drops it: so the directories that this process has locked are listed here.
 _held_by_this_process: set[str] = set()
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether the process, not the disk, ran out of something."""
+    """Whether the process or the system ran out of file descriptors, which is no disk failure."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -59,10 +59,10 @@ class LogDirectory:
         self.offline_reason: str | None = None
         # The open logs by the names of their directories, those of deleted partitions included.
         self.logs: dict[str, Log] = {}
-        # Whether the last process stopped in order; read once, before the first log is opened.
+        # Whether the last process stopped cleanly; read once, before the first log is opened.
         self.had_clean_shutdown = False
-        # Whether `logs` holds every partition found here. Before that neither checkpoints nor the
-        # marker may be written: they speak for all of them.
+        # Whether `logs` has every partition found here. Before that neither checkpoints nor the
+        # marker may be written: they are about all partitions.
         self.is_loaded = False
         # Called once when the directory fails.
         self.on_failure: Callable[[LogDirectory], None] | None = None
@@ -80,10 +80,10 @@ class LogDirectory:
     # Ownership
 
     def lock(self) -> None:
-        """Takes the directory for this broker.
+        """Locks the directory for this broker.
 
         Raises:
-            LogDirLockedError: Another broker, of this process or another one, has it.
+            LogDirLockedError: Another broker, of this process or another one, has locked it.
             OSError: The lock file cannot be opened: the disk is not usable.
         """
         if self.path in _held_by_this_process:
@@ -100,7 +100,7 @@ class LogDirectory:
         self._lock_fd = fd
 
     def unlock(self) -> None:
-        """Lets the directory go."""
+        """Releases the lock."""
         if self._lock_fd >= 0:
             self.disk.close(self._lock_fd)
             self._lock_fd = -1
@@ -123,12 +123,12 @@ class LogDirectory:
             self.disk.fsync_dir(self.path)
 
     def write_clean_shutdown_marker(self, broker_epoch: int = -1) -> None:
-        """Says that every log here was closed in order."""
+        """Writes the marker: every log here was closed cleanly."""
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         write_atomically(self.disk, self._file(CLEAN_SHUTDOWN_FILE), content.encode())
 
     def close(self) -> None:
-        """Gives up what is still open and lets the directory go: it may have a new owner next."""
+        """Closes all files without a flush and releases the lock, for the next owner."""
         if self.offline_reason is None:
             self.offline_reason = "the broker has stopped"
         for log in self.logs.values():
@@ -136,7 +136,7 @@ class LogDirectory:
         self.unlock()
 
     def read_recovery_points(self) -> dict[TopicPartition, int]:
-        """Recovery points by partition; a spoilt file means 0 for all, and a warning.
+        """Recovery points by partition; none, and a warning, if the file is damaged.
 
         Raises:
             OSError: The disk refused.
@@ -144,7 +144,7 @@ class LogDirectory:
         return self._recovery_points.read_or_forget("every log is recovered from its start")
 
     def read_log_starts(self) -> dict[TopicPartition, int]:
-        """Log start offsets; a spoilt file means the first segments' bases, and a warning.
+        """Log start offsets by partition; none, and a warning, if the file is damaged.
 
         Raises:
             OSError: The disk refused.
@@ -154,7 +154,7 @@ class LogDirectory:
     # Checkpoints
 
     def live_logs(self) -> list["Log"]:
-        """Logs of partitions that exist: not deleted, not a copy under way."""
+        """Logs of live partitions, neither deleted nor future ones."""
         return [log for log in self.logs.values() if log.is_live]
 
     def recovery_points(self) -> dict[TopicPartition, int]:
@@ -173,7 +173,7 @@ class LogDirectory:
         """Writes the recovery points of all logs.
 
         Args:
-            tasks: Where to write; without it the file is durable on return.
+            tasks: Write the file in the background; without them it is durable on return.
 
         Raises:
             StorageError: The directory is offline, or failed now.
@@ -181,14 +181,14 @@ class LogDirectory:
         self._write("checkpoint recovery points", self.prepare_recovery_points(), tasks)
 
     def prepare_recovery_points(self) -> Callable[[], None]:
-        """The work of writing the recovery points as they are now; any thread may do it."""
+        """Returns work that writes the current recovery points; any thread may run it."""
         return self._recovery_points.prepare(self.recovery_points())
 
     def checkpoint_log_starts(self, tasks: BackgroundTasks | None = None) -> None:
         """Writes the log starts that lie above their first segment.
 
         Args:
-            tasks: Where to write; without it the file is durable on return.
+            tasks: Write the file in the background; without them it is durable on return.
 
         Raises:
             StorageError: The directory is offline, or failed now.
@@ -196,7 +196,7 @@ class LogDirectory:
         self._write("checkpoint log start offsets", self.prepare_log_starts(), tasks)
 
     def prepare_log_starts(self) -> Callable[[], None]:
-        """The work of writing the log starts as they are now; any thread may do it."""
+        """Returns work that writes the current log starts; any thread may run it."""
         return self._log_starts.prepare(self.log_starts())
 
     def _write(self, what: str, work: Callable[[], None], tasks: BackgroundTasks | None) -> None:
@@ -213,11 +213,11 @@ class LogDirectory:
     # Failure
 
     def guard(self, what: str) -> "_Guard":
-        """A block whose I/O errors take this directory offline."""
+        """A context whose I/O errors take this directory offline."""
         return _Guard(self, what)
 
     def fail(self, what: str, error: OSError) -> StorageError:
-        """Takes the directory offline, before anything else runs; returns what to raise."""
+        """Takes the directory offline at once; returns the error to raise."""
         reason = f"{what} failed in {self.path}: {error}"
         if self.offline_reason is None:
             self.offline_reason = reason
@@ -236,7 +236,7 @@ class _Checkpoint:
     """A checkpoint file with writers on several threads, of which the newest content wins.
 
     A truncation writes at once, while an older content may still wait for its turn in the
-    background: written last, it would promise bytes that the truncation has taken away.
+    background: written last, it would count bytes as synced that the truncation has removed.
     """
 
     __slots__ = ("_file", "_lock", "_prepared", "_written")
@@ -244,7 +244,7 @@ class _Checkpoint:
     def __init__(self, path: str, disk: Disk) -> None:
         self._file = OffsetCheckpointFile(path, disk)
         self._lock = threading.Lock()
-        # Contents are numbered in the order they were taken; what is written never goes back.
+        # Contents are numbered in order; an older one is never written over a newer one.
         self._prepared = 0
         self._written = 0
 
@@ -256,7 +256,7 @@ class _Checkpoint:
             return {}
 
     def prepare(self, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """Returns the work of writing `offsets`."""
+        """Returns work that writes `offsets`."""
         self._prepared += 1
         number = self._prepared
 

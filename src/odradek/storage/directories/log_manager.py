@@ -1,16 +1,16 @@
 """All logs of a broker, spread over its data directories.
 
-A partition has one log, in one directory. The manager opens what it finds at start, places new
-partitions where the fewest are, and runs what a log cannot do for itself: retention, checkpoints,
-flushing by age, expiry of producers, removal of deleted partitions.
+A partition has one log, in one directory. The manager opens all logs at start, places a new
+partition in the directory with the fewest, and runs the periodic work of all logs: retention,
+checkpoints, flushing by age, expiry of producers, removal of deleted partitions.
 
 It belongs to the thread that owns the logs. Nothing here awaits: `start` puts the periodic work on
 `BackgroundTasks`, and the same methods can be called one by one. Creating and deleting partitions
-blocks for as long as the disk wants, so both are `Steps` (`background`): their names end so.
+waits for the disk, so both are `Steps` (`storage.log.services`), and their names end so.
 
-When a directory fails, its logs leave the manager before anything else runs; asking for one of
-them raises `StorageError` from then on, and the other directories go on. A directory never comes
-back: after a repair the broker is started again.
+When a directory fails, its logs leave the manager at once; `get_log` of one of them raises
+`StorageError` from then on, and the other directories are not affected. A failed directory stays
+offline until the broker is started again.
 
 Duties of the caller, in order: `startup` or its two halves, `start`, work, wait for submitted
 background work, `shutdown`. The last one also follows a `startup` that raised.
@@ -53,7 +53,7 @@ __all__ = ["LogManager"]
 
 logger = logging.getLogger(__name__)
 
-# Logs that periodic work looks at before others on the loop get their turn; each takes some 10 us.
+# Logs per turn of the loop in periodic work; each takes some 10 us.
 _LOGS_PER_TURN: Final = 50
 # Steps of a swap of segments take a sync each; retention is not urgent.
 _UNTIL_SWAPPED_MS: Final = 1_000
@@ -67,12 +67,12 @@ class LogManager:
         config: Intervals and threads.
         default_log_config: For topics without settings of their own.
         topic_config: Settings of a topic; None for the default. Called on loading threads, too.
-        services: What the logs share.
-        cleaner_tasks: Where compaction runs; without it, where all background work does.
+        services: The services that all logs share.
+        cleaner_tasks: Run compaction; without them, those of all background work do.
         on_directory_failed: Called once for each directory that fails after the start, when its
-            logs are gone from the manager.
-        on_all_directories_failed: Called after it when that was the last one: nothing can be
-            served any more, and the broker has to end.
+            logs have left the manager.
+        on_all_directories_failed: Called after it when that was the last directory: the broker
+            cannot serve any partition and has to stop.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class LogManager:
         # In the order of `log.dirs`, offline ones included; empty before `startup`.
         self.directories: list[LogDirectory] = []
         self._paths = list(data_directories)
-        self._contents: dict[LogDirectory, list[PartitionDirectory]] = {}  # As `load` found it.
+        self._contents: dict[LogDirectory, list[PartitionDirectory]] = {}  # As `load` found them.
         self._services = services
         self._config = config or LogManagerConfig()
         self._topic_config = topic_config
@@ -101,7 +101,7 @@ class LogManager:
         self._future_logs: dict[TopicPartition, Log] = {}
         # Partitions whose directory failed since the start, with that directory.
         self._lost: dict[TopicPartition, LogDirectory] = {}
-        # Where logs are being created, so that others are placed with them in mind.
+        # Directories of logs that are being created; they count when the next one is placed.
         self._being_created: dict[TopicPartition, LogDirectory] = {}
         self._removal = PartitionRemoval(services)
         self.cleaner = LogCleaner(
@@ -114,32 +114,32 @@ class LogManager:
 
     @property
     def tasks(self) -> BackgroundTasks:
-        """Where work runs that blocks."""
+        """The tasks that run blocking work."""
         return self._services.tasks
 
     @property
     def inline_budget(self) -> InlineBudget:
-        """What the appends of one request may expand on the loop."""
+        """How many bytes the appends of one request may expand on the loop."""
         return self._services.inline_budget
 
     # Start and stop
 
     def startup(self) -> None:
-        """Takes the directories, opens their logs and serves them: `load`, `take_into_service`.
+        """Locks the directories, opens their logs and serves them: `load`, `take_into_service`.
 
         Raises:
-            OdradekError: As `load` says.
+            OdradekError: As `load`.
         """
         self.load()
         self.take_into_service()
 
     def load(self) -> None:
-        """Takes the directories and opens their logs; any thread may do it while the owner waits.
+        """Locks the directories and opens their logs; on any thread while the owner waits.
 
         Raises:
             ConfigError: A directory is named twice, or a partition is in two of them.
-            LogDirLockedError: Another broker has one of them.
-            StorageError: Not one can be used, or descriptors ran out.
+            LogDirLockedError: Another broker has locked one of them.
+            StorageError: No directory can be used, or descriptors ran out.
         """
         self.directories = take_directories(self._paths, disk=self._services.disk)
         self._contents = find_partitions(self.directories)
@@ -151,7 +151,7 @@ class LogManager:
         )
 
     def take_into_service(self) -> None:
-        """Shows what `load` has opened."""
+        """Makes the logs that `load` has opened available."""
         for directory, partitions in self._contents.items():
             if not directory.is_online:
                 continue
@@ -202,14 +202,14 @@ class LogManager:
         self.cleaner.stop()
 
     def use_recovery_threads(self, count: int) -> None:
-        """How many logs of a directory are opened, or closed, at once from now on."""
+        """Sets how many logs of a directory are opened, or closed, at once."""
         self._config = replace(self._config, recovery_threads_per_data_dir=count)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
-        """Closes the logs in order and lets the directories go; also after a failed `startup`.
+        """Closes the logs and unlocks the directories; also after a failed `startup`.
 
         Args:
-            broker_epoch: Goes into the clean-shutdown marker.
+            broker_epoch: Written into the clean-shutdown marker.
         """
         self._is_stopped = True
         self.cleaner.stop()
@@ -218,7 +218,7 @@ class LogManager:
         def closers() -> Executor:
             return self._services.threads(threads, "log-closer")
 
-        with ExitStack() as stack:  # What goes wrong in one does not keep the others open.
+        with ExitStack() as stack:  # A failure in one does not keep the others open.
             for directory in reversed(self.directories):
                 directory.on_failure = None
                 stack.callback(
@@ -254,7 +254,7 @@ class LogManager:
     # Finding and placing
 
     def _add(self, log: Log) -> None:
-        """Takes a live log into service."""
+        """Makes a live log available."""
         log.before_truncation = self.cleaner.before_truncation
         log.before_removal = self.cleaner.before_removal
         self._logs[log.topic_partition] = log
@@ -273,11 +273,11 @@ class LogManager:
         return log
 
     def get_future_log(self, topic_partition: TopicPartition) -> Log | None:
-        """The copy of a partition that is to replace its log in another directory."""
+        """The future log of a partition: the copy that is to replace its log."""
         return self._future_logs.get(topic_partition)
 
     def all_logs(self) -> list[Log]:
-        """The live logs and the copies under way, as of now."""
+        """The live and the future logs at this moment."""
         return [*self._logs.values(), *self._future_logs.values()]
 
     def get_or_create_log(
@@ -302,15 +302,15 @@ class LogManager:
         """Creates the log of a partition in the live directory with the fewest partitions.
 
         Args:
-            topic_partition: Whose log.
-            config: Settings of its topic, if the caller has them at hand.
+            topic_partition: The partition of the log.
+            config: Settings of its topic, if the caller has them.
             is_new: The partition was never on this broker. Otherwise it is not created while a
-                directory is offline, for it may be in there, and an empty log in its place would
-                pass for the whole of it.
+                directory is offline, because its log may be there, and an empty log would replace
+                it.
             topic_id: Of its topic, written into the partition directory.
 
         Raises:
-            StorageError: It is, or may be, in a directory that is offline; or creating it failed.
+            StorageError: Its log is, or may be, in an offline directory; or creating it failed.
             ApiError: Descriptors ran out.
         """
         assert topic_partition not in self._logs
@@ -392,13 +392,13 @@ class LogManager:
         return config or self.default_log_config
 
     def update_config(self, topic: str, config: LogConfig) -> None:
-        """Replaces the settings of a topic's logs; sizes of files count from the next one on."""
+        """Replaces the settings of a topic's logs; sizes of files apply to the next file."""
         for log in self.all_logs():
             if log.topic_partition.topic == topic:
                 log.config = config
 
     def renew_configs(self, is_changed: Callable[[str], bool]) -> Iterator[None]:
-        """Gives the logs of changed topics the settings they have now, one log at a time."""
+        """Applies the current settings to the logs of changed topics, one log at a time."""
         for log in self.all_logs():
             topic = log.topic_partition.topic
             if is_changed(topic):
@@ -412,16 +412,16 @@ class LogManager:
         return self.delete_logs([topic_partition]) == 1
 
     def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> int:
-        """Takes the steps of `put_aside_steps` here; returns how many partitions there were.
+        """Takes the steps of `put_aside_steps` here; returns how many partitions existed.
 
         Raises:
             StorageError: A directory failed. Those of its partitions that were not deleted yet
-                are there again when it is.
+                exist again once it is repaired.
         """
         return self._put_aside(topic_partitions, PartitionKind.DELETED)
 
     def mark_stray(self, topic_partition: TopicPartition) -> bool:
-        """Takes a partition out of service that nobody placed here; its files are kept.
+        """Takes a partition out of service that is not assigned to this broker; keeps its files.
 
         Raises:
             StorageError: The directory failed.
@@ -437,7 +437,7 @@ class LogManager:
     def by_directory(
         self, topic_partitions: Iterable[TopicPartition]
     ) -> dict[LogDirectory, list[Log]]:
-        """The logs of partitions, as far as they are here, by the directories they are in.
+        """The logs of those of the partitions that exist here, by directory.
 
         Raises:
             StorageError: One of them is in a directory that failed.
@@ -450,14 +450,14 @@ class LogManager:
         return found
 
     def put_aside_steps(self, logs: Sequence[Log], kind: PartitionKind) -> Steps[None]:
-        """Takes partitions of one directory out of service; deleted files vanish after the delay.
+        """Takes partitions of one directory out of service; removes files after the delay.
 
-        They are out of service when the first step begins. After the last one partitions of the
-        same names can be created, and not even a crash brings the old ones back.
+        They are out of service when the first step begins. After the last step partitions of the
+        same names can be created, and the old ones do not reappear after a crash.
 
         Raises:
-            StorageError: The directory failed. Those partitions that were not put aside yet are
-                there again when it is.
+            StorageError: The directory failed. Those partitions that were not put aside yet exist
+                again once it is repaired.
         """
         [directory] = {log.log_directory for log in logs}
         for log in logs:
@@ -489,7 +489,7 @@ class LogManager:
     # Periodic work
 
     def _each_log(self, action: Callable[[Log], object], logs: Iterable[Log] | None = None) -> None:
-        """Runs `action` on every log; the failure of one ends nothing but its own directory."""
+        """Runs `action` on every log; a failure affects only the directory of its log."""
         for log in self.all_logs() if logs is None else logs:
             try:
                 action(log)
@@ -497,9 +497,9 @@ class LogManager:
                 logger.warning("%s: %s", log.topic_partition, error)
 
     def _spread(self, action: Callable[[Log], object]) -> None:
-        """Runs `action` on every log as `_each_log` does, some at a time: others have their turn.
+        """Runs `action` on every log as `_each_log`, but only some logs per turn of the loop.
 
-        Logs that leave meanwhile are passed over.
+        Logs that leave the manager meanwhile are skipped.
         """
         waiting = deque(self.all_logs())
 
@@ -514,7 +514,7 @@ class LogManager:
         run()
 
     def delete_expired_segments(self) -> int:
-        """Applies retention to every log; returns the number of segments that went."""
+        """Applies retention to every log; returns the number of segments deleted."""
         deleted = 0
 
         def delete(log: Log) -> None:
@@ -525,9 +525,9 @@ class LogManager:
         return deleted
 
     def _retain(self, log: Log) -> None:
-        """Applies retention to one log, a little later if compaction is putting segments in place.
+        """Applies retention to one log, a little later if a swap of segments is pending.
 
-        To end that here would sync the directory on this thread.
+        To complete the swap here would sync the directory on this thread.
         """
         if log.pending_swap is None:
             delete_old_segments(log)
@@ -551,7 +551,7 @@ class LogManager:
                 raise log.fail("flush", error) from error
 
     def remove_expired_producers(self) -> None:
-        """Forgets producers that have been silent for too long."""
+        """Drops producers that have been idle for too long."""
         now_ms = self._services.clock.now_ms()
         for log in self.all_logs():
             log.producer_state.remove_expired(now_ms)

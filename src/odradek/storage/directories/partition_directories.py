@@ -1,28 +1,29 @@
 """The sub-directories of a data directory, one for each partition: names, topic ids, removal.
 
-The name tells the stage of life:
+The name tells the kind:
 
 | name                                  | kind    | meaning                                     |
 |---------------------------------------|---------|---------------------------------------------|
 | `<topic>-<partition>`                 | LIVE    | the partition's log                         |
 | `<topic>-<partition>.<32 hex>-delete` | DELETED | waits for removal                           |
 | `<topic>-<partition>.<32 hex>-future` | FUTURE  | a copy that is to replace the log elsewhere |
-| `<topic>-<partition>.<32 hex>-stray`  | STRAY   | nobody placed it here; kept, never served   |
+| `<topic>-<partition>.<32 hex>-stray`  | STRAY   | not assigned to this broker; never served   |
 
-Topics may contain dots and dashes: the partition is what follows the last dash, in plain decimal.
-A file system takes 255 bytes of name and a topic may have 249, so the topic of a deleted or stray
-directory is shortened to fit; nobody reads it again. That of a future one must stay whole.
+Topics may contain dots and dashes: the partition follows the last dash, in plain decimal. A file
+name has at most 255 bytes and a topic may have 249, so the topic of a deleted or stray directory is
+shortened to fit, since it is never read again. That of a future one must stay whole.
 
 The file `partition.metadata` says by id which topic a directory belongs to, in two lines::
 
     version: 0
     topic_id: <22 characters of base64url>
 
-A partition is put out of service by a rename at once, and removed when no reader can be left
-(`PartitionRemoval`). The rename is durable before the last step, so a partition is either wholly
-there or gone. Its files stay open for the delete delay, because a reader may be sending from them;
-after it the handles close and the directory of a deleted partition is removed. What a stop or a
-crash leaves behind bears a name that says so, and is removed after the next start.
+A partition is taken out of service by a rename at once, and removed when no reader can be left
+(`PartitionRemoval`). The rename is durable before the last step, so that a partition either exists
+with all its files or does not exist. Its files stay open for the delete delay, because a connection
+may be sending from them; after it the files are closed and the directory of a deleted partition is
+removed. A directory that remains after a stop or a crash has a name that says so, and is removed
+after the next start.
 """
 
 import contextlib
@@ -71,13 +72,13 @@ _NAME = re.compile(
 # The last line may end with a line feed, as after an edit by hand.
 _CONTENT = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n?")
 
-# Partitions that follow their directories before others on the loop get their turn; each takes
-# some 25 us there.
+# Partitions per turn of the loop whose logs get the new paths of their directories; each takes some
+# 25 us.
 _LOGS_PER_TURN: Final = 40
 
 
 class PartitionKind(Enum):
-    """What a partition directory is for; the value ends its name."""
+    """The purpose of a partition directory; the value ends its name."""
 
     LIVE = ""
     DELETED = DELETE_DIR_SUFFIX
@@ -94,7 +95,7 @@ class PartitionDirectory(NamedTuple):
 
 
 def parse_directory_name(name: str) -> PartitionDirectory | None:
-    """What a directory is by its name; None if it is none of ours."""
+    """Partition and kind of a directory by its name; None if it is not a partition directory."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -109,7 +110,7 @@ def staged_name(topic_partition: TopicPartition, kind: PartitionKind, unique_id:
     """The name of a partition directory that is not the live one.
 
     Args:
-        topic_partition: Whose directory it is.
+        topic_partition: The partition of the directory.
         kind: Any but `LIVE`.
         unique_id: 128 bits, so that a partition can be deleted many times over.
 
@@ -132,7 +133,7 @@ def read_topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
     """The topic id of a partition directory; None if it has none.
 
     Raises:
-        CorruptCheckpointError: The file says something else.
+        CorruptCheckpointError: The file has another form.
     """
     path = os.path.join(directory, PARTITION_METADATA_FILE)
     try:
@@ -156,7 +157,7 @@ def read_topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
 
 
 def write_topic_id(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
-    """Says durably which topic the directory belongs to."""
+    """Writes, durably, the id of the topic that the directory belongs to."""
     path = os.path.join(directory, PARTITION_METADATA_FILE)
     write_atomically(disk, path, f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode("ascii"))
 
@@ -170,8 +171,8 @@ class PartitionRemoval:
     def put_aside_steps(self, logs: Sequence[Log], kind: PartitionKind) -> Steps[None]:
         """Renames the directories of live logs of one data directory.
 
-        The logs refuse everything from the first step on. A swap of segments that is under way
-        ends where it is: the files are not served any more, and a start with them would settle it.
+        The logs refuse every call from the first step on. A pending swap of segments is abandoned:
+        the files are not served any more, and a load of them would complete it.
 
         Raises:
             OSError: The disk refused; some of the directories may have been renamed.
@@ -212,12 +213,12 @@ class PartitionRemoval:
         return name
 
     def remove_later(self, directory: LogDirectory, path: str, delay_ms: int) -> None:
-        """Removes a directory that an earlier process had put aside."""
+        """Removes a directory that an earlier process has renamed."""
         self._services.tasks.call_later(delay_ms, lambda: self._remove(directory, path))
 
     def _remove(self, directory: LogDirectory, path: str) -> None:
         if not directory.is_online:
-            return  # Failed, or let go: then it may have another owner by now.
+            return  # Failed, or unlocked: then it may have another owner by now.
         disk = self._services.disk
 
         def done(error: BaseException | None) -> None:
@@ -242,10 +243,10 @@ def _check_online(directory: LogDirectory) -> None:
 
 
 def remove_directory(disk: Disk, path: str) -> None:
-    """Removes a directory and all it holds; one that is gone already is no error.
+    """Removes a directory with its content; one that does not exist is no error.
 
     Raises:
-        OSError: The disk refused; what is left can be removed another time.
+        OSError: The disk refused; the rest can be removed another time.
     """
     try:
         with os.scandir(path) as entries:

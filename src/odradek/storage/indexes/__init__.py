@@ -1,1 +1,1 @@
-"""Indexes of a segment: by offset, by time, of aborted transactions."""
+"""The indexes of a segment: by offset, by time, and of aborted transactions."""

@@ -1,30 +1,30 @@
-"""Sparse index in a memory-mapped file: the shape and life of the file, and the search in it.
+"""A sparse index in a memory-mapped file: the layout and life of the file, and the search in it.
 
 An index is an array of fixed-size slots, sorted by key, that says where to start looking in a
 segment. The file is preallocated while its segment is active and trimmed when it no longer is::
 
     slot:    0 ........ entries-1 | entries ........ max_entries-1 |
-             used, sorted         | zeros, or what was truncated   | remainder < entry_size
+             used, sorted         | zeros, or truncated entries    | remainder < entry_size
     bytes:   0                     entries * entry_size              length
 
 Rules:
 
 1. An existing file opens with every whole slot *used*: after a trim that is right, and after a
    crash it is wrong until recovery has reset and rebuilt the index.
-2. There is no checksum. An index is a hint, and the user of an entry checks what it points at.
+2. There is no checksum. An index is a hint, and a caller checks the batch that an entry points to.
 3. A mapping never reaches beyond the end of its file, because touching such a page kills the
-   process (SIGBUS). The file is therefore cut only here, after a shorter mapping is in place.
-4. For the same reason no slot is stored in a page the disk may have no room for: pages are
-   written once the ordinary way, which reports a full disk as an error, before they are used
+   process (SIGBUS). The file is therefore truncated only here, after it was mapped shorter.
+4. For the same reason no slot is stored in a page the disk may have no space for: pages are
+   written once by a write call, which reports a full disk as an error, before they are used
    through the mapping.
 5. A file without a whole slot has no mapping: zero bytes cannot be mapped.
-6. A file that was removed by hand while it is open is written again from what the mapping holds: a
-   hint that is missing is no failure of the disk.
+6. A file that was removed by another process while it is open is written again from the mapping: a
+   missing hint is no failure of the disk.
 
-Threads: the thread that owns the log makes all changes of its indexes, so there is one writer. A
-flush runs on another thread, and reads may. An append stores its slot before it counts it, so a
-reader sees whole entries only; the lock in here keeps readers and changes of shape or name apart.
-It is not held while syncing: a reader never waits for the disk.
+Threads: only the thread that owns the log changes an index, so there is one writer. Readers and
+`flush` may be on other threads. An append stores its slot before it counts it, so a reader sees
+whole entries only; the lock in here separates readers from changes of size or name. It is not held
+while syncing: a reader never waits for the disk.
 """
 
 import errno
@@ -63,7 +63,7 @@ _NO_DESCRIPTOR_LEFT = (errno.EMFILE, errno.ENFILE)
 
 
 class SlotColumn(NamedTuple):
-    """Where one field of every slot lies."""
+    """The place of one field in every slot."""
 
     unpack: Callable[[Any, int], tuple[Any, ...]]  # (buffer, byte position) -> (value,)
     stride: int  # Bytes from one slot to the next.
@@ -89,14 +89,14 @@ def find_slot_range(
     """Finds the slots around `target`, visiting few cold pages.
 
     Appends and most look-ups concern the end of an index. A plain binary search changes its whole
-    path whenever the file grows by a page, and then waits for pages nobody touched for long. Here
+    path whenever the file grows by a page, and then waits for pages not used for long. Here
     a target in the last `warm_entries` slots is searched in these alone: with 13 pages of 512
     slots and 1024 warm ones, a search for the end touches pages 10, 11 and 12 and no other.
 
     Returns:
         (lower, upper): `lower` is the largest slot <= target, -1 if none; `upper` is the next one,
         -1 if none, or `lower` itself on an exact match, except on slot 0, which is never compared
-        for equality. Do not take `upper` for "smallest entry >= target".
+        for equality. So `upper` is not the smallest entry >= target.
     """
     if entries == 0:
         return -1, -1
@@ -124,10 +124,10 @@ def find_floor_slot(
 ) -> int:
     """Finds `lower` of `find_slot_range` alone, in the same two sections and fewer steps.
 
-    The slots of an index stand about equally far apart. Before the warm section the search
-    therefore starts where the target would be if they did so exactly, and leaps away from there,
-    eight times as far each time, until it has passed the target: seven slots are visited
-    instead of twenty; if the guess is of no use, about half as many again as by halves alone.
+    The keys of an index have about equal distances. Before the warm section the search therefore
+    starts where the target would be if the distances were equal, and leaps away from there, eight
+    times as far each time, until it has passed the target: seven slots are visited instead of
+    twenty; if the guess is useless, about half as many again as by binary search alone.
     """
     if entries == 0:
         return -1
@@ -172,7 +172,7 @@ def find_floor_slot(
 def find_slot_range_plain(
     column: SlotColumn, data: Any, entries: int, target: int
 ) -> tuple[int, int]:
-    """Answers as `find_slot_range`, by textbook binary search: the oracle it is tested against."""
+    """Returns the same as `find_slot_range`, by plain binary search: the oracle of its tests."""
 
     def stored(slot: int) -> int:
         value: int = column.unpack(data, slot * column.stride + column.shift)[0]
@@ -196,7 +196,7 @@ def find_slot_range_plain(
 
 
 class Index(ABC):
-    """Base of the mapped indexes; a subclass defines the slot and what may be appended.
+    """Base of the mapped indexes; a subclass defines the slot and the rules of an append.
 
     Args:
         path: The file; created if absent and `writable`.
@@ -255,7 +255,7 @@ class Index(ABC):
         self._lock = threading.RLock()
         # None while there is no whole slot, and after closing.
         self._map: mmap.mmap | None = None
-        # End of the bytes that surely have room on disk.
+        # End of the bytes that surely have space on disk.
         self._reserved = 0
         self._name_unsynced = False  # The file is ours and its directory was not synced since.
         self._closed = False
@@ -297,7 +297,7 @@ class Index(ABC):
         return mmap.mmap(fd, whole, access=access) if whole else None
 
     def close(self) -> None:
-        """Unmaps, and cuts a writable file to its used slots."""
+        """Unmaps, and truncates a writable file to its used slots."""
         with self._lock:
             if self._closed:
                 return
@@ -308,7 +308,7 @@ class Index(ABC):
             try:
                 fd = self._disk.open(self.path, os.O_RDWR)
             except FileNotFoundError:
-                return  # Removed behind our back; the next start makes it anew.
+                return  # Another process removed it; the next start rebuilds it.
             try:
                 self._disk.ftruncate(fd, used)
             finally:
@@ -317,7 +317,7 @@ class Index(ABC):
             self.max_entries = self.entries
 
     def close_without_trim(self) -> None:
-        """Unmaps and leaves the file as it is: for a disk that failed."""
+        """Unmaps and leaves the file unchanged: for a disk that failed."""
         with self._lock:
             self._closed = True
             mapping, self._map = self._map, None
@@ -361,7 +361,7 @@ class Index(ABC):
             return True
 
     def trim_to_valid_size(self) -> None:
-        """Cuts the file to its used slots, zero bytes if there are none."""
+        """Truncates the file to its used slots, zero bytes if there are none."""
         with self._lock:
             self.resize(self.entries * self.entry_size)
 
@@ -385,13 +385,13 @@ class Index(ABC):
 
     def _set_entries(self, entries: int) -> None:
         self.entries = entries
-        # Slots behind may lie in pages that were never written, as in a file left by a crash.
+        # Later slots may lie in pages that were never written, as in a file left by a crash.
         self._reserved = entries * self.entry_size
         self._load_last()
 
     @abstractmethod
     def _load_last(self) -> None:
-        """Takes over what the last entry says, or the values that stand for "empty"."""
+        """Reads the last entry into memory, or the values of an empty index."""
 
     def _replace_map(self, mapping: mmap.mmap | None) -> None:
         previous, self._map = self._map, mapping
@@ -399,7 +399,7 @@ class Index(ABC):
             previous.close()
 
     def _reserve(self, end: int) -> None:
-        """Makes sure that storing through the mapping up to byte `end` finds room on disk.
+        """Makes sure that the disk has space for stores through the mapping up to byte `end`.
 
         Raises:
             OSError: The disk is full, or broken.
@@ -411,7 +411,7 @@ class Index(ABC):
             fd = self._open_own(os.O_WRONLY)
         except OSError as error:
             if error.errno in _NO_DESCRIPTOR_LEFT:
-                return  # Not the disk's fault: store without the guard, try again next time.
+                return  # No failure of the disk: store without the guard, try again next time.
             raise
         try:
             os.lseek(fd, start, os.SEEK_SET)
@@ -425,7 +425,7 @@ class Index(ABC):
         self._reserved = start + count
 
     def _open_own(self, flags: int) -> int:
-        """Opens the file of this index, which is written again if its name is gone."""
+        """Opens the file of this index; writes it again if it was removed."""
         try:
             return self._disk.open(self.path, flags)
         except FileNotFoundError:
@@ -433,10 +433,10 @@ class Index(ABC):
             return self._disk.open(self.path, flags)
 
     def _restore(self) -> None:
-        """Writes the file again, out of the mapping; needs the lock.
+        """Writes the file again, from the mapping; needs the lock.
 
         Raises:
-            OSError: The disk refused, or the directory is gone as well.
+            OSError: The disk refused, or the directory was removed as well.
         """
         fd = self._disk.open(self.path, os.O_RDWR | os.O_CREAT)
         try:
@@ -460,8 +460,7 @@ class Index(ABC):
     def flush(self) -> None:
         """Makes entries and length durable, and the name of a file created here.
 
-        May run while another thread renames, resizes or deletes; a deleted index has nothing to
-        keep.
+        May run while another thread renames, resizes or deletes; a deleted index is not synced.
         """
         while True:
             with self._lock:
@@ -495,19 +494,19 @@ class Index(ABC):
                 self._disk.rename(self.path, path)
             except FileNotFoundError:
                 if os.path.exists(self.path):
-                    raise  # It is the target's directory that is missing.
+                    raise  # The target's directory is missing.
                 if not self._closed:
                     self._restore()
                     self._disk.rename(self.path, path)
             self.path = path
 
     def update_directory(self, directory: str) -> None:
-        """Follows the file after its directory was renamed."""
+        """Uses the new path of a renamed directory."""
         with self._lock:
             self.path = os.path.join(directory, os.path.basename(self.path))
 
     def delete_if_exists(self) -> bool:
-        """Unmaps and removes the file; returns whether it was there."""
+        """Unmaps and removes the file; returns whether it existed."""
         with self._lock:
             self.close_without_trim()
             self._deleted = True
@@ -532,7 +531,7 @@ class Index(ABC):
             )
 
     def _floor_slot(self, key: int) -> int:
-        """Finds the last slot at or below a key as it is stored, -1 if none; needs the lock."""
+        """Finds the last slot at or below a stored key, -1 if none; needs the lock."""
         if self._closed:
             raise self._no_mapping()
         return find_floor_slot(
@@ -540,7 +539,7 @@ class Index(ABC):
         )
 
     def sanity_check(self) -> None:
-        """Checks what can be checked without the segment.
+        """Makes the checks that do not need the segment.
 
         Raises:
             CorruptIndexError: The index has to be rebuilt.
@@ -551,7 +550,7 @@ class Index(ABC):
             )
 
     def _no_mapping(self) -> ValueError:
-        """Explains why there is no mapping where one is needed."""
+        """The error for a missing mapping, with its reason."""
         state = "closed" if self._closed else "empty"
         return ValueError(f"index {self.path} is {state}")
 

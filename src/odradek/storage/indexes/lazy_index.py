@@ -1,8 +1,8 @@
 """An index that is opened when it is first needed.
 
-A log has thousands of inactive segments whose indexes nobody may ask for. Opening and mapping
-them all would dominate start and stop, and each mapping costs a descriptor. Everything but `get`
-works on the file alone while the index is not open.
+A log has thousands of inactive segments whose indexes may never be used. Opening and mapping them
+all would dominate start and stop, and each mapping costs a descriptor. All methods but `get` work
+on the file alone while the index is not open.
 """
 
 import os
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Index)
 
 
 class LazyIndex(Generic[T]):
-    """Wraps the path of an index and how to open it.
+    """Wraps the path of an index and the function that opens it.
 
     Args:
         path: The file, which need not exist.
@@ -35,7 +35,7 @@ class LazyIndex(Generic[T]):
         self._disk = disk
         self._lock = threading.Lock()
         self._index: T | None = None
-        # A late reader must neither map a closed index again nor create a deleted file anew.
+        # A late reader must neither map a closed index again nor create a deleted file again.
         self._closed = False
 
     def get(self) -> T:
@@ -61,12 +61,12 @@ class LazyIndex(Generic[T]):
 
     @property
     def path(self) -> str:
-        """Where the file is now."""
+        """The current path of the file."""
         index = self._index
         return self._path if index is None else index.path
 
     def file_exists(self) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
         return os.path.exists(self.path)
 
     def flush(self) -> None:
@@ -84,33 +84,33 @@ class LazyIndex(Generic[T]):
             try:
                 self._disk.rename(self._path, path)
             except FileNotFoundError:
-                if os.path.exists(self._path):  # Then it is the target's directory that is missing.
+                if os.path.exists(self._path):  # Then the target's directory is missing.
                     raise
             self._path = path
 
     def update_directory(self, directory: str) -> None:
-        """Follows the file after its directory was renamed."""
+        """Uses the new path of a renamed directory."""
         with self._lock:
             self._path = os.path.join(directory, os.path.basename(self._path))
             if self._index is not None:
                 self._index.update_directory(directory)
 
     def close(self) -> None:
-        """Trims and unmaps an open index; leaves the file of another one alone."""
+        """Trims and unmaps an open index; does not touch the file of one that is not open."""
         with self._lock:
             self._closed = True
             if self._index is not None:
                 self._index.close()
 
     def close_without_trim(self) -> None:
-        """Unmaps an open index and leaves its file as it is."""
+        """Unmaps an open index and leaves its file unchanged."""
         with self._lock:
             self._closed = True
             if self._index is not None:
                 self._index.close_without_trim()
 
     def delete_if_exists(self) -> bool:
-        """Closes and removes the file; returns whether it was there."""
+        """Closes and removes the file; returns whether it existed."""
         with self._lock:
             self._closed = True
             if self._index is not None:

@@ -49,7 +49,7 @@ class OffsetIndex(Index):
     last_offset: int
 
     def append(self, offset: int, position: int) -> None:
-        """Adds an entry behind the others.
+        """Adds an entry after the others.
 
         Raises:
             ValueError: The index is full.

@@ -1,7 +1,7 @@
 """Time index of a segment: timestamp -> offset.
 
-An entry (T, O) says: T is the largest timestamp seen up to offset O, so a record younger than T
-lies behind O. A search by time takes the offset from here and its position from the offset index.
+An entry (T, O) says: T is the largest timestamp up to offset O, so a record younger than T lies
+behind O. A search by time gets the offset from here and its position from the offset index.
 
 Slot, big-endian:
 
@@ -11,7 +11,7 @@ Slot, big-endian:
 
 Invariant: timestamps strictly increase, offsets do not decrease. An entry whose timestamp equals
 the last one is ignored, so adding the same entry again on roll, close and recovery is harmless.
-An older timestamp is refused: written, it would send consumers that search by time astray.
+An older timestamp is refused: it would mislead consumers that search by time.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ class TimeIndex(Index):
 
     @property
     def is_full(self) -> bool:
-        """Whether only the slot kept for the last append of the segment's active life is left."""
+        """Whether only the slot is left that is kept for the last append before the next roll."""
         return self.entries >= self.max_entries - 1
 
     @property

@@ -1,7 +1,7 @@
 """Transaction index of a segment: its aborted transactions.
 
-A read-committed fetch sends the aborted transactions of its range along, and the client drops
-their records. This is a plain file that only grows, neither mapped nor preallocated, and it
+The answer to a read-committed fetch lists the aborted transactions of its range, and the client
+drops their records. This is a plain file that only grows, neither mapped nor preallocated, and it
 exists only once a transaction was aborted.
 
 Entry, big-endian, 34 bytes:
@@ -14,15 +14,15 @@ Entry, big-endian, 34 bytes:
     26-33   last stable offset once it was aborted, int64
 
 Invariant: last offsets strictly increase; the last stable offset of an entry is at most its last
-offset + 1. The file is read once, when first asked for, and then kept as a list; no descriptor
-stays open. A list that was handed out is never shortened: truncation replaces it.
+offset + 1. The file is read once, when first needed, and then kept as a list; no descriptor stays
+open. A list that was returned to a caller is never shortened: truncation replaces it.
 
-An entry that is missing shows records that were never committed, and nothing in the file tells of
-it. So when a segment is complete, or its log is closed, `seal` leaves the length and the CRC-32C of
-the file beside it (`.txnproof`, int32 and uint32; Kafka ignores it), and `sanity_check` holds the
-file to it. A proof is never wrong for long: what contradicts it leads to a new index from the
-batches, and to a new proof. An index without one, as Kafka leaves it, is taken as it is, if the
-caller finds the markers that its entries name.
+A missing entry makes clients see records that were never committed, and the file itself does not
+show that. So when a segment is complete, or its log is closed, `seal` writes the length and the
+CRC-32C of the file beside it (`.txnproof`, int32 and uint32; Kafka ignores it), and `sanity_check`
+compares the file with it. On a contradiction the index is rebuilt from the batches and gets a new
+proof. An index without a proof, as Kafka writes it, is accepted if the caller finds the markers
+that its entries name.
 """
 
 import contextlib
@@ -132,8 +132,8 @@ class TransactionIndex:
     ) -> tuple[list[AbortedTransaction], bool]:
         """Returns the aborted transactions that touch [fetch_offset, upper_bound).
 
-        The second value says whether that is all of them; otherwise the next segment may know more:
-        a transaction is listed where its marker is.
+        The second value says whether the list is complete; otherwise the next segment may have
+        more: a transaction is listed in the segment of its marker.
 
         Raises:
             CorruptIndexError: The file cannot be read.
@@ -162,7 +162,7 @@ class TransactionIndex:
                 self._entries = entries[:keep]
 
     def replace(self, transactions: Sequence[AbortedTransaction]) -> None:
-        """Makes these the only entries; a crash leaves the old file or the new one.
+        """Replaces all entries; a crash leaves the old file or the new one.
 
         Raises:
             OSError: The disk refused.
@@ -181,9 +181,9 @@ class TransactionIndex:
             self._entries = []
 
     def seal(self) -> None:
-        """Leaves a proof of the entries, which are complete; none without entries.
+        """Writes a proof of the entries, which are complete; none without entries.
 
-        A file that cannot be read gets none: the next start finds that out by itself.
+        A file that cannot be read gets no proof: the next start detects that by itself.
 
         Raises:
             OSError: The disk refused.
@@ -208,7 +208,7 @@ class TransactionIndex:
 
     @property
     def proof_path(self) -> str:
-        """Where the proof lies, if there is one."""
+        """Path of the proof, which need not exist."""
         head, suffix, stage = self.path.rpartition(TRANSACTION_INDEX_SUFFIX)
         return f"{head}{TRANSACTION_PROOF_SUFFIX}{stage}" if suffix else f"{self.path}.proof"
 
@@ -217,7 +217,7 @@ class TransactionIndex:
             self._disk.unlink(self.proof_path)
 
     def proven_entries(self) -> Sequence[AbortedTransaction]:
-        """All entries, if the file is what its proof names; none otherwise."""
+        """All entries, if the file matches its proof; none otherwise."""
         try:
             return self.all_entries() if self.sanity_check() else ()
         except CorruptIndexError:
@@ -248,7 +248,7 @@ class TransactionIndex:
     def flush(self) -> None:
         """Makes the entries durable, and the name of a file created here.
 
-        May run while another thread renames or deletes; no file means nothing to keep.
+        May run while another thread renames or deletes; without a file nothing is synced.
         """
         while True:
             with self._lock:
@@ -266,7 +266,7 @@ class TransactionIndex:
             self._name_unsynced = False
 
     def close(self) -> None:
-        """Forgets what was read; there is nothing open to release."""
+        """Drops the entries in memory; no descriptor is open."""
         with self._lock:
             self._entries = None
 
@@ -277,19 +277,19 @@ class TransactionIndex:
             try:
                 self._disk.rename(self.path, path)
             except FileNotFoundError:
-                if os.path.exists(self.path):  # Then it is the target's directory that is missing.
+                if os.path.exists(self.path):  # Then the target's directory is missing.
                     raise
             self.path = path
             with contextlib.suppress(FileNotFoundError):
                 self._disk.rename(proof_path, self.proof_path)
 
     def update_directory(self, directory: str) -> None:
-        """Follows the file after its directory was renamed."""
+        """Uses the new path of a renamed directory."""
         with self._lock:
             self.path = os.path.join(directory, os.path.basename(self.path))
 
     def delete_if_exists(self) -> bool:
-        """Removes the file; returns whether it was there."""
+        """Removes the file; returns whether it existed."""
         with self._lock:
             self._entries = []
             self._delete_proof()
@@ -300,7 +300,7 @@ class TransactionIndex:
             return True
 
     def file_exists(self) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
         return os.path.exists(self.path)
 
     def _loaded(self) -> list[AbortedTransaction]:

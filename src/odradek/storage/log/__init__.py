@@ -1,1 +1,1 @@
-"""The log of one partition: appending, reading, watermarks, rolling, truncating, forgetting."""
+"""The log of one partition: appending, reading, watermarks, rolling, truncation, retention."""

@@ -1,4 +1,4 @@
-"""What an append is told and what it answers; the analysis of a set of batches before it."""
+"""The result of an append, and the analysis of a set of batches before it."""
 
 import logging
 from typing import Final, NamedTuple, final
@@ -33,10 +33,10 @@ logger = logging.getLogger(__name__)
 
 @final
 class LogAppendInfo:
-    """What became of one append.
+    """The result of one append.
 
-    The values here are defaults that an instance overrides: one is made for every append, most of
-    whose fields keep them.
+    The values here are class attributes that an instance overrides: one is made for every append,
+    and most of its fields keep the defaults.
     """
 
     first_offset: int | None = None  # None for old formats, whose headers do not carry it.
@@ -59,7 +59,7 @@ class LogAppendInfo:
 
     @property
     def message_count(self) -> int:
-        """Records appended; 0 where the offsets do not tell."""
+        """Records appended; 0 if the offsets do not tell."""
         if self.first_offset is None or self.first_offset < 0 or self.last_offset < 0:
             return 0
         return self.last_offset - self.first_offset + 1
@@ -105,14 +105,14 @@ def analyze_records(  # noqa: C901 - see above
     max_message_bytes: int,
     fetch_leader_epoch: int | None = None,
 ) -> AnalyzedSet:
-    """Checks size, format and CRC of every whole batch; a torn one at the end is left out.
+    """Checks size, format and CRC of every whole batch; ignores a partial batch at the end.
 
     Args:
         records: Batches back to back.
-        origin: Who appends.
-        max_message_bytes: Largest batch that anyone but a leader may send.
-        fetch_leader_epoch: The epoch a follower fetched under. Batches of a higher one come from
-            a leader it has not met and are left out with all behind them.
+        origin: The writer.
+        max_message_bytes: Largest batch, unless it was fetched from a leader.
+        fetch_leader_epoch: The epoch a follower fetched under. Batches of a higher epoch come from
+            a leader that it does not know yet; they and all after them are ignored.
 
     Raises:
         CorruptRecordError: CRC, size or magic is wrong.

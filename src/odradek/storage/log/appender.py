@@ -1,4 +1,4 @@
-"""Appending: what a leader, a follower or a coordinator does with a set of batches.
+"""Appending a set of batches to a log, as its leader or as a follower.
 
 Steps, as in the specification of the log:
 
@@ -12,10 +12,10 @@ Steps, as in the specification of the log:
 | duplicates, gaps, zombies (`producers/state`)         | yes    |          |
 | write, move the log end, fold producers in, flush     | yes    | yes      |
 
-`append_single` is the everyday lane: a leader's single, plain batch, a client's or a
-coordinator's, goes through the same steps in one function; with a producer id, too, if it simply
-continues what that producer wrote before. It answers and writes what `append_as_leader` would, or
-leaves it to that.
+`append_single` is the fast lane of a leader: a single, plain batch of a client or a coordinator
+passes the same steps in one function; with a producer id, too, if its sequence continues that of
+the producer's last batch. It writes and returns the same as `append_as_leader`, or returns None
+without a change, so that the caller uses `append_as_leader`.
 """
 
 import logging
@@ -59,7 +59,7 @@ _PACK_PLACE: Final = Struct(">qii").pack_into
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Appender:
-    """The writing side of one log; `Log` has checked that it is usable and handles what fails."""
+    """The writing side of one log; `Log` checks that it is usable and handles failures."""
 
     __slots__ = (
         "_clock",
@@ -84,11 +84,11 @@ class Appender:
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
-        """Takes new settings, from the next append on."""
+        """Uses new settings from the next append on."""
         self._config = config
         self._validator = validator = BatchValidator(config, self._log.services.inline_budget)
         self._flush_messages = config.flush_messages
-        # The largest batch that the everyday lane takes; none if the topic changes plain batches.
+        # The largest batch for `append_single`; -1 if the topic's settings change plain batches.
         self._keeps_plain_bytes = -1
         if validator.keeps_plain_batches:
             self._keeps_plain_bytes = min(config.max_message_bytes, config.segment_bytes)
@@ -98,11 +98,11 @@ class Appender:
     def append_single(
         self, records: Buffer, leader_epoch: int, origin: AppendOrigin
     ) -> LogAppendInfo | None:
-        """The everyday append in one go: a single, plain batch that continues or has no producer.
+        """Appends a single, plain batch without a producer, or that continues its sequence.
 
-        What the general way does in five calls and as many containers costs as much as the write
-        itself. Returns None, with nothing touched, for any batch that is not of this kind or that
-        has anything wrong with it: the general way judges it.
+        The five calls and as many containers of `append_as_leader` cost as much as the write
+        itself. Returns None, without a change, for a batch of any other kind and for an invalid
+        one: `append_as_leader` judges it.
         """
         size = len(records)
         if size > self._keeps_plain_bytes:
@@ -225,7 +225,7 @@ class Appender:
     # As a follower
 
     def append_as_follower(self, records: Buffer, fetch_leader_epoch: int | None) -> LogAppendInfo:
-        """Appends what a leader sent, offsets and all."""
+        """Appends batches that a leader sent, with the offsets that they have."""
         analyzed = analyze_records(
             records,
             AppendOrigin.REPLICATION,
@@ -251,7 +251,7 @@ class Appender:
     def _check_offsets(self, analyzed: AnalyzedSet) -> None:
         info, next_offset = analyzed.info, -1
         for _, header in analyzed.batches:
-            # Old formats do not say where a batch starts, so only their ends can be compared.
+            # Headers of old formats have no first offset, so only their last ones are compared.
             starts_behind = header.magic < CURRENT_MAGIC or header.base_offset >= next_offset
             if header.last_offset_delta < 0 or not starts_behind or not info.offsets_monotonic:
                 raise OffsetsOutOfOrderError(
@@ -276,7 +276,7 @@ class Appender:
                 self._leader_epochs.assign(header.leader_epoch, header.base_offset)
         elif self._leader_epochs.entries:
             logger.warning(
-                "%s: a batch of format v%d at offset %d ends the leader epochs known here",
+                "%s: a batch of format v%d at offset %d has no leader epoch: epochs are cleared",
                 self._log.topic_partition, header.magic, header.base_offset,
             )  # fmt: skip
             self._leader_epochs.clear()
@@ -322,7 +322,7 @@ class Appender:
             largest_timestamp=info.max_timestamp,
         )
         end = info.last_offset + 1
-        # At once, so that offsets still grow if the transaction index cannot be written.
+        # Before the transaction index, so that offsets still grow if that cannot be written.
         self._watermarks.end = LogOffsetMetadata(end, segment.base_offset, segment.size)
         if analyzed.has_producers:
             try:
@@ -343,7 +343,7 @@ class Appender:
 
     def _roll_for(self, info: LogAppendInfo) -> LogSegment:
         expected = info.first_offset
-        if expected is None:  # An old format does not say; this much at most lies before its last.
+        if expected is None:  # An old format has none: the lowest it can be, given the last one.
             expected = info.last_offset - INT32_MAX
         return self._log.roll(expected)
 

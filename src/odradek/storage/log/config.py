@@ -1,8 +1,8 @@
 """Settings of a log and of all logs; resolved once at the border, replaced whole on change.
 
 A setting of a topic's logs is declared here once: the topic's key, and the broker's key for its
-default. What a topic may set beside them is in `odradek.broker.config.topic`, which also derives
-the broker's side from these declarations.
+default. Further settings of a topic are in `odradek.broker.config.topic`, which also derives the
+broker's side from these declarations.
 """
 
 from dataclasses import field
@@ -47,7 +47,7 @@ class LogConfig:
     """Settings of the logs of a topic.
 
     Raises:
-        ConfigError: A value that no log could honour.
+        ConfigError: A value is out of range.
     """
 
     segment_bytes: int = inherited_key(
@@ -84,7 +84,7 @@ class LogConfig:
         default=10 << 20,
         at_least=4,
         dynamic=True,
-        doc="Room that is set aside for each index of a segment.",
+        doc="Space that is preallocated for each index of a segment.",
     )
     index_interval_bytes: int = inherited_key(
         "index.interval.bytes",
@@ -126,8 +126,7 @@ class LogConfig:
         checks=(NonEmpty(), EachOneOf(("delete", "compact"))),
         dynamic=True,
         agreed=True,
-        doc="What is done with old segments: delete them, keep the last value of each key, or "
-        "both.",
+        doc="The treatment of old segments: delete them, keep the last value of each key, or both.",
     )
     max_message_bytes: int = inherited_key(
         "max.message.bytes",
@@ -136,7 +135,7 @@ class LogConfig:
         at_least=0,
         dynamic=True,
         agreed=True,
-        doc="Largest batch of records that is taken, after compression.",
+        doc="Largest batch of records that is accepted, after compression.",
     )
     compression_type: str = inherited_key(
         "compression.type",
@@ -145,7 +144,7 @@ class LogConfig:
         one_of=_COMPRESSION_TYPES,
         dynamic=True,
         agreed=True,
-        doc="Codec batches are stored with; `producer` leaves them as they come.",
+        doc="Codec in which batches are stored; `producer` keeps the codec of the producer.",
     )
     compression_gzip_level: int = inherited_key(
         "compression.gzip.level",
@@ -228,7 +227,7 @@ class LogConfig:
         broker="log.preallocate",
         default=False,
         dynamic=True,
-        doc="Whether a segment's file gets its full size when it is made.",
+        doc="Whether a segment's file gets its full size when it is created.",
     )
     file_delete_delay_ms: int = inherited_key(
         "file.delete.delay.ms",
@@ -247,7 +246,7 @@ class LogConfig:
         at_least=0,
         dynamic=True,
         agreed=True,
-        doc="How long the mark of a deleted key stays in a compacted log.",
+        doc="How long the tombstone of a deleted key stays in a compacted log.",
     )
     min_cleanable_dirty_ratio: float = inherited_key(
         "min.cleanable.dirty.ratio",
@@ -273,12 +272,12 @@ class LogConfig:
         default=INT64_MAX,
         at_least=1,
         dynamic=True,
-        doc="How long a record may stay out of compaction.",
+        doc="How long a record may remain uncompacted.",
     )
     # produce.validate.compressed, a setting of the broker: whether compressed batches are walked.
     validate_compressed: bool = plain_field(True)
 
-    # Made of the above.
+    # Derived from the above.
     cleanup_delete: bool = field(init=False, repr=False, compare=False)
     cleanup_compact: bool = field(init=False, repr=False, compare=False)
     log_append_time: bool = field(init=False, repr=False, compare=False)
@@ -306,7 +305,7 @@ class LogManagerConfig:
     initial_task_delay_ms: int = 30_000
     # log.retention.check.interval.ms
     retention_check_interval_ms: int = 300_000
-    # log.flush.scheduler.interval.ms: how often flush.ms is looked at; the largest means never.
+    # log.flush.scheduler.interval.ms: how often flush.ms is checked; the largest value means never.
     flush_scheduler_interval_ms: int = INT64_MAX
     # log.flush.offset.checkpoint.interval.ms
     flush_offset_checkpoint_interval_ms: int = 60_000

@@ -1,12 +1,12 @@
-"""Making a log durable: what has to be synced, elsewhere or here, and what follows from it.
+"""Flushing a log: syncs its files, here or on a thread, and moves the recovery point.
 
 A flush up to an offset syncs the files of every segment between the recovery point and it, then
 their names; only then the recovery point moves, and the witnesses of rolls (`roll_witnesses`) that
-it passed go.
+it passed are removed.
 
-A flush that runs elsewhere works on descriptors of its own: the log may roll, truncate or delete
-these very segments meanwhile. So its outcome counts for what the log still has of it: up to the
-log end, and up to the lowest truncation that came between::
+A flush on another thread works on descriptors of its own: the log may roll, truncate or delete
+these very segments meanwhile. So its result counts only for records that the log still has: up to
+the log end, and up to the lowest truncation since the flush started::
 
     flush to 10 starts    truncate to 7    append 7, 8, 9    flush ends: the recovery point is 7
 """
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class _PendingFlush:
-    """A flush that runs elsewhere."""
+    """A flush that runs on another thread."""
 
     __slots__ = ("took_ms", "upto")
 
@@ -75,12 +75,12 @@ class Flusher:
         """Makes everything below `upto` durable in the background.
 
         Args:
-            upto: Where it ends.
-            tasks: Where it runs, if not where all flushes do.
-            on_done: Told how it ended, after the log was.
+            upto: The end of the records to flush.
+            tasks: Runs the flush, in place of those that run all flushes of the log.
+            on_done: Called with the flush's error or None, after the log has been updated.
 
         Returns:
-            Whether there was anything to do; otherwise `on_done` is not called.
+            Whether there was anything to flush; otherwise `on_done` is not called.
 
         Raises:
             OSError: The files could not be opened.
@@ -97,7 +97,7 @@ class Flusher:
             self._pending.remove(pending)
             is_gone = log.directory != directory or not log.is_usable
             if isinstance(error, FileNotFoundError) and is_gone:
-                logger.info("%s: renamed during a flush, which counts for nothing", directory)
+                logger.info("%s was renamed during a flush, whose result is ignored", directory)
             elif isinstance(error, OSError):
                 log.fail("flush", error)
             elif error is None and log.is_usable:
@@ -112,13 +112,13 @@ class Flusher:
         return True
 
     def limit(self, offset: int) -> None:
-        """What is appended from `offset` on is not what the flushes under way have seen."""
+        """Limits pending flushes to `offset`: they do not cover records appended from there on."""
         for pending in self._pending:
             pending.upto = min(pending.upto, offset)
 
     def _flushed(self, flush: _PendingFlush) -> None:
         watermarks = self._watermarks
-        # Never beyond the end as it is now: a truncation may have come between.
+        # Never beyond the current end: the log may have been truncated since.
         reached = min(flush.upto, watermarks.end.message_offset)
         if reached > watermarks.recovery_point:
             watermarks.recovery_point = reached
@@ -128,7 +128,7 @@ class Flusher:
             on_flushed(flush.took_ms)
 
     def _work(self, flush: _PendingFlush) -> Callable[[], None]:
-        """What has to be synced, as work that touches nothing but descriptors of its own."""
+        """The syncs of a flush, as work that uses nothing but descriptors of its own."""
         disk, directory = self._log.services.disk, self._log.directory
         clock = self._log.services.clock
         names, has_new_names = self._files_below(flush.upto)
@@ -140,8 +140,8 @@ class Flusher:
                 except FileNotFoundError:
                     if name.endswith(paths.LOG_SUFFIX):
                         raise
-                    # An index or a snapshot can be made again: not the disk's failure.
-                    logger.warning("%s is missing; the next start makes it again", name)
+                    # An index or a snapshot can be rebuilt: this is no failure of the disk.
+                    logger.warning("%s is missing; the next start rebuilds it", name)
         except OSError:
             for fd in descriptors:
                 disk.close(fd)
@@ -165,7 +165,7 @@ class Flusher:
         """The files between recovery point and `offset`, and whether any of their names is new."""
         directory, recovery_point = self._log.directory, self._watermarks.recovery_point
         segments = self._log.segments.between(recovery_point, offset)
-        # Snapshots come with the segments that were rolled to, this one possibly just now.
+        # A roll makes a snapshot at the new base, the last one possibly just now.
         bases = {offset, *(s.base_offset for s in segments if s.base_offset > recovery_point)}
         names = [
             path

@@ -1,4 +1,4 @@
-"""At which offset each leader epoch began: what replicas compare to find where they diverged.
+"""The start offset of each leader epoch, which replicas compare to find where they diverged.
 
 Entries are ordered, epochs and start offsets both strictly increasing. Epoch e covers the offsets
 from its start up to the start of the next entry, the latest one up to the log end offset.
@@ -6,14 +6,14 @@ from its start up to the start of the next entry, the latest one up to the log e
     entries (0, 0) (2, 10) (5, 30), log end offset 40
 
     end_offset_for(2) -> (2, 30)    epoch 2 ended where epoch 5 began
-    end_offset_for(3) -> (2, 30)    never seen here: the largest one below it
-    end_offset_for(5) -> (5, 40)    still going on
+    end_offset_for(3) -> (2, 30)    never seen here: the largest epoch below it
+    end_offset_for(5) -> (5, 40)    the current epoch
     end_offset_for(6) -> (-1, -1)   unknown: ask again, or fall back to the high watermark
 
 **Durability.** A new epoch is on disk before the first record of that epoch can be, or a crash
-would leave records that nobody knows the epoch of; `assign` and `clear` therefore write at once.
-A truncation only marks the cache dirty: entries that outlive it in the file point outside the log,
-and whoever loads the log cuts them off by the same two truncations.
+would leave records whose epoch is unknown; `assign` and `clear` therefore write at once. A
+truncation only marks the cache dirty: entries that outlive it in the file point outside the log,
+and the loader of the log removes them by the same two truncations.
 """
 
 import threading
@@ -41,7 +41,7 @@ class EpochEndOffset(NamedTuple):
     end_offset: int
 
 
-# The answer for an epoch this log knows nothing about.
+# The answer for an epoch that this log does not know.
 UNDEFINED_END_OFFSET = EpochEndOffset(-1, -1)
 
 _epoch = attrgetter("epoch")
@@ -69,7 +69,7 @@ class LeaderEpochCache:
         # Replaced when the directory of the log is renamed.
         self.path = path
         self._disk = disk
-        # Replaced, never edited, so that a flush elsewhere sees one state of it.
+        # Replaced, never edited, so that a flush on another thread sees one state of it.
         self._entries: tuple[EpochEntry, ...] = ()
         # The last entry once more: `assign` looks at it for each appended batch.
         self._latest_epoch: int | None = None
@@ -90,7 +90,7 @@ class LeaderEpochCache:
         return self._latest_epoch
 
     def load(self) -> None:
-        """Takes the entries from the file; none when it is missing or empty.
+        """Reads the entries from the file; a missing or empty file has none.
 
         Raises:
             CorruptCheckpointError: The file is damaged; there are no entries now, and the epochs
@@ -106,7 +106,7 @@ class LeaderEpochCache:
         self._replace(tuple(EpochEntry(*pair) for pair in pairs), dirty=False)
 
     def assign(self, epoch: int, start_offset: int, *, durable: bool = True) -> bool:
-        """Notes that `epoch` writes at `start_offset`; returns whether that changed anything.
+        """Records that `epoch` begins at `start_offset`; returns whether that changed anything.
 
         Entries that contradict it, of later epochs or at later offsets, are dropped.
 
@@ -137,7 +137,7 @@ class LeaderEpochCache:
         return True
 
     def restore(self, entries: tuple[EpochEntry, ...]) -> None:
-        """Goes back to earlier entries: those of now could not be written."""
+        """Restores earlier entries, since the current ones could not be written."""
         self._replace(entries)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
@@ -160,7 +160,7 @@ class LeaderEpochCache:
         return EpochEndOffset(found, entries[higher].start_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch that wrote `offset`; none below the first entry."""
+        """The epoch that wrote `offset`; None below the first entry."""
         higher = bisect_right(self._entries, offset, key=_start_offset)
         return self._entries[higher - 1].epoch if higher else None
 

@@ -6,9 +6,9 @@ Offsets of a log, in order::
           |                    |                   |                  |
       first visible      read_committed        committed        next to be written
 
-    recovery_point <= log_end_offset: what lies below is on disk, not only in the page cache
+    recovery_point <= log_end_offset: records below it are on disk, not only in the page cache
 
-A log belongs to one thread. Nothing here awaits; what may block (syncing) is handed to
+A log belongs to one thread. Nothing here awaits; work that may block (syncing) is handed to
 `BackgroundTasks` with descriptors of its own, and its outcome comes back as a call. Readers on
 other threads get a `FileSlice`, which stays valid while the log rolls, cleans and truncates.
 
@@ -16,17 +16,17 @@ An I/O error takes the whole data directory offline before the method returns (`
 after it, every method that touches the log raises `StorageError`. In-memory state is then as it
 was before the failed write, and the torn batch is left for recovery.
 
-`Log` is the whole that others hold: it guards its parts against use when it is closed, turns their
-`OSError` into the failure of the directory. The parts:
+`Log` is the object that other packages use: it refuses calls when it is closed, and turns an
+`OSError` of its parts into the failure of the directory. The parts:
 
 | module       | idea                              | module       | idea                      |
 |--------------|-----------------------------------|--------------|---------------------------|
 | `appender`   | from a set of batches to the file | `watermarks` | the offsets above         |
 | `reader`     | from an offset to bytes           | `flushing`   | from page cache to disk   |
-| `rolling`    | the next segment                  | `truncation` | off with the end          |
-| `removal`    | the end of a segment's life       | `retention`  | off with what is old      |
+| `rolling`    | the next segment                  | `truncation` | removes records at the end|
+| `removal`    | removes segments and their files  | `retention`  | removes old segments      |
 
-`recovery.loader` makes a log of a directory.
+`recovery.loader` opens the log in a directory.
 """
 
 import os
@@ -152,12 +152,12 @@ class Log:
 
     @property
     def is_live(self) -> bool:
-        """Whether the directory bears the plain name of its partition."""
+        """Whether the directory has the plain name of its partition."""
         return self.name == str(self.topic_partition)
 
     @property
     def config(self) -> LogConfig:
-        """The topic's settings; a change holds from the next append on."""
+        """The topic's settings; a change takes effect with the next append."""
         return self._config
 
     @config.setter
@@ -180,12 +180,14 @@ class Log:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open and its directory online."""
+        """Whether the log is open and its directory online."""
         return self._offline_reason is None
 
     def check_usable(self) -> None:
-        """Raises:
-        StorageError: The log is closed or its directory offline.
+        """Refuses to use a log that cannot be used.
+
+        Raises:
+            StorageError: The log is closed or its directory offline.
         """
         if self._offline_reason is not None:
             raise StorageError(
@@ -193,18 +195,18 @@ class Log:
             )
 
     def mark_offline(self, reason: str) -> None:
-        """Refuses everything from now on; the files are given up as they are."""
+        """Refuses every call from now on, and closes the files without a flush."""
         self.retire(reason)
         for segment in self.segments:
             segment.close_handles()
 
     def retire(self, reason: str) -> None:
-        """Refuses everything from now on; who holds a slice may still read it."""
+        """Refuses every call from now on; slices that were handed out stay readable."""
         if self._offline_reason is None:
             self._offline_reason = reason
 
     def fail(self, what: str, error: OSError) -> Exception:
-        """Takes the directory offline, unless only descriptors ran out; returns what to raise."""
+        """Takes the directory offline unless only descriptors ran out; returns the error."""
         if is_out_of_descriptors(error):
             return ApiError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
@@ -213,9 +215,9 @@ class Log:
         return self.fail_halfway(what, error)
 
     def fail_halfway(self, what: str, error: OSError) -> StorageError:
-        """Takes the directory offline, whatever ran out; returns what to raise.
+        """Takes the directory offline, also if descriptors ran out; returns the error.
 
-        For work that cannot be left undone: the files have changed, and memory could not follow.
+        For work that cannot be undone: the files have changed, and the state in memory has not.
         """
         failure = self.log_directory.fail(f"{what} ({self.topic_partition})", error)
         self.mark_offline(str(failure))
@@ -239,7 +241,7 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """End of what is committed."""
+        """End of the committed records."""
         return self.watermarks.high_watermark.message_offset
 
     @property
@@ -279,13 +281,13 @@ class Log:
         self.watermarks.set_high_watermark(metadata)
 
     def update_high_watermark(self, offset: int) -> int:
-        """A follower's way: takes what the leader says, within this log; returns what was set."""
+        """Sets a follower's high watermark to the leader's, within this log; returns it."""
         return self.watermarks.update_high_watermark(offset)
 
     def maybe_increment_high_watermark(
         self, metadata: LogOffsetMetadata
     ) -> LogOffsetMetadata | None:
-        """A leader's way: only upwards; returns the old one if it changed.
+        """Raises a leader's high watermark, never lowers it; returns the old one if it changed.
 
         Raises:
             ValueError: It lies beyond the log end.
@@ -297,7 +299,7 @@ class Log:
             raise self.fail("read", error) from error
 
     def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
-        """The high watermark with its place, which is looked up once if it is not known."""
+        """The high watermark with its place, which is looked up if it is not known yet."""
         self.check_usable()
         try:
             return self.watermarks.resolve_high_watermark()
@@ -317,7 +319,7 @@ class Log:
         self.watermarks.update_end(offset)
 
     def update_log_start_offset(self, offset: int) -> None:
-        """Sets the log start, and takes the high watermark along."""
+        """Sets the log start, and raises the high watermark to it if that is lower."""
         self.watermarks.update_log_start_offset(offset)
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
@@ -351,9 +353,9 @@ class Log:
         """Assigns offsets and appends.
 
         Args:
-            records: Batches; a writable buffer is patched where it is, another one copied.
+            records: Batches; a writable buffer is patched in place, a read-only one copied.
             leader_epoch: Epoch of this leader.
-            origin: Who writes.
+            origin: The writer.
 
         Raises:
             ApiError: The batches are refused, by its code; nothing is written.
@@ -377,7 +379,7 @@ class Log:
     def append_unreplicated(
         self, records: Buffer, leader_epoch: int, origin: AppendOrigin
     ) -> LogAppendInfo:
-        """`append_as_leader` where there is no follower: what is written is committed at once."""
+        """`append_as_leader` without followers: the records are committed at once."""
         info = self.append_as_leader(records, leader_epoch=leader_epoch, origin=origin)
         self.watermarks.commit_end()
         return info
@@ -385,10 +387,10 @@ class Log:
     def append_as_follower(
         self, records: Buffer, *, fetch_leader_epoch: int | None = None
     ) -> LogAppendInfo:
-        """Appends what a leader sent, offsets and all.
+        """Appends batches that a leader sent, with the offsets that they have.
 
         Args:
-            records: Whole batches; a torn one at the end is left out.
+            records: Whole batches; a partial one at the end is ignored.
             fetch_leader_epoch: The epoch the follower fetched under.
 
         Raises:
@@ -413,7 +415,7 @@ class Log:
         return rolling.roll(self, expected_offset)
 
     def new_segment(self, base_offset: int, *, stage: str = "") -> LogSegment:
-        """Creates the files of a segment; the caller puts it in its place."""
+        """Creates the files of a segment; the caller adds it to the log."""
         return rolling.new_segment(self, base_offset, stage)
 
     # Reading
@@ -472,7 +474,7 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """Removes the records at and above `offset`; returns whether there were any.
 
-        The batch that contains it goes as a whole.
+        A batch that contains `offset` is removed as a whole.
 
         Raises:
             ValueError: It is negative.
@@ -501,7 +503,7 @@ class Log:
         state.on_high_watermark_updated(self.high_watermark)
 
     def settle(self) -> None:
-        """Ends a swap of segments that is under way, before their files change by other ways.
+        """Completes a pending swap of segments, before their files change for another reason.
 
         Raises:
             StorageError: The disk failed.
@@ -516,7 +518,7 @@ class Log:
     # Life
 
     def follow_directory(self, target: str) -> None:
-        """The partition directory was renamed, e.g. because its topic is deleted."""
+        """Uses the new path of a renamed partition directory, e.g. of a topic being deleted."""
         self._directory = target
         for segment in self.segments:
             segment.update_directory(target)
@@ -525,7 +527,7 @@ class Log:
         self.leader_epochs.path = os.path.join(target, paths.LEADER_EPOCH_CHECKPOINT)
 
     def close(self) -> None:
-        """Flushes, takes a snapshot of the producers and closes all files.
+        """Flushes, writes a snapshot of the producers and closes all files.
 
         Raises:
             StorageError: The disk failed; the log was not closed in order.
@@ -536,9 +538,10 @@ class Log:
             raise self.fail("close", error) from error
 
     def close_files(self) -> None:
-        """Does what `close` does, and leaves the data directory alone if the disk fails.
+        """Does the same as `close`, but does not take the data directory offline on failure.
 
-        Logs of one directory may so be closed on several threads; who waits for them judges.
+        So the logs of a directory can be closed on several threads; the caller of these handles
+        failures.
 
         Raises:
             OSError: The disk failed; the log was not closed in order.

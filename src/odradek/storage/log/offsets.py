@@ -11,8 +11,8 @@ UNKNOWN: Final = -1  # Segment base or position of an offset that was not resolv
 class LogOffsetMetadata:
     """An offset with its place in the log. Replaced, never edited: readers copy the reference once.
 
-    Byte distances mean something within one segment only. Written out, not a frozen dataclass: one
-    is made for every append.
+    Byte distances are defined within one segment only. Not a frozen dataclass, which takes longer
+    to make: one is made for every append.
     """
 
     __slots__ = ("message_offset", "relative_position", "segment_base_offset")

@@ -1,7 +1,7 @@
-"""Reading a log: which segment, how far, and which transactions of it were aborted.
+"""Reading a log: finds the bytes of a fetch, and the aborted transactions in them.
 
-A read finds bytes, it does not copy them: its answer is a slice of a segment file. How far it may
-reach is up to the reader's isolation; a reader at the limit gets nothing, one beyond the log end or
+A read finds bytes, it does not copy them: its result is a slice of a segment file. The isolation
+level sets the limit of a read; a read at the limit gets nothing, a read beyond the log end or
 before its start an error.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["FetchIsolation", "LogReader"]
 
 
 class FetchIsolation(Enum):
-    """How far a reader may see; limits are exclusive."""
+    """The limit of a read, which is exclusive."""
 
     LOG_END = "log-end"  # Followers.
     HIGH_WATERMARK = "high-watermark"  # Ordinary consumers.
@@ -63,7 +63,7 @@ class LogReader:
         segment = self._segments.floor(start_offset) or self._segments.first
         while segment is not None:
             if limit.segment_base_offset == segment.base_offset:
-                # A cleaner pass may have made the file shorter than it was when this was noted.
+                # The cleaner may have made the file shorter since the limit was set.
                 max_position = min(limit.relative_position, segment.size)
             elif limit.segment_base_offset > segment.base_offset:
                 max_position = segment.size
@@ -92,7 +92,7 @@ class LogReader:
         """Aborted transactions that overlap the fetched range."""
         behind = self._segments.from_offset(start_offset)
         if not any(one.transaction_index.has_entries for one in behind):
-            return []  # Nearly always: then how far the range reaches need not be looked up.
+            return []  # Nearly always: then the end of the range need not be looked up.
         upper = segment.offset_behind(records.position + records.length)
         if upper is None:
             following = self._segments.higher(segment.base_offset)

@@ -1,8 +1,8 @@
-"""The end of a segment's life: out of the log at once, off the disk when no reader can be left.
+"""Removing segments: from the log at once, from the disk when no reader can be left.
 
-A reader may be sending from a file that is not part of the log any more. So the files are renamed
-first, with a suffix by which the next start knows them for garbage, and removed after a delay; in
-the background, because to remove a large file takes long.
+A connection may be sending from a file that is not part of the log any more. So the files are
+renamed first, with a suffix by which the next start recognizes them as garbage, and removed after a
+delay; in the background, because removing a large file takes long.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["delete_files", "delete_files_later", "remove_segments"]
 
-# A swap takes three syncs of a directory; files that wait for its end are not urgent.
+# Delay before the next attempt while a swap, of three syncs of a directory, is not complete.
 _UNTIL_SETTLED_MS: Final = 1_000
 
 
 def remove_segments(log: "Log", segments: Sequence[LogSegment]) -> None:
-    """Takes segments out of a log, which is settled; their files vanish after the delay."""
+    """Removes segments from a settled log; their files are removed after the delay."""
     assert log.pending_swap is None
     if segments and log.before_removal is not None:
         log.before_removal(log, segments)
@@ -37,7 +37,7 @@ def remove_segments(log: "Log", segments: Sequence[LogSegment]) -> None:
 def delete_files_later(
     log: "Log", segments: Sequence[LogSegment], snapshot_offsets: Sequence[int]
 ) -> None:
-    """Removes files that bear the suffix already, once no reader can hold them any more."""
+    """Removes files that have the suffix already, once no reader can use them any more."""
     disk, tasks = log.services.disk, log.services.tasks
 
     def done(error: BaseException | None) -> None:
@@ -45,7 +45,7 @@ def delete_files_later(
             log.fail("delete segment", error)
 
     def delete() -> None:
-        if log.pending_swap is not None:  # Its old segments may bear the same names.
+        if log.pending_swap is not None:  # Its old segments may have the same names.
             tasks.call_later(_UNTIL_SETTLED_MS, delete)
             return
         names = [name for segment in segments for name in _release_files(log, segment)]
@@ -77,5 +77,5 @@ def _release_files(log: "Log", segment: LogSegment) -> list[str]:
 
 
 def _follow(log: "Log", segment: LogSegment) -> None:
-    # The files moved with the directory, and another topic's may bear their old names by now.
+    # The files moved with the directory; files of another topic may have their old names now.
     segment.update_directory(log.directory)

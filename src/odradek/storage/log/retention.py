@@ -1,14 +1,15 @@
-"""Which segments a log may forget, and forgetting them.
+"""Retention: deletes the segments of a log that are too old, too many or invisible.
 
-| rule      | a segment goes when                                                                 |
+| rule      | a segment is deleted when                                                           |
 |-----------|-------------------------------------------------------------------------------------|
 | time      | its largest timestamp is older than `retention.ms`                                  |
 | size      | the log stays at or above `retention.bytes` without it                              |
 | log start | the next segment begins at or below the log start: nothing in it is visible         |
 
-Segments go from the oldest on, whole, and only below the high watermark; the first that fails a
-rule ends it. So a log may stay larger than `retention.bytes` by up to a segment and what is not
-committed. The log start rule holds for every log, the others where `cleanup.policy` has `delete`.
+Segments are deleted from the oldest on, whole, and only below the high watermark; a rule ends at
+the first segment that it keeps. So a log may exceed `retention.bytes` by up to a segment and the
+uncommitted records. The log start rule holds for every log, the others where `cleanup.policy` has
+`delete`.
 """
 
 import logging
@@ -22,12 +23,12 @@ __all__ = ["delete_old_segments"]
 
 logger = logging.getLogger(__name__)
 
-# (segment, the next one if any) -> whether the segment may go.
+# (segment, the next one if any) -> whether the segment may be deleted.
 _Rule = Callable[[LogSegment, LogSegment | None], bool]
 
 
 def delete_old_segments(log: Log) -> int:
-    """Applies the rules to one log; returns the number of segments that went.
+    """Applies the rules to one log; returns the number of segments deleted.
 
     Raises:
         StorageError: The disk failed.
@@ -90,7 +91,7 @@ def _delete(log: Log, rule: _Rule, why: str) -> int:
         if not chosen:
             return 0
         if len(chosen) == len(log.segments):
-            log.roll()  # There is always one to append to.
+            log.roll()  # A log always has an active segment.
         remove_segments(log, chosen)
     except OSError as error:
         raise log.fail("delete segments", error) from error

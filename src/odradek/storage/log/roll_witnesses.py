@@ -1,7 +1,7 @@
-"""Witnesses of rolls: they tell a segment that is short from one that lost its end.
+"""Witnesses of rolls: files that tell a short segment from one that lost its end.
 
 A roll starts the next segment before the old one is synced. If the machine dies in between, the
-disk may have kept the new segment and but the first batches of the old one. Every file is sound
+disk may have kept the new segment and only the first batches of the old one. Every file is sound
 then, and yet the log has a hole, which no follower would ever fetch again. So a roll leaves a
 witness, an empty file whose name says where the records before the new segment end::
 
@@ -16,11 +16,11 @@ witness is, without a sync of its own.
 | roll, records before it not synced       | made, before any file of the new segment             |
 | a flush passes the end it names          | removed: the records are on disk                     |
 | its segment is removed                   | removed after it                                     |
-| what stands before it is replaced        | removed: a replacement is synced, and may end sooner |
+| the segment before it is replaced        | removed: a replacement is synced, and may end sooner |
 | load after a clean stop                  | removed: everything was flushed                      |
 | load after an unclean stop               | the recovered segment must reach the end it names,   |
-|                                          | or all later segments go; it stays until a flush     |
-|                                          | passes, because recovery does not sync               |
+|                                          | or all later segments are removed; it stays until a  |
+|                                          | flush passes, because recovery does not sync         |
 | load, without its segment                | removed: the roll was cut short                      |
 """
 
@@ -53,7 +53,7 @@ class RollWitnesses:
         self._ends: dict[int, int] = {}
 
     def load(self, names: Iterable[str]) -> None:
-        """Takes those among the file names of the directory; the higher one of two of a base."""
+        """Finds the witnesses among the names of the directory; of two of a base the higher."""
         for name in sorted(names):
             if (match := _NAME.fullmatch(name)) is not None:
                 base, end = int(match[1]), int(match[2])
@@ -65,7 +65,7 @@ class RollWitnesses:
         return self._ends.get(base_offset)
 
     def add(self, base_offset: int, end: int) -> None:
-        """Leaves a witness, in the place of an older one of the same base."""
+        """Makes a witness, which replaces an older one of the same base."""
         self.remove(base_offset)
         self._disk.close(self._disk.open(self._path(base_offset, end), os.O_WRONLY | os.O_CREAT))
         self._ends[base_offset] = end

@@ -1,8 +1,8 @@
-"""Starting a new active segment.
+"""Rolling: starts a new active segment.
 
-The old one is not synced here but in the background, up to where the new one begins; until that is
-done, a witness says where the old one ends (`roll_witnesses`). The producer snapshot at the new
-base is what a recovery of the new segment starts from.
+The old one is not synced here but in the background, up to the base of the new one; until that is
+done, a witness says where the old one ends (`roll_witnesses`). A recovery of the new segment starts
+from the producer snapshot at its base.
 """
 
 import logging
@@ -35,8 +35,8 @@ def roll(log: "Log", expected_offset: int) -> LogSegment:
             raise InvariantViolation(
                 f"{log.topic_partition}: cannot roll to {base}: a segment with data is there"
             )
-        # An index without room for one entry reports full while its segment is empty. What its
-        # witness says of the segment before it still holds.
+        # An index without room for one entry reports full while its segment is empty. The witness
+        # of the segment still tells where the segment before it ends.
         log.segments.remove(active)
         active.delete_if_exists()
     elif base < active.base_offset:
@@ -58,8 +58,8 @@ def roll(log: "Log", expected_offset: int) -> LogSegment:
 
 
 def _leave_witness(log: "Log", active: LogSegment, base: int) -> None:
-    """Notes where the records before `base` end, if they are not on disk yet."""
-    # Not the log end, which lies in a gap after some truncations: nothing would ever reach it.
+    """Makes a witness of where the records before `base` end, if they are not on disk yet."""
+    # Not the log end, which lies in a gap after some truncations: no record would reach it.
     end = active.read_next_offset().next_offset
     if end > log.recovery_point:
         log.witnesses.add(base, end)
@@ -68,7 +68,7 @@ def _leave_witness(log: "Log", active: LogSegment, base: int) -> None:
 
 
 def new_segment(log: "Log", base_offset: int, stage: str = "") -> LogSegment:
-    """Creates the files of a segment; the caller puts it in its place."""
+    """Creates the files of a segment; the caller adds it to the log."""
     config, services = log.config, log.services
     jitter = min(config.segment_jitter_ms, config.roll_ms)
     return LogSegment(

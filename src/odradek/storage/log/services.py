@@ -1,14 +1,14 @@
-"""What every log of a process shares, and the work that logs hand away.
+"""Services that all logs of a process share, and the execution of their blocking work.
 
-`LogServices` is handed in from outside. What may block runs off the event loop, what is late runs
-later: `BackgroundTasks`.
+`LogServices` is passed in from outside. `BackgroundTasks` runs work that may block off the event
+loop, and calls postponed actions.
 
 A change of which some parts block is written as `Steps`: a generator that changes state on the
-thread that owns the logs, and yields every part that blocks. The driver runs what was yielded, on a
-thread of its choice, and resumes the generator once that has ended; an error of it is raised at the
-`yield`. Between two steps anything may happen to the logs, so a change checks again what it
-assumed. The same steps are taken on one thread by `run_here`, and for many changes at once, with
-the loop running, by `run_beside`.
+thread that owns the logs, and yields every part that blocks. The driver runs the yielded work on a
+thread of its choice, and resumes the generator once it has ended; an error of the work is raised at
+the `yield`. Between two steps anything may happen to the logs, so a change checks again what it
+assumed. `run_here` takes all steps on one thread, `run_beside` those of many changes at once while
+the loop runs.
 """
 
 import heapq
@@ -37,7 +37,7 @@ _CHANGES_PER_TURN: Final = 50
 
 
 class BackgroundTasks(Protocol):
-    """Where a log's blocking and postponed work goes.
+    """Runs a log's blocking and postponed work.
 
     Duties: `done` and `action` run on the thread that owns the logs, never while a log method runs.
     """
@@ -45,7 +45,7 @@ class BackgroundTasks(Protocol):
     def submit(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:
-        """Runs `work`, which may block and touches no log, then tells `done` how it ended."""
+        """Runs `work`, which may block and touches no log, then calls `done` with its error."""
         ...
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
@@ -55,7 +55,7 @@ class BackgroundTasks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogServices:
-    """What every log of a process shares."""
+    """The services that all logs of a process share."""
 
     disk: Disk
     clock: Clock
@@ -64,11 +64,11 @@ class LogServices:
     # Makes the pools that logs are loaded and closed on.
     threads: Threads = ThreadPoolExecutor
     producer_id_expiration_ms: int = 86_400_000
-    # Told how long each flush took, in ms; by a log that is closed possibly on another thread.
+    # Called with the duration of each flush in ms; on closing a log possibly on another thread.
     on_flushed: Callable[[float], None] | None = None
     # Called for each damaged place that is found in a log, possibly on another thread.
     on_damage: Callable[[], None] | None = None
-    # Of the request that is appended, to however many logs.
+    # Of the request that is being appended, to any number of logs.
     inline_budget: InlineBudget = field(default_factory=InlineBudget)
 
 
@@ -96,7 +96,7 @@ class InlineTasks:
         self._sequence += 1
 
     def run_due(self) -> int:
-        """Runs the actions whose time has come; returns how many."""
+        """Runs the actions that are due; returns how many."""
         now = self._clock.monotonic_ms()
         count = 0
         while self._waiting and self._waiting[0][0] <= now:
@@ -106,7 +106,7 @@ class InlineTasks:
 
 
 def run_here(steps: Steps[_T]) -> _T:
-    """Takes all steps on the calling thread; returns what they give."""
+    """Takes all steps on the calling thread; returns their result."""
     try:
         work = next(steps)
         while True:
@@ -131,17 +131,17 @@ def run_beside(
     """Takes the steps of many changes, some of them at the same time.
 
     Args:
-        tasks: Where the work runs.
+        tasks: Runs the work.
         changes: In the order in which they begin; one may end before another that began earlier.
-        done: Told once, when all have ended, with the first error that a change did not handle.
-        at_once: How many changes may be under way. Work of others waits for a free thread behind
-            so many at most.
+        done: Called once, when all have ended, with the first error that a change did not handle.
+        at_once: How many changes may run at the same time. Other work waits for a thread behind
+            this many at most.
     """
     _Crew(tasks, changes, done, at_once).go_on()
 
 
 class _Crew:
-    """Changes under way, and those that wait."""
+    """Running and waiting changes."""
 
     __slots__ = (
         "_at_once",
@@ -167,8 +167,8 @@ class _Crew:
         self._at_once = at_once
         self._under_way = 0
         self._error: Exception | None = None
-        # Whether `go_on` runs, and whether it was called meanwhile: tasks may do their work at
-        # once, and then the stack must not grow with the number of changes.
+        # Whether `go_on` runs, and whether it was called meanwhile: if tasks run their work at
+        # once, the stack must not grow with the number of changes.
         self._is_busy = False
         self._is_wanted = False
 
@@ -205,7 +205,7 @@ class _Crew:
             work = next(change) if error is None else change.throw(error)
         except StopIteration:
             self._end(None)
-        except Exception as failure:  # noqa: BLE001 - told to whoever waits for all of them
+        except Exception as failure:  # noqa: BLE001 - passed to `done`
             self._end(failure)
         else:
             self._tasks.submit(_without_result(work), lambda error: self._step(change, error))
@@ -218,7 +218,7 @@ class _Crew:
 
 
 def _nothing() -> None:
-    """A way over a thread, so that the loop has its turn."""
+    """Does nothing, on a thread, so that the loop has a turn."""
 
 
 def _without_result(work: Callable[[], object]) -> Callable[[], None]:

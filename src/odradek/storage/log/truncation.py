@@ -1,15 +1,15 @@
-"""Taking records off the end of a log, so that neither a crash nor a late flush brings them back.
+"""Truncation: removes records at the end so that neither a crash nor a late flush restores them.
 
-The order is what makes it safe:
+The order makes it safe:
 
-0. a swap of segments under way is ended; compaction is told, so that it counts nothing as clean
-   that is about to go (`cleaning`);
-1. the recovery point is lowered, on disk as well, and flushes under way count for what will be
-   left: a start after a crash must not take for synced what is appended later. If that cannot be
-   done, for want of descriptors say, nothing has happened yet;
-2. later segments go, from the end, and durably: a crash on the way leaves a log without holes, and
-   none of them comes back behind a file that was cut;
-3. the segment that contains the offset is cut and synced;
+0. a pending swap of segments is completed; compaction is notified, so that it does not count
+   records as clean that are about to be removed (`cleaning`);
+1. the recovery point is lowered, on disk as well, and pending flushes are limited to the records
+   that remain: a start after a crash must not assume that later appends were synced. If that fails,
+   for want of descriptors for example, nothing has changed yet;
+2. later segments are removed, from the end, and durably: a crash on the way leaves a log without
+   holes, and none of them reappears after a file that was truncated;
+3. the segment that contains the offset is truncated and synced;
 4. the offsets follow, then leader epochs, then producers;
 5. the log start is checkpointed if it was lowered, before the next append: a log that ends below
    its start is set aside at the next start.
@@ -38,7 +38,7 @@ def truncate_to(log: "Log", offset: int) -> bool:
     is_start_lowered = offset < log.log_start_offset
     try:
         if offset >= log.log_end_offset:
-            # An epoch that never got a record must go all the same (KAFKA-10706).
+            # An epoch that never got a record must be removed, too (KAFKA-10706).
             log.leader_epochs.truncate_from_end(log.log_end_offset)
             log.leader_epochs.flush()
             return False
@@ -79,7 +79,7 @@ def truncate_fully_and_start_at(log: "Log", offset: int) -> None:
     try:
         remove_segments(log, list(log.segments)[::-1])
         log.segments.add(log.new_segment(offset))
-        # Old names that came back after a crash would stand below the recovery point.
+        # Files that reappeared after a crash would lie below the recovery point.
         log.services.disk.fsync_dir(log.directory)
         log.leader_epochs.clear()
         log.producer_state.truncate_fully_and_start_at(offset)
@@ -103,7 +103,7 @@ def _announce(log: "Log", offset: int) -> None:
             except OSError:
                 log.watermarks.recovery_point = synced  # As on disk, for the next attempt.
                 raise
-    except OSError as error:  # Not one file of the log has changed.
+    except OSError as error:  # No file of the log has changed.
         raise log.fail("truncate", error) from error
 
 

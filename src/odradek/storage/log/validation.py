@@ -1,6 +1,6 @@
-"""What a leader checks and rewrites in a batch before it is stored.
+"""Validation: a leader's checks and changes of a batch before it is stored.
 
-This is the one module of the append path that looks at records. In the ordinary case (same codec,
+This is the one module of the append path that reads records. In the ordinary case (same codec,
 plain timestamps) it overwrites twelve bytes, offset and epoch, and leaves the producer's bytes and
 their CRC alone. A batch is rebuilt only if the topic's codec differs from its own, or if its
 offsets are not 0, 1, 2, …
@@ -72,7 +72,7 @@ _TARGET_CODECS = {
 
 
 class BatchValidator:
-    """The checks of one topic's settings; made anew when they change."""
+    """The checks of one topic's settings; replaced when they change."""
 
     __slots__ = (
         "_after_max_ms",
@@ -107,13 +107,13 @@ class BatchValidator:
         # Records are judged one by one, not only for their structure.
         self._must_walk_carefully = config.cleanup_compact or self._has_window
         self._must_walk_compressed = config.validate_compressed or self._must_walk_carefully
-        # A plain batch needs nothing of this topic but an offset, if its records are right.
+        # Whether a valid plain batch is stored with no change but its offset and epoch.
         self.keeps_plain_batches = not self._log_append_time and (
             self._target is None or self._target is Codec.NONE
         )
 
     def check_plain_batch(self, batch: Buffer, now_ms: int) -> PlainBatch | None:
-        """What an append needs of a plain batch that can be stored as it is; None for any other.
+        """Checks a plain batch that can be stored unchanged; returns None for any other batch.
 
         Only for a topic that keeps plain batches.
         """
@@ -137,13 +137,11 @@ class BatchValidator:
         now_ms: int,
         origin: AppendOrigin,
     ) -> tuple[int, bytearray | None]:
-        """Checks the batch at `position`, then gives it its offset and epoch.
-
-        The CRC has been checked before.
+        """Checks the batch at `position`, except its CRC, and assigns its offset and epoch.
 
         Returns:
             The largest timestamp, and the batch's new bytes if it had to be rebuilt; otherwise it
-            was patched where it is.
+            was patched in place.
 
         Raises:
             InvalidRecordError: A rule of the format or of the topic is broken.
@@ -207,10 +205,10 @@ class BatchValidator:
         origin: AppendOrigin,
         must_recompress: bool,
     ) -> tuple[int, bool]:
-        """As `_walk`, on the loop: what a client sent is expanded as far as there is time.
+        """As `_walk`, on the loop: expands a client's batch within the budget.
 
         Raises:
-            ExpansionDeferredError: It is too large for that, or wrong; a thread will tell.
+            ExpansionDeferredError: The batch is too large for that, or invalid: a thread decides.
         """
         known = walks_of(records)
         if known is not None and (walked := known.get(position)) is not None:
@@ -231,7 +229,7 @@ class BatchValidator:
                 strict=True,
             )
         except InvalidRecordError as error:
-            budget.take(budget.left_bytes)  # The attempt took as long.
+            budget.take(budget.left_bytes)  # The attempt took as long as expanding them.
             raise self._deferred(str(error), now_ms) from None
         budget.take(len(region))
         is_small = len(region) <= INLINE_REBUILD_BYTES
@@ -246,7 +244,7 @@ class BatchValidator:
         return ExpansionDeferredError(message, partial(self._expand, now_ms=now_ms))
 
     def _expand(self, records: ExpandedRecords, *, now_ms: int) -> None:
-        """Walks all compressed batches and writes anew what has to be, on a thread."""
+        """Walks all compressed batches and rebuilds those that need it, on a thread."""
         for position, header in iter_headers(records):
             codec = header.attributes & CODEC_MASK
             must_recompress = (
@@ -264,7 +262,7 @@ class BatchValidator:
                 records.walks[position] = error
 
     def _rebuild(self, records: Buffer, position: int, header: BatchHeader) -> bytearray:
-        """The batch in the topic's codec, its records numbered 0, 1, 2, …"""
+        """Builds the batch in the topic's codec, its records numbered from 0 on."""
         batch = memoryview(records)[position : position + header.length + LOG_OVERHEAD]
         codec = Codec(header.attributes & CODEC_MASK) if self._target is None else self._target
         return rebuild_batch(batch, header, codec=codec, level=self._target_level)
@@ -299,7 +297,7 @@ class BatchValidator:
                 region = decompress(
                     Codec(codec),
                     memoryview(records)[start:end],
-                    max_size=DEFAULT_MAX_DECOMPRESSED_SIZE,  # As the readers of what is stored.
+                    max_size=DEFAULT_MAX_DECOMPRESSED_SIZE,  # As for readers of stored batches.
                     strict=True,
                 )
             records, start, end = memoryview(region), 0, len(region)
@@ -325,7 +323,7 @@ class BatchValidator:
         max_timestamp: int,
         now_ms: int,
     ) -> int:
-        """Sets timestamp type and largest timestamp as the topic wants them; returns the latter.
+        """Sets timestamp type and largest timestamp by the topic's settings; returns the latter.
 
         Raises:
             InvalidTimestampError: The producer marked its batch as stamped by the broker.
@@ -343,7 +341,7 @@ class BatchValidator:
 
 
 def _client_error(header: BatchHeader) -> InvalidRecordError:
-    """Which rule for client batches a header breaks."""
+    """The error for the rule of client batches that a header breaks."""
     count = header.record_count
     if count <= 0 or header.last_offset_delta + 1 != count:
         return InvalidRecordError(

@@ -1,19 +1,19 @@
-"""The offsets of a log, and how they push one another.
+"""The offsets of a log, and how a change of one moves the others.
 
 ::
 
     log_start_offset <= last_stable_offset <= high_watermark <= end
     recovery_point <= end
 
-| who moves                | what it takes along                                                   |
+| a change of              | also changes                                                          |
 |--------------------------|-----------------------------------------------------------------------|
 | the end, down            | high watermark and recovery point                                     |
 | the log start, up        | high watermark                                                        |
-| high watermark           | producer state, which may then forget decided transactions            |
+| high watermark           | producer state, which may then drop decided transactions              |
 
-The recovery point rises with a flush and with nothing else (`flushing`): records may be hidden
-before they are synced, and a crash must find those behind them unsynced still. So it may lie below
-the log start.
+Only a flush raises the recovery point (`flushing`): the log start may pass records that are not
+synced yet, and after a crash the records behind them must still count as unsynced. So the recovery
+point may lie below the log start.
 
 The place of an offset (segment and byte position) is looked up once, when a reader needs it.
 """
@@ -33,7 +33,7 @@ class Watermarks:
     Attributes:
         log_start_offset: First offset that clients may read.
         end: The next offset, with its place.
-        high_watermark: End of what is committed, with its place where known.
+        high_watermark: End of the committed records, with its place where known.
         recovery_point: First offset that is not known to be on disk.
     """
 
@@ -94,7 +94,7 @@ class Watermarks:
         self._producer_state.on_high_watermark_updated(metadata.message_offset)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Takes what a leader says, within this log; returns what was set."""
+        """Sets the high watermark to the leader's, within this log; returns the new one."""
         if offset >= self.end.message_offset:
             self.set_high_watermark(self.end)
         else:
@@ -104,7 +104,7 @@ class Watermarks:
     def maybe_increment_high_watermark(
         self, metadata: LogOffsetMetadata
     ) -> LogOffsetMetadata | None:
-        """Moves it up only; returns the old one if it changed.
+        """Raises the high watermark, never lowers it; returns the old one if it changed.
 
         Raises:
             ValueError: It lies beyond the end.
@@ -116,7 +116,7 @@ class Watermarks:
             )
         old = self.resolve_high_watermark()
         if old.message_offset < metadata.message_offset or (
-            # Same offset on a newer segment: the log rolled, and the position with it.
+            # Same offset on a newer segment: the log rolled, so its position changed.
             old.message_offset == metadata.message_offset and old.is_on_older_segment(metadata)
         ):
             self.set_high_watermark(metadata)
@@ -124,7 +124,7 @@ class Watermarks:
         return None
 
     def commit_end(self) -> None:
-        """Takes all that is written as committed: no other replica has to have it."""
+        """Sets the high watermark to the end: there is no other replica to wait for."""
         self.high_watermark = end = self.end
         state = self._producer_state
         if not state.is_stable:
@@ -169,7 +169,7 @@ class Watermarks:
         for segment in self._segments.from_offset(offset):
             if (place := segment.translate_offset(offset)) is not None:
                 return LogOffsetMetadata(offset, segment.base_offset, place.position)
-        # In a gap at the end the log end answers: the place is right, but no offset was passed.
+        # In a gap at the end the place is that of the log end; the offset stays the given one.
         return LogOffsetMetadata(offset, self.end.segment_base_offset, self.end.relative_position)
 
     def out_of_range(self, offset: int) -> OffsetOutOfRangeError:
@@ -197,20 +197,20 @@ class Watermarks:
             self.update_high_watermark(offset)
 
     def lower_recovery_point(self, offset: int) -> bool:
-        """What lies from `offset` on is not on disk any more; returns whether that is news."""
+        """Lowers the recovery point to `offset`; returns whether it was higher."""
         if self.recovery_point <= offset:
             return False
         self.recovery_point = offset
         return True
 
     def truncate(self, offset: int) -> None:
-        """Follows a truncation of the files, which may reach below the log start."""
+        """Applies a truncation of the files, which may reach below the log start."""
         self._stable_place = None
         self.update_end(offset)
         self.log_start_offset = min(offset, self.log_start_offset)
 
     def restart_at(self, offset: int) -> None:
-        """Follows the removal of everything: an empty log at `offset`."""
+        """Applies the removal of all records: an empty log at `offset`."""
         self._stable_place = None
         self.update_end(offset)
         self.log_start_offset = offset

@@ -1,1 +1,1 @@
-"""Producers of a partition: their state, its snapshots and its replay."""
+"""The producers of a partition: their state, its snapshots and its replay."""

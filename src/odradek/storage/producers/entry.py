@@ -1,4 +1,4 @@
-"""What a partition remembers of one producer, and the arithmetic of its sequence numbers.
+"""The state of one producer in one partition, and the arithmetic of its sequence numbers.
 
 Sequence numbers are int32 and count records; after 2147483647 comes 0. A batch without sequence
 numbers (a coordinator's) has -1, and -1 stays -1.
@@ -20,16 +20,16 @@ __all__ = [
 NO_SEQUENCE: Final = -1
 NO_EPOCH: Final = -1
 
-# As many batches as a producer may have in flight on one connection: each of them can come again
-# after a lost reply and is then answered with its first offset instead of being written twice.
+# As many batches as a producer may have in flight on one connection: after a lost reply each of
+# them can be sent again, and is then answered with its first offset instead of written twice.
 CACHED_BATCH_COUNT: Final = 5
 
 
 @final
 class CachedBatch:
-    """A batch as far as recognising and answering its duplicate needs it.
+    """The facts about a batch that are needed to recognise and answer its duplicate.
 
-    Replaced, never edited. Written out: one is made for each batch of an idempotent producer.
+    Replaced, never edited. Not a dataclass: one is made for each batch of an idempotent producer.
     """
 
     __slots__ = ("last_offset", "last_sequence", "offset_delta", "timestamp")
@@ -91,7 +91,7 @@ class ProducerEntry:
         self.producer_id = producer_id
         # Of its newest batch or marker. -1: not known.
         self.producer_epoch = producer_epoch
-        # Of its newest batch or marker, ms; what expiry goes by.
+        # Of its newest batch or marker, ms; expiry is counted from it.
         self.last_timestamp = last_timestamp
         # Of the coordinator that wrote its newest marker. -1: there was none.
         self.coordinator_epoch = coordinator_epoch
@@ -101,9 +101,9 @@ class ProducerEntry:
         self.batches: deque[CachedBatch] = deque(maxlen=CACHED_BATCH_COUNT)
 
     def is_continued_by(self, producer_epoch: int, base_sequence: int) -> bool:
-        """Whether a batch without a transaction comes right behind the newest one.
+        """Whether the sequence of a batch without a transaction follows that of the newest one.
 
-        Then it is no duplicate, either: five batches never go all the way round.
+        Then it is not a duplicate, either: the sequences of five batches never wrap around.
         """
         batches = self.batches
         return (

@@ -2,14 +2,15 @@
 
 A snapshot (`snapshot`) has Kafka's layout and room for the newest batch of each producer.
 A producer may have five batches in flight, and repeats all of them if the answers were lost. So the
-others are kept here, and a restart recognises each of the five.
+others are kept here, and the broker recognises each of the five after a restart.
 
-The file is a hint: it may be missing, as in a directory that Kafka wrote, and Kafka ignores it.
-Damaged, or under the name of another offset than its own, it does not count, and the snapshot
-stands alone. A producer with one batch needs no entry; without producers there is no file.
+The file is a hint: it may be missing, as in a directory that Kafka wrote, and Kafka ignores it. If
+it is damaged, or has the name of another offset than its own, it is ignored, and the snapshot is
+used alone. A producer with one batch needs no entry; without producers there is no file.
 
-It also vouches for the snapshot, whose checksum it names: a snapshot covers everything but its own
-offset, so under another one's name it would pass for sound. And it tells of one that is lost.
+It also confirms the snapshot, whose checksum it contains: the checksum of a snapshot does not cover
+its offset, so a snapshot under the name of another offset would count as sound. And it proves that
+there was a snapshot, if that is lost.
 
 | offset | bytes | field                                                     |
 |--------|-------|-----------------------------------------------------------|
@@ -58,7 +59,7 @@ _BATCH = Struct(">iqiq")
 
 
 def recent_path(directory: str, offset: int) -> str:
-    """Where the file beside the snapshot of `offset` lies."""
+    """Path of the file beside the snapshot of `offset`."""
     return segment_path(directory, offset, RECENT_SUFFIX)
 
 
@@ -99,7 +100,7 @@ def read_recent(disk: Disk, directory: str, offset: int) -> bytes | None:
 
 
 class RecentBatches(NamedTuple):
-    """What such a file says."""
+    """The content of a `.recent` file."""
 
     offset: int
     snapshot_crc: int
@@ -111,8 +112,8 @@ def parse_recent(data: bytes, path: str, expected_offset: int | None = None) -> 
 
     Args:
         data: The bytes.
-        path: Where they come from.
-        expected_offset: The one in the file's name; None takes any.
+        path: The file they were read from.
+        expected_offset: The one in the file's name; None accepts any.
 
     Raises:
         CorruptSnapshotError: Length, version, checksum or offset is wrong.
@@ -148,7 +149,7 @@ def parse_recent(data: bytes, path: str, expected_offset: int | None = None) -> 
 
 
 def restore_recent(recent: RecentBatches, path: str, entries: Sequence[ProducerEntry]) -> None:
-    """Gives the producers of a snapshot their older batches; all of them, or none.
+    """Adds their older batches to the producers of a snapshot; to all, or to none.
 
     Raises:
         CorruptSnapshotError: The file, whose path is given, contradicts the snapshot.
@@ -166,7 +167,7 @@ def restore_recent(recent: RecentBatches, path: str, entries: Sequence[ProducerE
 
 
 def _lead_up_to_newest(batches: Sequence[CachedBatch], entry: ProducerEntry) -> bool:
-    """Whether these batches lead up to the one that the snapshot has of a producer."""
+    """Whether these batches end with the one that the snapshot has of a producer."""
     if not 1 < len(batches) <= CACHED_BATCH_COUNT or not entry.batches:
         return False
     return batches[-1].values()[:3] == entry.batches[-1].values()[:3] and all(

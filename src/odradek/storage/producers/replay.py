@@ -1,6 +1,6 @@
-"""Folding a stored batch into the producer state, and an aborted transaction into its index.
+"""Applies stored batches to the producer state, and aborted transactions to their index.
 
-Appending, loading and recovering all come through here, so that they agree byte for byte.
+Appending, loading and recovering all use this module, so that they agree byte for byte.
 """
 
 import logging
@@ -47,7 +47,7 @@ def marker_of(batch: Buffer, header: BatchHeader) -> EndTransactionMarker | None
 def apply_batch(
     state: ProducerStateManager, header: BatchHeader, batch: Buffer
 ) -> CompletedTransaction | None:
-    """Folds in a batch as it is stored; returns the transaction that its marker ended."""
+    """Applies a batch as it is stored; returns the transaction that its marker ended."""
     if header.producer_id < 0:
         return None
     return state.apply_append(
@@ -73,7 +73,7 @@ def aborted_transaction(
 def complete_transaction(
     state: ProducerStateManager, completed: CompletedTransaction, index: TransactionIndex | None
 ) -> None:
-    """Writes an aborted transaction to the index, then lets the stable offset pass it."""
+    """Adds an aborted transaction to the index, then lets the last stable offset pass it."""
     if completed.is_aborted and index is not None:
         index.append(aborted_transaction(state, completed))
     state.complete_transaction(completed)
@@ -86,17 +86,17 @@ def check_producers(
     written: Sequence[tuple[int, int, int]],
     origin: AppendOrigin,
 ) -> CachedBatch | None:
-    """Whether the producers of a set may write it; returns the batch that a retry repeats.
+    """Checks that the producers of a set may write it; returns the batch that a retry repeats.
 
     Args:
-        state: The producers so far.
+        state: The producers before the append.
         records: The bytes of the set, as they will be written.
         batches: Position, as it was sent, and header of each batch.
         written: (last offset, max timestamp, size) of each, as it will be written.
-        origin: Who writes.
+        origin: The writer.
 
     Raises:
-        ApiError: They may not.
+        ApiError: A batch is refused.
     """
     position = 0
     for (_, header), (_, _, size) in zip(batches, written, strict=True):
@@ -120,9 +120,9 @@ def apply_producers(
     first_offset: int,
     index: TransactionIndex,
 ) -> None:
-    """Folds in a set that was just written; arguments as of `check_producers`.
+    """Applies a set that was just written; arguments as of `check_producers`.
 
-    `first_offset` is the leader's first assigned offset; -1 means the headers have their own.
+    `first_offset` is the leader's first assigned offset; -1 if the headers have their own.
     """
     position = 0
     for (_, header), (last_offset, max_timestamp, size) in zip(batches, written, strict=True):
@@ -145,10 +145,10 @@ def apply_producers(
 
 
 def replay_start(state: ProducerStateManager, segments: LogSegments, log_start_offset: int) -> int:
-    """From where on a state that was just reloaded has to be replayed.
+    """The offset from which a state that was just reloaded has to be replayed.
 
-    Without a snapshot not from the log start, but from the first batch that is still there: the
-    records below are deleted, but their producers live, and their transactions may be open.
+    Without a snapshot not the log start, but the first batch in the files: the records below the
+    log start are deleted, but their producers live, and their transactions may be open.
     """
     start, first = state.map_end_offset, segments.first
     if start > log_start_offset or first is None:
@@ -159,7 +159,7 @@ def replay_start(state: ProducerStateManager, segments: LogSegments, log_start_o
 def replay(
     state: ProducerStateManager, segments: Iterable[LogSegment], start: int, end: int
 ) -> None:
-    """Brings the state from offset `start` to `end` by the sound batches between."""
+    """Applies the sound batches from offset `start` to `end`."""
     for segment in segments:
         place = segment.translate_offset(start)
         if place is not None:

@@ -1,8 +1,8 @@
 """Producer snapshots: ``<20 digits of offset>.snapshot``, the producers as of that offset.
 
-A snapshot covers the log up to, and excluding, the offset in its name. Only the newest cached batch
-of a producer is kept. What came before it is in a file beside the snapshot, which shares its life
-(`recent_batches`); what came after it is found again by replaying the log from that offset.
+A snapshot covers the log up to, and excluding, the offset in its name. It contains only the newest
+cached batch of a producer. The batches before are in a file beside the snapshot, which is made and
+removed with it (`recent_batches`); later ones are found by replaying the log from that offset.
 
 | offset  | bytes | field                                               |
 |---------|-------|-----------------------------------------------------|
@@ -22,9 +22,9 @@ of a producer is kept. What came before it is in a file beside the snapshot, whi
 | 34      | 4     | coordinator epoch; -1: no marker yet                |
 | 38      | 8     | first offset of the open transaction; -1: none open |
 
-The file is written in one go under its final name: a torn one fails its checksum, and an older one
-with more replay does as well. An entry has one timestamp, so that a batch followed by a marker
-comes back with the marker's.
+The file is written in one call under its final name: a torn one fails its checksum, and an older
+snapshot with more replay gives the same state. An entry has one timestamp, so that a batch followed
+by a marker is restored with the marker's.
 """
 
 import contextlib
@@ -158,7 +158,7 @@ def _parse_entry(fields: tuple[int, ...], path: str) -> ProducerEntry:
 
 
 def snapshot_path(directory: str, offset: int) -> str:
-    """Where the snapshot of `offset` lies."""
+    """Path of the snapshot of `offset`."""
     return segment_path(directory, offset, SNAPSHOT_SUFFIX)
 
 
@@ -171,7 +171,7 @@ def list_snapshots(directory: str) -> list[int]:
     offsets = []
     for name in names:
         offset = offset_from_name(name)
-        # The whole name: a `.snapshot.deleted` is none, nor is a foreign file.
+        # The whole name: a `.snapshot.deleted` does not count, nor another program's file.
         if offset is not None and snapshot_path(directory, offset) == f"{directory}/{name}":
             offsets.append(offset)
     return sorted(offsets)
@@ -180,12 +180,12 @@ def list_snapshots(directory: str) -> list[int]:
 def write_snapshot(
     disk: Disk, directory: str, offset: int, entries: Sequence[ProducerEntry], *, sync: bool
 ) -> str:
-    """Writes the snapshot of `offset` and what belongs beside it, durable on return if `sync`.
+    """Writes the snapshot of `offset` and the file beside it, durable on return if `sync`.
 
     Returns its path.
 
     Raises:
-        OSError: The disk refused, or took less than all of it.
+        OSError: The disk refused, or wrote only a part of it.
     """
     path = snapshot_path(directory, offset)
     data = encode_snapshot(entries)
@@ -216,7 +216,7 @@ def _write(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
 
 
 def sync_snapshot(disk: Disk, directory: str, offset: int) -> bool:
-    """Makes a snapshot and its name durable; false if it is gone by now.
+    """Makes a snapshot and its name durable. Returns False if it does not exist any more.
 
     Raises:
         OSError: The disk refused.
@@ -235,7 +235,7 @@ def load_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
     """The producers as of `offset`.
 
     Raises:
-        CorruptSnapshotError: The file is damaged, or speaks of offsets it cannot know.
+        CorruptSnapshotError: The file is damaged, or contains offsets above its own.
         OSError: It cannot be read.
     """
     path = snapshot_path(directory, offset)
@@ -270,7 +270,7 @@ def load_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
 
 
 def is_vouched_for(disk: Disk, directory: str, offset: int) -> bool:
-    """Whether a good snapshot of `offset` is there, and the file beside it says so.
+    """Whether there is a valid snapshot of `offset`, and the file beside it confirms it.
 
     Raises:
         OSError: They cannot be read.
@@ -291,7 +291,9 @@ def is_vouched_for(disk: Disk, directory: str, offset: int) -> bool:
 
 
 def delete_snapshot(disk: Disk, directory: str, offset: int, *, renamed: bool = False) -> bool:
-    """Removes a snapshot, or what `rename_snapshot_deleted` left of it; false if there is none.
+    """Removes a snapshot, or the file that `rename_snapshot_deleted` made of it.
+
+    Returns False if there is none.
 
     Raises:
         OSError: The disk refused.
@@ -307,7 +309,7 @@ def delete_snapshot(disk: Disk, directory: str, offset: int, *, renamed: bool = 
 
 
 def rename_snapshot_deleted(disk: Disk, directory: str, offset: int) -> str | None:
-    """Takes a snapshot out of use, to be removed later; returns its new path, none without one.
+    """Renames a snapshot, to be removed later; returns its new path, None if there is none.
 
     Raises:
         OSError: The disk refused.

@@ -1,4 +1,4 @@
-"""Producers of one partition: duplicates, gaps and zombies found out; open transactions known.
+"""The producers of one partition: detects duplicates, gaps and zombies; tracks transactions.
 
 **Deciding** (`check_append`), in this order; a producer's entry holds its epoch and its newest five
 batches:
@@ -7,25 +7,25 @@ batches:
 |---|-----------------------------------------------------------|--------------------------------|
 | 1 | same epoch, same first and last sequence as a cached one  | that batch: it is a duplicate  |
 | 2 | lower epoch                                               | 47 INVALID_PRODUCER_EPOCH      |
-| 3 | entry without an epoch                                    | any sequence will do           |
+| 3 | entry without an epoch                                    | any sequence is accepted       |
 |   | higher epoch, first sequence not 0                        | 45 OUT_OF_ORDER_SEQUENCE_NUMBER|
 |   | same epoch, first sequence does not follow the last one   | 45                             |
 | 4 | a transaction is open, the batch is not transactional     | 48 INVALID_TXN_STATE           |
 
 A producer without an entry may continue with any sequence: its state may have expired or been lost
-with deleted records, and it is not its fault (KIP-360). Sequences are checked of clients only, the
-epoch also of coordinators; what a leader has accepted a follower takes, whatever it says.
+with deleted records, which is not its fault (KIP-360). Sequences are checked for clients only, the
+epoch also for coordinators; a follower accepts every batch that its leader has accepted.
 
 **Applying** (`apply_append`) follows the batch that is in the segment, checked or not, so that
 replaying the log gives the state that appending to it gave. `map_end_offset` says up to where.
 
 **Snapshots** shorten the replay. Log start moves past a producer's last batch without an effect on
-its entry: the producer is alive, and forgetting it would let its duplicates in (KAFKA-7190).
+its entry: the producer is alive, and without it its duplicates would be written (KAFKA-7190).
 
-Left to others: whether a client's batch is well-formed and may be transactional; whether a
-transaction was verified with its coordinator before its first batch here; reading markers; the
-transaction index; replaying batches after `truncate_and_reload`. Nothing here is locked: the owner
-of the log calls, `sync_snapshot` and the deletion of renamed snapshots excepted.
+Other modules check whether a client's batch is well-formed and may be transactional, verify a
+transaction with its coordinator before its first batch here, read markers, write the transaction
+index, and replay batches after `truncate_and_reload`. There is no lock: only the thread that owns
+the log calls, except for `sync_snapshot` and the deletion of renamed snapshots.
 """
 
 import logging
@@ -60,13 +60,13 @@ class ProducerStateManager:
     Args:
         topic_partition: For messages.
         directory: The partition directory, where snapshots are; it need not exist yet.
-        disk: The seam to write through.
-        expiration_ms: How long a producer is remembered after its newest batch or marker.
+        disk: Where the files live.
+        expiration_ms: How long a producer is kept after its newest batch or marker.
 
     Attributes:
         producers: Producer id -> entry. Read by others, changed here.
-        map_end_offset: The log is reflected up to here, exclusive.
-        last_snapshot_offset: No snapshot is worth taking up to here.
+        map_end_offset: The end of the applied part of the log, exclusive.
+        last_snapshot_offset: No snapshot is needed up to here.
     """
 
     __slots__ = (
@@ -103,7 +103,8 @@ class ProducerStateManager:
         """Decides on a batch of data with a producer id; changes nothing.
 
         Returns:
-            None if it is to be written; else the batch it repeats, whose offsets are the answer.
+            None if it is to be written; otherwise the batch that it repeats, whose offsets are the
+            answer.
 
         Raises:
             ApiError: 45, 47 or 48, by the table above.
@@ -115,8 +116,8 @@ class ProducerStateManager:
             if header.producer_epoch == entry.producer_epoch:
                 batches = entry.batches
                 last_sequence = batches[-1].last_sequence if batches else NO_SEQUENCE
-                # The mask lets 0 follow the largest sequence. What follows the newest batch is no
-                # duplicate: five batches never go all the way round.
+                # The mask lets 0 follow the largest sequence. A batch that follows the newest one
+                # is not a duplicate: the sequences of five batches never wrap around.
                 if header.base_sequence != (last_sequence + 1) & MAX_SEQUENCE:
                     duplicate = entry.find_batch(header.base_sequence, header.last_sequence)
                     if duplicate is not None:
@@ -148,7 +149,7 @@ class ProducerStateManager:
         """Decides on the batch of a transaction marker; changes nothing.
 
         Raises:
-            ApiError: 47 of a producer, 52 of a coordinator that has a successor.
+            ApiError: 47 for a stale producer epoch, 52 for a stale coordinator epoch.
         """
         entry = self.producers.get(header.producer_id)
         if entry is None:
@@ -182,10 +183,10 @@ class ProducerStateManager:
         )
 
     def _refuse(self, origin: AppendOrigin, code: ErrorCode, why: str) -> None:
-        """Raises; or only says so if the leader has accepted it already."""
+        """Raises; for a batch that the leader has accepted already, only logs."""
         if origin is not AppendOrigin.REPLICATION:
             raise ApiError(code, f"{self.topic_partition}: {why}")
-        logger.info("%s: replicated all the same: %s", self.topic_partition, why)
+        logger.info("%s: replicated, since the leader accepted it: %s", self.topic_partition, why)
 
     def apply_append(
         self,
@@ -195,17 +196,16 @@ class ProducerStateManager:
         last_offset: int,
         marker: EndTransactionMarker | None = None,
     ) -> CompletedTransaction | None:
-        """Folds in a batch that is in the segment, appended now or replayed.
+        """Applies a batch that is in the segment, appended now or replayed.
 
         Args:
             header: As it was written, with its final timestamps.
             first_offset: As it was written; a client's header has none of its own.
             last_offset: Likewise.
-            marker: What a control batch says. None for one that the cleaner has emptied, which
-                has nothing to say any more.
+            marker: The marker of a control batch. None for one that the cleaner has emptied.
 
         Returns:
-            The transaction a marker has ended, if there was one. It stays unstable until
+            The transaction that a marker has ended, if any. It stays unstable until
             `complete_transaction`, which follows once an aborted one is in the index.
         """
         self.map_end_offset = last_offset + 1
@@ -267,8 +267,8 @@ class ProducerStateManager:
             entry.producer_epoch = header.producer_epoch
             entry.batches.clear()
         entry.coordinator_epoch = marker.coordinator_epoch
-        # A marker keeps the entry alive: forgotten, an older coordinator's marker would pass for
-        # a good one (KAFKA-9144).
+        # A marker keeps the entry alive: without the entry, an older coordinator's marker would be
+        # accepted (KAFKA-9144).
         entry.last_timestamp = header.max_timestamp
         first_offset = entry.current_transaction_first_offset
         if first_offset is None:
@@ -277,7 +277,7 @@ class ProducerStateManager:
         return CompletedTransaction(producer_id, first_offset, offset, not marker.is_commit)
 
     def update_map_end_offset(self, offset: int) -> None:
-        """Batches without a producer are in the log up to `offset`, exclusive."""
+        """Sets the end of the applied log after batches without a producer, exclusive."""
         self.map_end_offset = offset
 
     # Transactions
@@ -300,19 +300,19 @@ class ProducerStateManager:
         return self._transactions.last_stable_offset_for(completed)
 
     def complete_transaction(self, completed: CompletedTransaction) -> None:
-        """An ended transaction stays unstable only until its marker is replicated."""
+        """Marks an ended transaction: it is unstable only until its marker is replicated."""
         self._transactions.complete(completed)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Markers below `high_watermark` are replicated."""
+        """Drops the transactions whose markers are replicated: those below `high_watermark`."""
         self._transactions.forget_replicated(high_watermark)
 
     # Expiry and truncation
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forgets idle producers without an open transaction; returns how many.
+        """Drops idle producers without an open transaction; returns how many.
 
-        Idle is counted from timestamps in the log: old data, replayed, is forgotten at once.
+        Idle time is counted from timestamps in the log: producers of old data are dropped at once.
         """
         expired = [entry for entry in self.producers.values() if self._is_expired(entry, now_ms)]
         for entry in expired:
@@ -328,12 +328,12 @@ class ProducerStateManager:
     def truncate_and_reload(
         self, log_start_offset: int, log_end_offset: int, now_ms: int, *, oldest: int | None = None
     ) -> None:
-        """Brings the state to an offset within the log, after it was loaded or truncated.
+        """Sets the state to that of an offset within the log, after it was loaded or truncated.
 
         Snapshots below `oldest`, the base of the first segment, or above the end are deleted: the
-        one at that base tells of producers whose records are deleted. Unless the state is at
-        `log_end_offset` already, it is taken from the newest good snapshot, or is empty at the log
-        start; `map_end_offset` then says from where on the caller has to replay batches.
+        one at that base has producers whose records are deleted. Unless the state is that of
+        `log_end_offset` already, it is read from the newest valid snapshot, or is empty at the log
+        start; the caller then has to replay batches from `map_end_offset` on.
 
         Raises:
             OSError: The disk refused.
@@ -345,7 +345,7 @@ class ProducerStateManager:
         for offset in outside:
             self.delete_snapshot(offset)
         if outside:
-            # One that came back after a crash would pass for the state of the log that grows here.
+            # A snapshot that reappeared after a crash would count as one of the new records.
             self._disk.fsync_dir(self.directory)
         if self.map_end_offset == log_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
@@ -356,10 +356,10 @@ class ProducerStateManager:
     def reload(
         self, log_start_offset: int, end_offset: int, now_ms: int, *, oldest: int | None = None
     ) -> list[int]:
-        """Takes the state from the newest good snapshot in [oldest, end]; removes no file.
+        """Reads the state from the newest valid snapshot in [oldest, end]; removes no file.
 
-        Without `oldest` that is the first offset behind the log start. Returns the offsets of newer
-        ones that are damaged; `map_end_offset` is as of `truncate_and_reload`.
+        Without `oldest` the first is the offset after the log start. Returns the offsets of newer
+        snapshots that are damaged; `map_end_offset` is as of `truncate_and_reload`.
 
         Raises:
             OSError: The disk refused.
@@ -394,15 +394,15 @@ class ProducerStateManager:
         self.map_end_offset = self.last_snapshot_offset = offset
 
     def become(self, other: "ProducerStateManager") -> None:
-        """Takes the state of a manager that was just reloaded, and is given up."""
+        """Adopts the state of a manager that was just reloaded and is not used any more."""
         self._clear(other.map_end_offset)
         self._take(list(other.producers.values()), other.map_end_offset)
 
     def recall(self, offset: int, now_ms: int) -> None:
-        """Takes the state from the snapshot of `offset`, if it is good and the file beside it too.
+        """Reads the state from the snapshot of `offset`, if it and the file beside it are valid.
 
-        For a state that was replayed up to there: batches may be damaged or compacted away by now,
-        which the snapshot was made from.
+        For a state that was replayed up to there: batches that the snapshot was made from may be
+        damaged or compacted away by now.
 
         Raises:
             OSError: The disk refused.
@@ -418,7 +418,7 @@ class ProducerStateManager:
         self._adopt(entries, offset, now_ms)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forgets everything, snapshots included; the log is empty and starts at `offset`.
+        """Drops all state, snapshots included; the log is empty and starts at `offset`.
 
         Raises:
             OSError: The disk refused.
@@ -428,10 +428,10 @@ class ProducerStateManager:
             self.delete_snapshot(snapshot_offset)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Records below `log_start_offset` are gone; producers stay, see the module's text."""
+        """Applies a new log start; producers stay, see the module's docstring."""
         self._transactions.forget_replicated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
-        # A roll has left one there, if a segment begins there.
+        # A roll has made a snapshot there, if a segment begins there.
         self.last_snapshot_offset = max(self.last_snapshot_offset, log_start_offset)
 
     def _clear(self, offset: int) -> None:
@@ -450,7 +450,7 @@ class ProducerStateManager:
         return max(self.snapshot_offsets(), default=None)
 
     def take_snapshot(self, *, sync: bool = True) -> str | None:
-        """Writes the state to disk if it has moved since the last time; returns the path.
+        """Writes a snapshot if the state has changed since the last one; returns the path.
 
         Args:
             sync: Whether it is durable on return; else `sync_snapshot` has to follow before the
@@ -469,7 +469,7 @@ class ProducerStateManager:
         return path
 
     def sync_snapshot(self, offset: int) -> bool:
-        """Makes the snapshot of `offset` durable; false if there is none (any more).
+        """Makes the snapshot of `offset` durable. Returns False if there is none (any more).
 
         Raises:
             OSError: The disk refused.
@@ -480,8 +480,8 @@ class ProducerStateManager:
         """Removes the snapshot of `offset`; returns whether there was one.
 
         Args:
-            renamed: Remove what `rename_snapshot_deleted` left, and leave alone a snapshot of the
-                same offset taken since.
+            renamed: Remove the file that `rename_snapshot_deleted` made, and keep a snapshot of the
+                same offset written since.
 
         Raises:
             OSError: The disk refused.
@@ -491,7 +491,7 @@ class ProducerStateManager:
         )
 
     def rename_snapshot_deleted(self, offset: int) -> str | None:
-        """Puts the snapshot of `offset` out of use along with its segment; returns its new path.
+        """Renames the snapshot of `offset` along with its segment; returns its new path.
 
         Raises:
             OSError: The disk refused.
@@ -503,8 +503,8 @@ class ProducerStateManager:
     ) -> None:
         """Removes snapshots that belong to no segment.
 
-        Two stay: the newest one if it lies above all segments, for an orderly stop left it there;
-        and the newest one up to the recovery point, from which the next recovery will go on.
+        Two stay: the newest one if it lies above all segments, since an orderly stop made it; and
+        the newest one up to the recovery point, from which the next recovery will continue.
 
         Raises:
             OSError: The disk refused.

@@ -1,14 +1,14 @@
-"""Which transactions hold the last stable offset of one partition back.
+"""The transactions that limit the last stable offset of one partition.
 
 A transaction is *ongoing* from its first batch to its marker, then *unreplicated* until the high
-watermark has passed the marker. Nothing at or above the first offset of either may be shown to a
-``read_committed`` reader. Every operation takes constant time, amortised:
+watermark has passed the marker. A ``read_committed`` reader may see no record at or above the first
+offset of either. Every operation takes constant time, amortised:
 
-- Ongoing transactions begin in offset order, so an ordered dict of first offsets is sorted by
-  itself: the earliest is in front, and any of them leaves at once.
-- Unreplicated ones arrive in the order of their markers and leave in that order. Asked is only the
-  smallest first offset among them, so one that began later than a newer arrival is forgotten: it
-  leaves no later than the newer one, and until then the newer one answers for both.
+- Ongoing transactions begin in offset order, so an ordered dict of first offsets is always sorted:
+  the earliest is in front, and any of them is removed in constant time.
+- Unreplicated ones arrive in the order of their markers and leave in that order. Only the smallest
+  first offset among them is needed, so one that began later than a newer arrival is dropped: it
+  would leave no later than the newer one, whose first offset is lower.
 
       arrives (first, marker)   kept                 smallest first offset
       (10, 20)                  (10, 20)             10
@@ -44,8 +44,8 @@ class UnstableTransactions:
         self._ongoing: OrderedDict[int, int] = OrderedDict()
         # (first offset, marker offset). Invariant: both columns strictly increase.
         self._unreplicated: deque[tuple[int, int]] = deque()
-        # The earliest first offset of both; None when there is no transaction. Kept, not computed:
-        # every read asks for it.
+        # The earliest first offset of both; None when there is no transaction. Kept, not computed,
+        # since every read uses it.
         self.first_offset: int | None = None
 
     def __bool__(self) -> bool:
@@ -59,24 +59,24 @@ class UnstableTransactions:
         self.first_offset = first
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """A transaction's first batch was appended."""
+        """Adds a transaction whose first batch was appended."""
         is_latest = first_offset > next(reversed(self._ongoing), -1)
         self._ongoing[first_offset] = producer_id
-        if not is_latest:  # A damaged log is replayed; the order is what all else rests on.
+        if not is_latest:  # A damaged log is replayed; all else relies on the order.
             self._ongoing = OrderedDict(sorted(self._ongoing.items()))
         self._find_first_offset()
 
     def last_stable_offset_for(self, completed: CompletedTransaction) -> int:
-        """The last stable offset once `completed`, still ongoing here, is all that ended."""
+        """The last stable offset once `completed`, still ongoing here, has ended, and no other."""
         after_marker = completed.last_offset + 1
         for first_offset in self._ongoing:
             if first_offset != completed.first_offset:
-                # One that began behind the marker, in the same append, was not there yet.
+                # A transaction that began after the marker, in the same append, does not count.
                 return min(first_offset, after_marker)
         return after_marker
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """An ongoing transaction's marker was appended and, if it aborts, indexed."""
+        """Ends an ongoing transaction, whose marker was appended and, if it aborts, indexed."""
         self._ongoing.pop(completed.first_offset, None)
         unreplicated = self._unreplicated
         while unreplicated and unreplicated[-1][0] >= completed.first_offset:
@@ -85,7 +85,7 @@ class UnstableTransactions:
         self._find_first_offset()
 
     def forget_replicated(self, high_watermark: int) -> None:
-        """Markers below `high_watermark` are replicated."""
+        """Drops the transactions whose markers, below `high_watermark`, are replicated."""
         unreplicated = self._unreplicated
         while unreplicated and unreplicated[0][1] < high_watermark:
             unreplicated.popleft()

@@ -1,1 +1,1 @@
-"""Opening a log after any stop: interrupted work settled, the unsynced end recovered."""
+"""Opens a log after any stop: completes interrupted work, recovers the unsynced end."""

@@ -1,16 +1,16 @@
-"""A log that ends above the offset that its clean stop has recorded: which of the two is wrong?
+"""Repair of a log that ends above the offset that its clean stop has recorded.
 
 The base offset of a batch is covered by no checksum, and the last batch of a log has none behind it
 that would contradict it: one flipped bit, and a log that ended at 5 ends at 2^61 + 5, and hands out
 offsets from there. A clean stop has left two witnesses, the recovery point and a snapshot.
 
-| what is found                                              | what is wrong, what is done         |
+| found                                                      | wrong, and the repair               |
 |------------------------------------------------------------|-------------------------------------|
 | a snapshot at the end as it is found                       | the recovery point: the end counts  |
 | batches lead over the recovery point without a gap         | likewise                            |
 | a batch that jumps over the recovery point; without the    | its base offset, and there is but   |
 | jump it would end exactly there, and nothing is behind it  | one that it can be: it is repaired  |
-| any other batch that jumps over it                         | its offset, which nobody knows: it  |
+| any other batch that jumps over it                         | its offset, which is unknown: it    |
 |                                                            | is set aside with what is behind it |
 """
 
@@ -32,7 +32,7 @@ _OFFSET = Struct(">q")
 
 
 def settle_excess(segment: LogSegment, directory: str, disk: Disk, recorded: int) -> int:
-    """Settles the last segment of a log, all of it, as the table says; returns where it ends.
+    """Repairs the last segment of a log by the table above; returns where it ends.
 
     Args:
         segment: It ends above `recorded`, without damage, and there is no snapshot at that end.

@@ -1,4 +1,4 @@
-"""What a crash left of a replacement of segments, undone or finished before a log is loaded.
+"""Replacements of segments that a crash interrupted: undone or completed before loading.
 
 `replacement` has the order of the renames; this reads it backwards:
 
@@ -6,12 +6,12 @@
   it belongs to an interrupted replacement, and goes too: the old segments are all there.
 * The other `.swap` logs are complete, and take the place of what they replace.
 
-**What they replace** is told by a file that was made in front of the `.swap` (`.replaced`): its
-name has the base of the new segment and that of the segment behind the last one it replaces. What
-the batches of the new segment say would not do: no checksum covers their offsets, and one flipped
-bit would cost every live segment behind. Without that file (Kafka makes none, nor does the split of
-a segment) the offsets have to tell; then nothing is removed on their word, but set aside
-(`set_aside`).
+**The segments that they replace** are given by a file that was made before the `.swap`
+(`.replaced`): its name has the base of the new segment and that of the segment behind the last one
+it replaces. The batches of the new segment are not reliable for that: no checksum covers their
+offsets, and one flipped bit would cost every live segment behind. Without that file (Kafka makes
+none, nor does the split of a segment) the offsets decide; then old segments are not removed, but
+set aside (`set_aside`).
 
 **A new segment may be damaged itself.** Old segments are put away from the first one on, so where
 the segment of its own base is still there, all old ones are, and they stay: what is damaged is set
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentContent(NamedTuple):
-    """What the batches of a segment say that is not opened yet."""
+    """The content of a segment that is not opened yet, by its batches."""
 
     next_offset: int  # Behind its last sound batch; its base offset without one.
     has_batches: bool  # Whether there is a sound one.
@@ -52,8 +52,8 @@ class InterruptedSwaps:
         topic_partition: For messages.
         directory: The partition directory; no file of it is open.
         disk: Where the files live.
-        witnesses: Those of the log; some say of old segments what need not hold of the new.
-        content_of: What stands in the segment of a base and a suffix.
+        witnesses: Those of the log; those of replaced segments are removed.
+        content_of: Reads the content of the segment with a base and a suffix.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class InterruptedSwaps:
             self._unlink_if_exists(self._path(other, paths.LOG_SUFFIX))
         self._unlink_indexes(base)
         live = live.difference(old) | {base}
-        # What takes their place is synced, and may rightly end before they did.
+        # The new segment is synced, and may end before the old ones did.
         following = sorted(other for other in live if other > base)[:1]
         for other in sorted({*old, *following} - {base}):
             self._witnesses.remove(other)
@@ -187,7 +187,7 @@ class InterruptedSwaps:
         return live
 
     def _overlapping(self, base: int, live: set[int], next_offset: int) -> list[int]:
-        """The live segments that a new one stands for, by the offsets of its batches."""
+        """The live segments that a new one replaces, by the offsets of its batches."""
         old = [other for other in sorted(live) if base <= other < next_offset]
         below = max((other for other in live if other < base), default=None)
         if below is not None and self._content_of(below, "").next_offset > base:

@@ -1,4 +1,4 @@
-"""Opening a log: settle what a crash interrupted, load the segments, recover the unsynced end.
+"""Opens a log: settles what a crash interrupted, loads the segments, recovers the unsynced end.
 
 Passes over a partition directory:
 
@@ -73,7 +73,7 @@ def load_log(
 
     Args:
         directory: The partition directory.
-        topic_partition: Whose log it is.
+        topic_partition: The partition of the log.
         config: The topic's settings.
         log_directory: The data directory above it, which fails with it.
         services: Disk, clock and the like.
@@ -181,7 +181,7 @@ class _Loader:
     # Leader epochs
 
     def _load_epochs(self) -> bool:
-        """Reads the checkpoint; whether it was there and whole."""
+        """Reads the checkpoint; returns whether it existed and was whole."""
         if not os.path.exists(self._epochs.path):
             return False
         try:
@@ -474,7 +474,7 @@ class _Loader:
         return suffix
 
     def _fields(self, **others: object) -> dict[str, object]:
-        """What a line of the log is about, for programs that read it."""
+        """The fields of a log line, for programs that read the log."""
         topic, partition = self._topic_partition
         return {"topic": topic, "partition": partition, **others}
 
@@ -489,8 +489,8 @@ class _Loader:
     def _has_lost_its_end(self, recovered: RecoveredSegment, following: LogSegment) -> bool:
         """Whether a crash cut a segment between two batches: it must reach what the roll saw.
 
-        Nobody misses what lies below the log start, and what lies below the recovery point was
-        synced: if that is gone, it is damage which must not cost what follows.
+        Records below the log start are not needed, and records below the recovery point were
+        synced: if those are lost, that is damage, which must not cost the records behind it.
         """
         end = self._witnesses.end_before(following.base_offset)
         settled = max(self._recovery_point, self._log_start_offset)

@@ -54,9 +54,9 @@ class RecordedProducers:
     def recorded_state(self, low: int, recovery_point: int) -> ProducerStateManager | None:
         """The producers by the newest good snapshot above `low` in the synced part; None if none.
 
-        What lies below the recovery point is never cut. So the snapshot holds, whatever has become
-        of the batches that it was made from; if it is of this offset, which but the file beside it
-        can tell.
+        Records below the recovery point are never cut. So the snapshot is valid, even if batches
+        that it was made from are damaged; provided that it is of this offset, which only the file
+        beside it confirms.
         """
         state = self.new_state()
         state.reload(low, recovery_point, self._services.clock.now_ms())

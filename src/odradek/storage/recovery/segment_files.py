@@ -1,4 +1,4 @@
-"""The segment files of a partition directory, before there is a log: found, opened, checked, split.
+"""The segment files of a partition directory before loading: finds, opens, checks, splits them.
 
 An index without its log is removed. Of each segment the indexes must be there, and the transaction
 index must prove itself, or they are made again from the batches.
@@ -96,7 +96,7 @@ class SegmentFiles:
     # Indexes
 
     def problem_of_indexes(self, segment: LogSegment, present: frozenset[str]) -> str | None:
-        """Why the indexes of a segment have to be made again; None if they will do.
+        """Why the indexes of a segment have to be rebuilt; None if they are usable.
 
         No index is mapped, for there may be thousands.
 
@@ -116,7 +116,7 @@ class SegmentFiles:
     # Overflow
 
     def split(self, segment: LogSegment, segments: LogSegments, witnesses: RollWitnesses) -> None:
-        """Puts several segments in the place of one whose offsets overflow."""
+        """Replaces a segment whose offsets overflow by several segments."""
         parts = split_segment(
             segment,
             directory=self._directory,
@@ -136,7 +136,7 @@ class SegmentFiles:
 
 
 def _check_transaction_index(segment: LogSegment) -> None:
-    """Holds the file to its proof; without one to the markers that its entries name."""
+    """Compares the file with its proof; without one with the markers that its entries name."""
     index = segment.transaction_index
     if index.sanity_check() or not index.has_entries:
         return

@@ -1,11 +1,10 @@
-"""Reading a segment from its first to its last byte: indexes rebuilt, producers replayed, torn tail
-found.
+"""Recovery of a segment: rebuilds its indexes, replays its producers, cuts its torn tail.
 
 What damage means depends on where it lies, and `damage` walks over it accordingly. `cut_from` is
 the recovery point: data below it was synced and acknowledged, so it stays, whatever it looks like.
 Data at or above it was in the page cache only, so the first batch that is not sound ends the log.
 
-| damage                         | what happens                                                    |
+| damage                         | consequence                                                     |
 |--------------------------------|-----------------------------------------------------------------|
 | below `cut_from`               | reported and stepped over; the next sound batch goes on         |
 | at or above it                 | the file is cut in front of it                                  |
@@ -42,7 +41,7 @@ _MAX_PATIENCE = 64  # Batches, at most, that are looked at one by one before a r
 
 
 class SegmentOverflow(Exception):  # noqa: N818 - control flow: the segment has to be split
-    """A segment holds offsets that its indexes cannot."""
+    """A segment has offsets that its indexes cannot store."""
 
     def __init__(self, segment: LogSegment, message: str) -> None:
         super().__init__(message)
@@ -50,7 +49,7 @@ class SegmentOverflow(Exception):  # noqa: N818 - control flow: the segment has 
 
 
 class RecoveredSegment(NamedTuple):
-    """What a scan of a whole segment found."""
+    """The result of a scan of a whole segment."""
 
     next_offset: int  # Behind the last good batch; the base of an empty segment.
     truncated_bytes: int
@@ -59,7 +58,7 @@ class RecoveredSegment(NamedTuple):
 
 
 class _Progress:
-    """How far the recovery of a segment has come; moves over everyday batches in whole runs."""
+    """The progress of a recovery; moves over ordinary batches in whole runs."""
 
     __slots__ = (
         "_indexes",
@@ -101,7 +100,7 @@ class _Progress:
         self._patience = 1
         self.max_timestamp = NO_TIMESTAMP
         self.last_entry_position = 0
-        # The highest epoch that is not news; all of them if nobody wants to know.
+        # The highest known epoch; the largest number if epochs are not collected.
         self.latest_epoch = INT32_MAX
         if epochs is not None:
             latest = epochs.latest_epoch
@@ -110,7 +109,7 @@ class _Progress:
         self.walk = segment.walk(cut_from=cut_from, is_reach_known=True, skim=self.skim)
 
     def turn(self) -> None:
-        """Takes the producers that are recorded for those that were found."""
+        """Replaces the producers that were found by those that are recorded."""
         self.apply_producers()
         if self._recorded is not None:
             self._state.become(self._recorded)
@@ -123,7 +122,7 @@ class _Progress:
         self.apply_producers()
 
     def skim(self, chunk: memoryview, position: int, chunk_start: int) -> int:
-        """Takes the run of everyday batches at `position` of a chunk; returns where it ends."""
+        """Consumes the run of ordinary batches at `position` of a chunk; returns where it ends."""
         if self._unasked:
             self._unasked -= 1
             return position
@@ -161,7 +160,7 @@ class _Progress:
         return behind
 
     def apply_producers(self) -> None:
-        """Folds the batches of the runs into the producers' state: of each the last few."""
+        """Applies the last few batches of each producer in the runs to the producers' state."""
         apply_plain = self._state.apply_plain
         for data in self._tails.drain():
             apply_plain(*_PLAIN(data))

@@ -3,7 +3,7 @@
 Loading sometimes has to go on without data that was synced, because a checkpoint or an offset that
 no checksum covers says so. If it was the checkpoint or the offset that was damaged, the data is all
 there is. So it gets a suffix that neither Odradek nor Kafka reads, and a line in the log that says
-how to get it back. The files go with their partition; nobody else removes them.
+how to restore it. The files are removed with their partition, and not before.
 """
 
 import os
@@ -21,7 +21,7 @@ _COPY_BYTES = 1 << 20
 
 
 def unused_suffix(directory: str) -> str:
-    """A suffix that no file of a partition directory has: ``.aside``, ``.aside.2``, …"""
+    """A suffix that no file of a partition directory has, such as ``.aside`` or ``.aside.2``."""
     names = os.listdir(directory)
     suffix, number = ASIDE_SUFFIX, 1
     while any(name.endswith(suffix) for name in names):

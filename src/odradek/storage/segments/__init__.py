@@ -1,1 +1,1 @@
-"""Segments: files of record batches, walked, searched, replaced."""
+"""Segments, the files of a log: appending, reading, searching, damage, replacement."""

@@ -1,12 +1,11 @@
-"""Whether batches follow one another in the bytes that a read is about to hand out.
+"""Checks that batches follow one another in the bytes that a read returns.
 
-A read hands out bytes it has not looked at, and a client that meets a place where no batch follows
-can go no further. So the headers of what this process has neither written nor walked over are
-stepped through once, before the first read of them; without checksums, which are the reader's
-business. Where the chain is broken, `damage` finds out how far, and the read ends in front of it.
+A read returns bytes that it has not parsed, and a client cannot read past a position at which no
+batch follows. So the headers of batches that this process has neither written nor walked over are
+stepped through once, before the first read of them; without checksums, which clients verify. Where
+the chain is broken, `damage` finds the extent, and the read ends in front of it.
 
-What was stepped through is remembered as a few ranges of positions, one for each reader that goes
-through the file::
+The checked bytes are remembered as a few ranges of positions, one for each reader of the file::
 
     [ checked )            [ checked )              | written or walked by this process
     0                                               trusted_from                     size
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ChainCheck"]
 
-# Bytes that one read checks at most; it hands out no more. As much as a partition's share of a
-# fetch by default: at some GB/s it keeps the loop for a fraction of a millisecond.
+# Bytes that one read checks and returns at most. As many as the default of
+# max.partition.fetch.bytes: at some GB/s it occupies the loop for a fraction of a millisecond.
 _CHECKED_AT_ONCE: Final = 1 << 20
-_STEP_BYTES: Final = 16 << 10  # Of one look at the file; a larger batch is jumped over.
-_MOST_RANGES: Final = 8  # Of one file; the shortest is forgotten.
+_STEP_BYTES: Final = 16 << 10  # Of one read of the file; a larger batch is skipped.
+_MOST_RANGES: Final = 8  # Of one file; the shortest is dropped.
 
 
 class _Range:
@@ -37,14 +36,14 @@ class _Range:
     def __init__(self, start: int, next_offset: int) -> None:
         self.start = start
         self.end = start
-        # Where the last step began, and the lowest offset there. The last batch of a step is known
-        # to be right only by what follows it, so the next one begins here again.
+        # Where the last step began, and the lowest offset there. The last batch of a step is
+        # confirmed only by the batch after it, so the next step begins here again.
         self.last_step = start
         self.last_offset = next_offset
 
 
 class ChainCheck:
-    """What is known of the chain of batches in one file.
+    """The checked part of the chain of batches in one file.
 
     Attributes:
         trusted_from: Position from which on this process has written the file, or walked over it.
@@ -57,22 +56,22 @@ class ChainCheck:
         self._ranges: list[_Range] = []
 
     def trust(self, position: int) -> None:
-        """Takes everything from a position on for walked over."""
+        """Treats all bytes from a position on as walked over."""
         self.trusted_from = min(self.trusted_from, position)
         if position == 0:
             self._ranges.clear()
 
     def reach(self, segment: "LogSegment", position: int, next_offset: int, end: int) -> int:
-        """How far a read from the batch at `position` may go, up to `end`.
+        """The end of a read from the batch at `position`, at most `end`.
 
-        Damage on the way is reported to the segment. The answer is `position` if the batch itself
-        turned out to be damaged.
+        Damage on the way is reported to the segment. Returns `position` if the batch itself is
+        damaged.
 
         Args:
-            segment: Whose file it is.
-            position: Where a batch stands.
+            segment: The segment of the file.
+            position: The position of a batch.
             next_offset: Its base offset.
-            end: Where the read wants to end.
+            end: The requested end of the read.
         """
         limit = min(end, self.trusted_from)
         checked = self._range_at(position, next_offset)
@@ -91,7 +90,7 @@ class ChainCheck:
                 at, offset = at + stepped, behind
                 checked.end = at
                 continue
-            # A walk with checksums judges, from where the batch in front of it is known to stand.
+            # A walk with checksums decides; it begins at the last batch whose position is certain.
             doubtful = at + (stepped if is_whole else len(chunk))
             walk = segment.walk(checked.last_step, next_offset=checked.last_offset)
             broken = None
@@ -112,7 +111,7 @@ class ChainCheck:
         return end if checked.end >= limit else max(position, checked.end)
 
     def forget_from(self, position: int) -> None:
-        """Forgets what was known of a file behind the position at which it was cut."""
+        """Drops the ranges behind the position at which the file was truncated."""
         self.trusted_from = min(self.trusted_from, position)
         self._ranges = [one for one in self._ranges if one.end <= position]
 

@@ -1,28 +1,28 @@
-"""Walking over the batches of a segment file and the damage between them.
+"""The walk over the batches of a segment file and the damage between them.
 
-A batch is *sound* if it is whole, matches its checksum and stands where its offsets may. Everything
-between two sound batches is one **extent** of damage, whatever it looks like:
+A batch is *sound* if it is whole, matches its checksum and its offsets are possible at its place.
+All bytes between two sound batches are one **extent** of damage, whatever they are:
 
-| what stands there                                    | how the next sound batch is found      |
+| the damaged bytes                                    | how the next sound batch is found      |
 |------------------------------------------------------|----------------------------------------|
 | a batch with a bad checksum, a sound one behind it   | by its length, unless a sound one lies |
 |                                                      | within what that length spans          |
-| a batch whose offsets cannot be, checksum right      | by its length: a checksum that matches |
+| a batch of impossible offsets, checksum right        | by its length: a checksum that matches |
 |                                                      | proves it                              |
 | anything else: the chain of lengths is lost          | by `damage_search`, byte by byte       |
 
 An extent that consists of whole batches with bad checksums, whose offsets fit in between, is
-*served*: a reader gets the bytes as they are stored and its own checksum tells it what was lost.
-Any other extent would end its reader, which could not find the next batch in it, or would give
-records an offset that is not theirs: it is stepped over.
+*served*: a reader gets the bytes as they are stored and detects the loss by the checksum. In any
+other extent a reader could not find the next batch, or would assign wrong offsets to records: such
+an extent is skipped.
 
-What damage means depends on where it lies. `cut_from` is the recovery point: data below was synced
-and acknowledged and is never cut. The walk ends where the log has to end::
+The treatment of damage depends on its place. `cut_from` is the recovery point: data below was
+synced and acknowledged and is never cut. The walk ends where the log has to end::
 
     offsets   0  1  2 |- damage -| 6  7     cut_from up to 3: the log ends behind 2
                                             4 or 5: it ends behind 2, but the bytes of the damage
-                                            stay. 6 and 7 go: of what stood in front of them some
-                                            was not synced, and the log would have a hole
+                                            stay. 6 and 7 are cut: some records in front of them
+                                            were not synced, and the log would have a hole
                                             6 or more: all of it stays
 """
 
@@ -39,7 +39,7 @@ __all__ = ["NEVER_CUT", "BatchWalk", "Cut", "Extent"]
 
 NEVER_CUT: Final = 2**63  # Above every offset.
 
-# Reads behind damage: where there is some, there may be more, and each place begins a read anew.
+# Reads behind damage: more damage is likely there, and each extent starts a new read.
 _CHUNK_BEHIND_DAMAGE: Final = 64 << 10
 
 
@@ -48,7 +48,7 @@ class Extent(NamedTuple):
 
     start: int  # Position behind the last sound batch.
     end: int  # Position of the next one, or the end of the file.
-    next_offset: int  # What the first batch in it should have begun with, or lies above.
+    next_offset: int  # The lowest base offset that the first batch in it may have had.
     reason: str
     is_served: bool  # Whether readers get the bytes as they are.
 
@@ -58,7 +58,7 @@ class Cut(NamedTuple):
 
     position: int
     reason: str
-    is_behind_damage: bool  # Bytes that have to stay, but cannot be read, stand in front of it.
+    is_behind_damage: bool  # Bytes that have to stay, but cannot be read, are in front of it.
 
 
 class BatchWalk:
@@ -67,22 +67,22 @@ class BatchWalk:
     Args:
         disk: Where the file lives.
         fd: Of the file.
-        start: Where a batch stands, or should.
+        start: The position of a batch, or where one should be.
         end: Of the valid bytes.
-        next_offset: The first batch begins here, or later.
-        last_offset: What the search in a lost chain takes for possible at most.
-        offset_limit: Where the next segment begins, if there is one: all offsets lie below.
+        next_offset: The lowest base offset of the first batch.
+        last_offset: The highest offset that the search in a lost chain accepts.
+        offset_limit: Base of the next segment, if there is one: all offsets lie below.
         cut_from: Damage at or above this offset ends the walk.
-        on_damage: Told of each extent that stays, before the batch behind it is yielded.
-        is_reach_known: Whether the last batch of a log that lies above `last_offset` is damaged: no
+        on_damage: Called with each extent that stays, before the batch behind it is yielded.
+        is_reach_known: Whether a last batch of a log above `last_offset` counts as damaged: no
             stop has recorded where the log ends.
-        skim: Takes whole runs of batches in front of the walk, see `Scan`. It keeps `next_offset`
+        skim: Consumes whole runs of batches ahead of the walk, see `Scan`. It keeps `next_offset`
             and `good_end` up to date.
 
     Attributes:
-        next_offset: Behind the last sound batch.
-        good_end: Position behind it.
-        is_resumed: Whether the batch at hand stands behind damage.
+        next_offset: The offset after the last sound batch.
+        good_end: The position after it.
+        is_resumed: Whether the current batch follows damage.
         cut: Where `cut_from` ended the walk.
         tail: Damage that stays, at the end of the file.
     """
@@ -131,7 +131,7 @@ class BatchWalk:
         self._on_damage = on_damage
         self._is_reach_known = is_reach_known
         self._skim = skim
-        self._problem: str | None = None  # With what stands at `good_end`; None while all is well.
+        self._problem: str | None = None  # With the bytes at `good_end`; None while all is well.
         self._is_served = True
         self._scan = self._scan_from(start, CHUNK_BYTES)
         self.next_offset = next_offset
@@ -190,7 +190,7 @@ class BatchWalk:
     # Damage begins and ends
 
     def _enter_damage(self, problem: str, position: int) -> bool:
-        """Notes what is wrong; whether the walk goes on."""
+        """Begins an extent of damage. Returns whether the walk continues."""
         if self._problem is not None:
             return True
         if self.next_offset >= self._cut_from:
@@ -200,7 +200,7 @@ class BatchWalk:
         return True
 
     def _leave_damage(self, batch: ScannedBatch) -> bool:
-        """Tells of an extent that a sound batch ends; whether the walk goes on with that."""
+        """Reports the extent that a sound batch ends. Returns whether the walk continues."""
         self._report(batch.position)
         if batch.header.magic >= CURRENT_MAGIC and batch.header.base_offset > self._cut_from:
             self.cut = Cut(
@@ -227,12 +227,12 @@ class BatchWalk:
     # Judging
 
     def _problem_with(self, batch: ScannedBatch) -> str | None:
-        """What is wrong with a batch that stands behind `next_offset`; None if nothing is.
+        """The problem of a batch that follows `next_offset`; None if there is none.
 
         Offsets only grow, and gaps are legal. The checksum does not cover the base offset, so a
-        batch that jumps ahead is compared with the one behind it: if that one continues where
-        this one should have, it is this one that lies. So does the last one of a log if it is out
-        of its segment's reach.
+        batch that jumps ahead is compared with the next one: if that continues where this one
+        should have begun, the offset of this one is wrong. So is that of the last batch of a log
+        if it is out of its segment's reach.
         """
         position, header, _, is_crc_valid = batch
         next_offset = self.next_offset
@@ -268,7 +268,7 @@ class BatchWalk:
             and header.last_offset > self._last_offset
             and following_offset < header.next_offset
         ):
-            # An append would have begun a segment with it.
+            # An append of this offset would have rolled to a new segment.
             return (
                 f"the batch starts at offset {header.base_offset}, out of the segment's reach, and"
                 " none behind it bears that out"
@@ -276,7 +276,7 @@ class BatchWalk:
         return None
 
     def _resume_behind(self, batch: ScannedBatch) -> int | None:
-        """Where sound batches go on behind one with a bad checksum, whose length may be wrong."""
+        """Where sound batches continue after one with a bad checksum, whose length may be wrong."""
         start, behind = batch.position, batch.position + batch.header.size
         end, last_offset = self._end, self._last_offset
         if behind < end:
@@ -297,8 +297,8 @@ class BatchWalk:
     def _leads_to(self, position: int, target: int) -> bool:
         """Whether lengths lead from one position to exactly the other, and offsets grow with them.
 
-        A reader is served by what headers say: one that lies about its offsets would stand for
-        those of batches behind it.
+        Reads are served by headers: a header with wrong offsets would be returned in place of the
+        batches that have these offsets.
         """
         next_offset = self.next_offset
         while True:
@@ -343,7 +343,7 @@ class BatchWalk:
         )
 
     def _skim_in_chain(self, chunk: memoryview, position: int, chunk_start: int) -> int:
-        """Skims, but shows the batch behind damage, whatever it is."""
+        """Skims, but yields the first batch behind damage in any case."""
         if self._skim is None or self._problem is not None:
             return position
         return self._skim(chunk, position, chunk_start)

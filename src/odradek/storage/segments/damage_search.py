@@ -1,8 +1,8 @@
-"""Finding the first sound batch in bytes that no chain of batches leads through.
+"""The search for the first sound batch in bytes without a chain of batches.
 
-The upper half of a base offset hardly changes within a segment and the magic stands 16 bytes behind
+The upper half of a base offset hardly changes within a segment and the magic follows 16 bytes after
 it: a pattern finds the candidates at the speed of the memory; their headers, and then the checksum,
-tell the real ones.
+identify the real ones.
 
 **The cost is linear**, whatever the bytes are. A value may hold any number of headers that each
 claim to reach to the end of the file, and reading every claim would be quadratic. So each byte goes
@@ -45,22 +45,22 @@ def find_sound_batch(
     """Position of the first sound batch of magic 2 in [start, end), wherever it may begin.
 
     Args:
-        read: Returns the bytes from a position on, as many as told unless the file ends.
+        read: Returns the bytes from a position on, of a length, unless the file ends before.
         start: Where to begin.
         end: Where the batch must end at the latest.
-        first_offset: It starts here, or later.
-        last_offset: It ends here, or earlier.
+        first_offset: Its lowest first offset.
+        last_offset: Its highest last offset.
     """
     candidate = _pattern(first_offset, last_offset)
     found: int | None = None
-    # (end, start, checksum up to what its own covers, its own) of the candidates not judged yet.
+    # (end, start, checksum up to the bytes its own covers, its own) of the undecided candidates.
     pending: list[tuple[int, int, int, int]] = []
     checksum, at = 0, start  # Of [start, at).
     chunk_start, size = start, _FIRST_READ
     while chunk_start + HEADER_SIZE <= end and (found is None or pending):
         chunk = read(chunk_start, min(size + HEADER_SIZE, end - chunk_start))
         if not chunk:
-            break  # The file is shorter than was said.
+            break  # The file is shorter than `end`.
         chunk_end = chunk_start + size
         cuts: list[tuple[int, int, int, int]] = []
         if found is None:
@@ -107,7 +107,7 @@ def _pattern(first_offset: int, last_offset: int) -> re.Pattern[bytes]:
 
 
 def shift_crc(crc: int, byte_count: int) -> int:
-    """What a checksum contributes to that of its bytes and `byte_count` further ones."""
+    """The contribution of a checksum to that of its bytes and `byte_count` further ones."""
     level = 0
     while byte_count:
         if byte_count & 1:
@@ -125,7 +125,7 @@ def shift_crc(crc: int, byte_count: int) -> int:
 
 @cache
 def _tables_of(level: int) -> tuple[list[int], list[int], list[int], list[int]]:
-    """What moves a checksum over 2 ** level zero bytes: a table for each of its own bytes."""
+    """The tables, one per byte of a checksum, that move it over 2 ** level zero bytes."""
     if level == 0:
         bits = [_over_one_byte(1 << bit) for bit in range(32)]
     else:
@@ -141,7 +141,7 @@ def _over_one_byte(crc: int) -> int:
 
 
 def _table_of(bits: list[int]) -> list[int]:
-    """What each value of a byte becomes, from what each of its bits does: the sum of these."""
+    """The table of results for all values of a byte: sums of the results of its bits."""
     table = [0]
     for moved in bits:
         table += [value ^ moved for value in table]

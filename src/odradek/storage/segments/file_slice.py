@@ -1,4 +1,4 @@
-"""A piece of a segment file that is read, or sent, when its time comes."""
+"""A piece of a segment file that is read, or sent, later."""
 
 from typing import Final
 
@@ -13,8 +13,8 @@ _KEPT_BYTES: Final = 16 << 10
 class FileSlice:
     """Bytes [position, position + length) of an open segment file, to be sent or read.
 
-    Its length is that of the bytes, so that it can stand for them in a response. It is recent if
-    this process wrote them a few appends ago: then they are in memory.
+    Its length is that of the bytes, so that it can replace them in a response. It is recent if this
+    process wrote them a few appends ago: then they are in memory.
     """
 
     __slots__ = ("data", "disk", "fd", "is_recent", "length", "position")

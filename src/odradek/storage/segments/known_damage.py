@@ -1,7 +1,7 @@
-"""What is known of the damage in one segment file: logged once for each place, used by readers.
+"""The known damage in one segment file: each place is logged once, and skipped by readers.
 
-Whatever walks over a segment (recovery, a rebuild of its indexes, a look-up) reports here, so that
-an operator sees each place once, however often it is met, and a reader finds its way around it.
+Every walk over a segment (recovery, a rebuild of its indexes, a look-up) reports here, so that an
+operator sees each place once, however often it is found, and a reader can skip it.
 """
 
 import logging
@@ -27,17 +27,17 @@ class KnownDamage:
     __slots__ = ("_served", "_unserved", "on_found")
 
     def __init__(self) -> None:
-        # Each sorted by position. A reader gets the bytes of the one, and goes around the other.
+        # Both sorted by position. Readers get the bytes of the former and skip the latter.
         self._served: list[Extent] = []
         self._unserved: list[Extent] = []
         self.on_found: Callable[[], None] | None = None
 
     def __bool__(self) -> bool:
-        """Whether a reader has to go around something."""
+        """Whether there is an extent that a reader has to skip."""
         return bool(self._unserved)
 
     def note(self, path: str, extent: Extent) -> None:
-        """Takes note of an extent; logs and counts it if it touches none that is known."""
+        """Adds an extent; logs and counts it unless it overlaps with a known one."""
         is_known = self._drop_touched(self._served, extent)
         is_known = self._drop_touched(self._unserved, extent) or is_known
         insort(self._served if extent.is_served else self._unserved, extent)
@@ -56,31 +56,31 @@ class KnownDamage:
             self.on_found()
 
     def _drop_touched(self, extents: list[Extent], extent: Extent) -> bool:
-        """Drops those that overlap with one that is about to take their place."""
+        """Drops the extents that overlap with one that replaces them."""
         first = bisect_right(extents, extent.start, key=_end)
         last = bisect_left(extents, extent.end, key=_start)
         del extents[first:last]
         return first < last
 
     def unserved_at(self, position: int) -> Extent | None:
-        """The extent around a position that a reader has to go around, if it lies in one."""
+        """The extent around a position that a reader has to skip, if there is one."""
         slot = bisect_right(self._unserved, position, key=_start) - 1
         if slot >= 0 and position < self._unserved[slot].end:
             return self._unserved[slot]
         return None
 
     def unserved_before(self, position: int) -> Extent | None:
-        """The last extent in front of a position that a reader has to go around."""
+        """The last extent in front of a position that a reader has to skip."""
         slot = bisect_left(self._unserved, position, key=_start) - 1
         return self._unserved[slot] if slot >= 0 else None
 
     def next_unserved(self, position: int) -> int | None:
-        """Where the first extent at or behind a position begins that a reader has to go around."""
+        """The start of the first extent at or behind a position that a reader has to skip."""
         slot = bisect_left(self._unserved, position, key=_start)
         return self._unserved[slot].start if slot < len(self._unserved) else None
 
     def forget_from(self, position: int) -> None:
-        """Forgets what lay behind a position at which the file was cut."""
+        """Drops the damage behind a position at which the file was truncated."""
         for extents in (self._served, self._unserved):
             extents[:] = [
                 one._replace(end=min(one.end, position)) for one in extents if one.start < position

@@ -1,12 +1,12 @@
-"""Where the last batches of a segment stand, so that whoever waits for them need not search.
+"""The positions of a segment's last batches, so that consumers at the end need no look-up.
 
 A consumer that is woken by an append asks for the very batch that was appended, and fifty consumers
 ask for it fifty times. The index has an entry for every few kilobytes only: from there a look-up
-reads header after header. What was just written is known, so it is remembered: 16 bytes a batch,
+reads header after header. So the positions of the batches written last are kept: 16 bytes a batch,
 `KEPT` to twice as many of them.
 
-Only base offsets are found. Between two of them a log may have gaps, and who asks for an offset in
-the middle of a batch takes the usual way.
+Only base offsets are found. Between two of them a log may have gaps, and a read of an offset in the
+middle of a batch uses the ordinary look-up.
 """
 
 from array import array
@@ -22,7 +22,7 @@ KEPT: Final = 256
 class LastPlaces:
     """Base offsets and positions of the batches at the end of a segment, oldest first.
 
-    Invariant: they stand one behind the other, and the last of them ends where the segment does.
+    Invariant: they are adjacent, and the last of them ends where the segment does.
     """
 
     __slots__ = ("_offsets", "_positions")
@@ -35,7 +35,7 @@ class LastPlaces:
         return len(self._offsets)
 
     def note(self, base_offset: int, position: int) -> None:
-        """A batch was written behind the others."""
+        """Adds a batch that was written after the others."""
         offsets = self._offsets
         offsets.append(base_offset)
         self._positions.append(position)
@@ -44,7 +44,7 @@ class LastPlaces:
             del self._positions[:KEPT]
 
     def find(self, base_offset: int, end: int) -> tuple[int, int] | None:
-        """Position and size of the batch that begins with an offset, if it is remembered.
+        """Position and size of the batch that begins with an offset, if it is kept.
 
         Args:
             base_offset: The offset.
@@ -62,7 +62,7 @@ class LastPlaces:
         return position, following - position
 
     def clear(self) -> None:
-        """The file has become shorter, or was written to in another way."""
+        """Drops all: the file was truncated, or written in another way."""
         if self._offsets:
             self._offsets = array("q")
             self._positions = array("q")

@@ -1,9 +1,9 @@
-"""Finding the batch of an offset in a segment: from an index entry on, header by header.
+"""The look-up of an offset's batch in a segment: from an index entry on, header by header.
 
-An index is a hint: it carries no checksum, so a look-up checks what stands at the position it got,
-and a lie costs a rebuild, never a record. Headers are taken as they are as well: where one cannot
-be, or jumps ahead of the one behind it, a walk with checksums (`damage`) finds where the damage
-ends, and the look-up goes on there.
+An index is a hint: it has no checksum, so a look-up checks that a batch is at the position of an
+entry, and a wrong entry costs a rebuild, never a record. The look-up reads headers without their
+checksums, too: where one is impossible, or has a higher offset than the next one, a walk with
+checksums (`damage`) finds the end of the damage, and the look-up continues there.
 
     look for 7          index: (5 -> 5000)          5 <= 7, so start at 5000
     headers             5000: last offset 5         too early, step over it
@@ -29,7 +29,7 @@ _STEP_BYTES = 16 << 10  # One read of a look-up: an index interval of small batc
 
 
 class BatchPlace(NamedTuple):
-    """A batch of a segment: where it starts and what its header says."""
+    """A batch of a segment: its position and its header."""
 
     position: int
     header: BatchHeader
@@ -53,7 +53,7 @@ def find_batch(segment: "LogSegment", offset: int, start_position: int = 0) -> B
         elif place.is_broken:
             doubtful = place.position
         elif place.position > segment.size:
-            doubtful = place.last_batch  # Its length leads out of the file.
+            doubtful = place.last_batch  # Its length exceeds the file.
         else:
             doubtful = -1
             position = place.position
@@ -73,19 +73,19 @@ class _Stop(NamedTuple):
     """Where a step through a chunk ended without an answer."""
 
     position: int
-    is_broken: bool  # No batch header stands there; otherwise the chunk ends.
-    last_batch: int  # Where the batch starts whose length leads there.
+    is_broken: bool  # Whether no batch header is there; otherwise the chunk ends.
+    last_batch: int  # Position of the batch whose length leads there.
 
 
 def _step(chunk: bytes, chunk_start: int, offset: int) -> BatchPlace | _Stop:
-    """The batch within the chunk, or where to read on from."""
+    """The batch within the chunk, or where to continue reading."""
     position = last = 0
     while True:
         try:
             header = peek_header(chunk, position)
         except CorruptRecordError:
             return _Stop(chunk_start + position, True, chunk_start + last)
-        if header is None:  # In the middle of a chunk the rest of it comes with the next one.
+        if header is None:  # Unless at the start of the chunk, the next chunk has all of it.
             return _Stop(chunk_start + position, position == 0, chunk_start + last)
         if header.last_offset >= offset:
             return BatchPlace(chunk_start + position, header)
@@ -96,7 +96,7 @@ def _step(chunk: bytes, chunk_start: int, offset: int) -> BatchPlace | _Stop:
 
 
 def _is_doubtful(segment: "LogSegment", place: BatchPlace) -> bool:
-    """Whether what lies behind a batch contradicts it, for it starts earlier."""
+    """Whether the next batch contradicts this one, because it starts at a lower offset."""
     position, header = place
     if segment.offset_limit is not None and header.last_offset >= segment.offset_limit:
         return True
@@ -112,12 +112,12 @@ def _is_doubtful(segment: "LogSegment", place: BatchPlace) -> bool:
 
 
 def _damage_at(segment: "LogSegment", start: int, position: int) -> Extent | None:
-    """The damage around a position that a reader has to go around, if there is any.
+    """The damage around a position that a reader has to skip, if there is any.
 
     Args:
         segment: The segment.
         start: A position in front of it, from which headers lead to it.
-        position: Where the damage seems to be.
+        position: The position of the suspected damage.
     """
     extent = segment.damage.unserved_at(position)
     if extent is None:
@@ -139,7 +139,7 @@ def floor_position(segment: "LogSegment", offset: int) -> int:
 
 
 def _read_floor(segment: "LogSegment", offset: int, size: int) -> tuple[int, bytes]:
-    """`floor_position`, and up to `size` bytes from there on: one read to check and to use."""
+    """`floor_position`, and up to `size` bytes from there: one read to check and to use."""
     try:
         return _read_checked_floor(segment, offset, size)
     except CorruptIndexError as error:
@@ -156,7 +156,7 @@ def _read_checked_floor(segment: "LogSegment", offset: int, size: int) -> tuple[
     if is_newly_mapped:
         index.sanity_check()
         if index.entries and index.entry(index.entries - 1).position == 0:
-            # No entry is ever made for the first batch: zeros that a crash left.
+            # No entry is ever made for the first batch: these are zeros that a crash left.
             raise CorruptIndexError(f"index {index.path} ends in a slot that is not filled")
     if index.entries:
         indexed_offset, position = index.lookup(offset)
@@ -166,12 +166,12 @@ def _read_checked_floor(segment: "LogSegment", offset: int, size: int) -> tuple[
 
 
 def _read_entry(segment: "LogSegment", indexed_offset: int, position: int, size: int) -> bytes:
-    """What an entry leads to: a batch stands there and ends at or before the entry's offset.
+    """The bytes that an entry points to: a batch that ends at or before the entry's offset.
 
     Args:
         segment: The segment of the index.
-        indexed_offset: What the entry says.
-        position: Where it says that is.
+        indexed_offset: The offset of the entry.
+        position: The position of the entry.
         size: Bytes to read, at least those of a header.
 
     Raises:

@@ -1,21 +1,21 @@
-"""Putting new segments in the place of old ones, so that a crash leaves the old or the new set.
+"""Replaces old segments by new ones, so that a crash leaves either the old or the new set.
 
-The order of renames is what makes it safe (`loader` reads it backwards), and that the names are
-synced after each step:
+The order of renames makes it safe (`loader` reads it backwards), and the sync of the names after
+each step:
 
-1. the new segments are complete and synced as `.cleaned`; where there is one, an empty file says in
-   its name which segments it replaces (`interrupted_swaps`), until it is in place;
+1. the new segments are complete and synced as `.cleaned`; if there is only one, the name of an
+   empty file says which segments it replaces (`interrupted_swaps`), until the swap is complete;
 2. they become `.swap`, from the highest base down: as long as one `.cleaned` is left, every
-   `.swap` at or above it is incomplete company and is dropped at the next start;
+   `.swap` at or above it belongs to an incomplete set and is dropped at the next start;
 3. the old ones become `.deleted`;
 4. the new ones lose their suffix;
-5. the log reads from the new ones: what a reader missed once is gone for good.
+5. the log reads from the new ones: records that they lack are never read again.
 
-A crash after 2 is finished at the next start; before that it is undone.
+After a crash after 2 the next start completes the replacement; after an earlier crash it undoes it.
 
-Renames and the log belong to the thread that owns the log. A sync takes as long as the disk wants,
-so it may run elsewhere, and the log is used meanwhile: it reads from the old segments, whatever
-their names. Who changes the files of the log by other ways lets the swap `finish` before.
+Renames and the log belong to the thread that owns the log. A sync may take long, so it may run on
+another thread, and the log is used meanwhile: it reads from the old segments, whatever their names.
+Code that changes the files of the log in another way calls `finish` before.
 """
 
 import contextlib
@@ -46,21 +46,21 @@ _STEPS = 4  # Of a swap.
 
 
 class SegmentSwap:
-    """A replacement under way: `step`, sync the directory, `step`, … until it is done.
+    """A replacement in progress: `step`, sync the directory, `step`, … until it is done.
 
     Args:
         segments: The log's map.
-        new: Complete and flushed, as `.cleaned`; none, if nothing takes the place of the old ones.
-        old: What they stand for; those that left the map meanwhile are ignored.
-        witnesses: Those of the log; some say of the old segments what need not hold of the new.
+        new: Complete and flushed, as `.cleaned`; none, if the old ones are only removed.
+        old: The segments to replace; those that left the map meanwhile are ignored.
+        witnesses: Those of the log; those of the replaced segments are removed.
         disk: Where the files live.
         directory: The partition directory.
-        on_done: Called when the new ones are in place, with the old ones, whose files (now
-            `.deleted`) are the caller's to remove.
+        on_done: Called when the replacement is complete, with the old segments, whose files (now
+            `.deleted`) the caller removes.
 
     Attributes:
         new: The new segments.
-        directory: What has to be synced between the steps.
+        directory: To be synced between the steps.
         is_done: Whether the log reads from the new ones.
     """
 
@@ -96,11 +96,11 @@ class SegmentSwap:
         self._witnesses = witnesses
         self._disk = disk
         self._on_done = on_done
-        self._notice: str | None = None  # The file that tells what is replaced.
+        self._notice: str | None = None  # The file whose name tells which segments are replaced.
         self._steps = [self._offer, self._put_old_aside, self._name_new, self._put_in_place]
         assert len(self._steps) == _STEPS
         if not new:
-            self._steps[0] = self._forget_witnesses  # No `.swap` tells the loader to do it.
+            self._steps[0] = self._forget_witnesses  # Without a `.swap` the loader does not do it.
 
     def step(self) -> bool:
         """Takes the next step; returns whether the directory has to be synced for another one.
@@ -113,7 +113,7 @@ class SegmentSwap:
         return not self.is_done
 
     def finish(self) -> None:
-        """Does here what is left to do, also if a sync runs elsewhere.
+        """Takes all remaining steps and syncs here, also if a sync runs on another thread.
 
         Raises:
             OSError: The disk refused, and the log cannot be used before the next start.
@@ -129,7 +129,7 @@ class SegmentSwap:
         if len(self.new) == 1 and self._replaced:
             following = self._segments.higher(self._replaced[-1].base_offset)
             if following is not None:
-                # Names of a directory become durable in order: it is there if the `.swap` is.
+                # Names of a directory become durable in order: it exists if the `.swap` does.
                 self._notice = replaced_path(
                     self.directory, self.new[0].base_offset, following.base_offset
                 )
@@ -159,7 +159,7 @@ class SegmentSwap:
             self._on_done(self._replaced)
 
     def _forget_witnesses(self) -> None:
-        """The new segments are synced, and may rightly end before the old ones did."""
+        """Removes witnesses: the new segments are synced, and may end before the old ones did."""
         if not self._replaced:
             return
         kept = {segment.base_offset for segment in self.new}
@@ -183,7 +183,7 @@ def swap_segments(
     """Replaces `old` by `new` on disk and in the map before it returns; see `SegmentSwap`.
 
     Returns:
-        The old segments, renamed to `.deleted`, whose files are the caller's to remove.
+        The old segments, renamed to `.deleted`, whose files the caller removes.
 
     Raises:
         OSError: The disk refused.
@@ -256,5 +256,5 @@ def split_segment(
 
 
 def _append_unread(segment: LogSegment, data: bytes | memoryview) -> None:
-    """Takes damaged bytes along; what becomes of them is up to recovery."""
+    """Copies damaged bytes, too; recovery decides about them."""
     segment.append(data, (), largest_offset=segment.base_offset, largest_timestamp=NO_TIMESTAMP)

@@ -1,9 +1,9 @@
-"""Stepping through the batches of a segment file, in large reads, without touching records.
+"""The scan of a segment file: steps through its batches, in large reads, without reading records.
 
-A scan costs one header unpack and, where asked, one CRC per batch; the file is read in chunks of
+A scan costs one header unpack and, if wanted, one CRC per batch; the file is read in chunks of
 one mebibyte, so that system calls do not count. Damage is data here, not an exception: a scan
-ends with `Scan.damage` saying where the chain of batches broke and why, and the caller decides
-whether to cut, to report or to go around it; `damage` walks on behind it.
+ends with `Scan.damage`, which says where the chain of batches broke and why, and the caller decides
+whether to cut, to report or to skip it; `damage` walks on behind it.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ __all__ = ["CHUNK_BYTES", "Damage", "Scan", "ScannedBatch", "Skim"]
 CHUNK_BYTES = (
     1 << 20
 )  # Large enough that a read's system call vanishes beside the CRC of its bytes.
-_CRC_START = 21  # What the CRC of a magic-2 batch covers begins here.
+_CRC_START = 21  # The first byte that the CRC of a magic-2 batch covers.
 
 
 class ScannedBatch(NamedTuple):
@@ -48,13 +48,13 @@ class Damage(NamedTuple):
     reason: str
 
 
-# Told bytes of the file, a position among them and where in the file they begin, it returns the
-# position behind the whole batches from there on that nobody else has to see.
+# Called with bytes of the file, a position among them and their position in the file, it returns
+# the position behind the whole batches from there on that the scan need not yield.
 Skim: TypeAlias = Callable[[memoryview, int, int], int]
 
 
 class Scan:
-    """Iterates the batches in [start, end) of an open file, but for those that `skim` takes.
+    """Iterates the batches in [start, end) of an open file, except those that `skim` consumes.
 
     Attributes:
         valid_end: Position behind the last whole batch that was yielded or skimmed.
@@ -97,7 +97,7 @@ class Scan:
         check_crc = self._check_crc
         skim = self._skim
         unpack = HEADER.unpack_from
-        new = tuple.__new__  # As `_make` does, less two calls per batch.
+        new = tuple.__new__  # As `_make`, without two calls per batch.
         while self.valid_end < end:
             chunk_start = self.valid_end
             chunk = self.read(chunk_start, self._chunk_bytes)
@@ -154,7 +154,7 @@ class Scan:
         return ScannedBatch(chunk_start + position, header, view, valid)
 
     def read_alone(self, position: int) -> ScannedBatch | None:
-        """One batch by a read of its own; None with `damage` set if there is none."""
+        """Reads one batch alone; returns None and sets `damage` if there is none."""
         found = self.peek_alone(position)
         if isinstance(found, Damage):
             self.damage = found
@@ -162,7 +162,7 @@ class Scan:
         return found
 
     def peek_alone(self, position: int) -> ScannedBatch | Damage:
-        """One batch by a read of its own, or why there is none."""
+        """Reads one batch alone; returns the damage if there is none."""
         prefix = self.read(position, HEADER_SIZE)
         try:
             header = peek_header(prefix)
@@ -185,7 +185,7 @@ class Scan:
 
     def read(self, position: int, size: int) -> memoryview:
         """Bytes of the range; fewer only where it, or the file, ends."""
-        # A length that a header claims may lead behind the end.
+        # A length in a header may exceed the end.
         wanted = max(0, min(size, self._end - position))
         data = self._disk.pread(self._fd, wanted, position)
         while len(data) < wanted:  # A read may return less; an empty one is the end of the file.

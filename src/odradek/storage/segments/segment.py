@@ -1,16 +1,16 @@
-"""One segment: a file of record batches, its indexes, and what is known of its timestamps.
+"""One segment: a file of record batches, its indexes, and its largest timestamp.
 
 The file's offsets lie in [base_offset, next segment's base). Only the last segment of a log, the
 *active* one, is appended to. Reads never wait for writes: they use `pread` on a descriptor that
 outlives renames and ends with the removal of the file.
 
-| module            | what of a segment it knows                                        |
+| module            | its part of a segment                                             |
 |-------------------|-------------------------------------------------------------------|
 | `segment`         | the log file: append, roll or not, read, cut, rename, remove      |
 | `segment_indexes` | the three indexes and the largest timestamp, kept up with appends |
 | `offset_lookup`   | from an offset to a position                                      |
-| `last_places`     | the positions of the last batches, for those who wait for them    |
-| `segment_scan`    | batch by batch: where the file ends, indexes made anew            |
+| `last_places`     | the positions of the last batches, for consumers at the end       |
+| `segment_scan`    | batch by batch: the end of the file, the rebuild of indexes       |
 """
 
 import errno
@@ -53,7 +53,7 @@ _BASE_OFFSET_AND_MAGIC = Struct(">q8xb")
 
 @final
 class FetchDataInfo:
-    """What a read found."""
+    """The result of a read."""
 
     __slots__ = (
         "aborted_transactions",
@@ -79,7 +79,7 @@ class FetchDataInfo:
         return b"" if self.records is None else self.records.read()
 
 
-# Small segments are left alone: a thousand quiet partitions must not hold a thousand reserves.
+# Nothing is reserved for smaller segments: a thousand quiet partitions would take much space.
 _RESERVE_FROM = 1 << 20
 _RESERVE_BYTES = 8 << 20
 
@@ -93,8 +93,8 @@ class LogSegment:
         config: Index sizes and interval.
         disk: Where the files live.
         now_ms: Creation time, for the roll age of a segment without timestamps.
-        roll_jitter_ms: What this segment takes off its roll age.
-        stage: Suffix behind the file names, e.g. ``.cleaned``.
+        roll_jitter_ms: Subtracted from this segment's roll age.
+        stage: Suffix of the file names, e.g. ``.cleaned``.
         create: Whether the log file is new; otherwise it must exist.
 
     Raises:
@@ -152,7 +152,7 @@ class LogSegment:
         self.offset_index = indexes.offset_index
         self.time_index = indexes.time_index
         self.transaction_index = indexes.transaction_index
-        # End of the room that was set aside on disk, or that needs none.
+        # End of the space that was reserved on disk, or that needs no reservation.
         self._reserved = 0
         self.fd = disk.open(self.path, os.O_RDWR | (os.O_CREAT if create else 0))
         # End of the valid bytes. Invariant: the descriptor's write position.
@@ -180,7 +180,7 @@ class LogSegment:
         largest_offset: int,
         largest_timestamp: int,
     ) -> None:
-        """Writes whole batches behind what is there; goes to the page cache, not to the disk.
+        """Writes whole batches at the end; into the page cache, not to the disk.
 
         Args:
             records: The bytes of all batches.
@@ -204,7 +204,7 @@ class LogSegment:
             base_offset, magic = _BASE_OFFSET_AND_MAGIC.unpack_from(records, position - start)
             if magic == CURRENT_MAGIC:
                 self._last_places.note(base_offset, position)
-            else:  # It does not say where it begins.
+            else:  # The header of an old format has no first offset.
                 self._last_places.clear()
             if not self.indexes.note_batch(last_offset, max_timestamp, size, position):
                 self.rebuild_indexes()
@@ -217,7 +217,7 @@ class LogSegment:
         last_offset: int,
         max_timestamp: int,
     ) -> None:
-        """`append` of a single batch, which the caller knows to fit the segment."""
+        """`append` of a single batch that fits the segment, as the caller has checked."""
         indexes = self.indexes
         if indexes.max_timestamp is None:
             self._load_max_timestamp()
@@ -237,7 +237,7 @@ class LogSegment:
             self.rebuild_indexes()
 
     def _write(self, records: bytes | bytearray | memoryview, largest_timestamp: int) -> int:
-        """Writes at the end; returns where that was."""
+        """Writes at the end; returns the position of the first byte."""
         if self.indexes.max_timestamp is None:
             self._load_max_timestamp()  # Before the write: it may have to open a file.
         position = self.size
@@ -256,7 +256,7 @@ class LogSegment:
         return OSError(errno.ENOSPC, f"short write: {written} of {length} bytes", self.path)
 
     def _reserve(self, end: int) -> None:
-        """Sets room on disk aside for what will follow, once the segment is not small any more."""
+        """Reserves space on disk for later appends, once the segment is not small any more."""
         self._reserved = max(end, _RESERVE_FROM)
         if end > _RESERVE_FROM:
             self._reserved += _RESERVE_BYTES
@@ -292,7 +292,7 @@ class LogSegment:
             return False
         time_index = indexes.writable_time_index
         return offset_index.entries >= offset_index.max_entries or (
-            # As `is_full`, without its frame: every append asks.
+            # As `is_full`, without its frame: every append comes here.
             time_index is not None and time_index.entries >= time_index.max_entries - 1
         )
 
@@ -302,7 +302,7 @@ class LogSegment:
             try:
                 first = self.header_at(0)
             except CorruptRecordError:
-                first = None  # Damage that is kept; the segment's own age has to do.
+                first = None  # Damage that is kept; the segment's own age counts instead.
             since = first.max_timestamp if first is not None else NO_TIMESTAMP
             self._rolling_based_timestamp = since
         return max_timestamp - since if since >= 0 else now_ms - self.created_ms
@@ -317,9 +317,9 @@ class LogSegment:
         max_position: int | None = None,
         min_one_message: bool = False,
     ) -> FetchDataInfo | None:
-        """Bytes from the batch that contains `start_offset` on; None if there is none so late.
+        """Bytes from the batch that contains `start_offset` on; None if all offsets are lower.
 
-        Earlier offsets of that batch come along; clients drop them.
+        Earlier offsets of that batch are included; clients drop them.
 
         Raises:
             ValueError: `max_size` is negative.
@@ -329,7 +329,7 @@ class LogSegment:
         known = None if self.damage else self._last_places.find(start_offset, self.size)
         place: BatchPlace | None = None
         while True:
-            if known is not None:  # Written by this process, so there is nothing to look up.
+            if known is not None:  # Written by this process: no look-up is needed.
                 position, first_size = known
             else:
                 place = find_batch(self, start_offset)
@@ -342,7 +342,7 @@ class LogSegment:
             if place is not None and length and (position < self.chain.trusted_from or self.damage):
                 length = self._sound_length(place, length, start_offset)
                 if not length:
-                    continue  # The batch turned out to be damaged, which the look-up knows now.
+                    continue  # The batch is damaged, which the next look-up knows.
             break
         return FetchDataInfo(
             LogOffsetMetadata(start_offset, self.base_offset, position),
@@ -351,12 +351,12 @@ class LogSegment:
         )
 
     def _sound_length(self, place: BatchPlace, length: int, start_offset: int) -> int:
-        """How much of a read has batches that lead from one to the next."""
+        """How many bytes of a read are a chain of batches."""
         position, header = place
         broken = self.damage.next_unserved(position)
         end = position + length if broken is None else min(position + length, broken)
         if position < self.chain.trusted_from:
-            # A header that jumps ahead may lie: batches from the offset asked for on count.
+            # A base offset that is too high may be wrong: batches from `start_offset` on count.
             lowest = min(start_offset, header.base_offset)
             end = self.chain.reach(self, position, lowest, end)
         return end - position
@@ -373,13 +373,13 @@ class LogSegment:
         """The batch header at a byte position; None where the file ends before or inside it.
 
         Raises:
-            CorruptRecordError: Something else stands there.
+            CorruptRecordError: The bytes there are not a batch header.
         """
         data = self._disk.pread(self.fd, min(HEADER_SIZE, max(0, self.size - position)), position)
         return peek_header(data)
 
     def is_misnamed(self) -> bool:
-        """Whether the first batch starts below the base offset, as none that is written does."""
+        """Whether the first batch starts below the base offset, which no append writes."""
         try:
             header = self.header_at(0)
         except CorruptRecordError:
@@ -399,14 +399,14 @@ class LogSegment:
         is_reach_known: bool = False,
         skim: Skim | None = None,
     ) -> BatchWalk:
-        """Walks over all sound batches from a position on, whatever lies between; see `damage`.
+        """Walks over all sound batches from a position on and the damage between; see `damage`.
 
         Args:
-            start: Where a batch stands, or should.
+            start: The position of a batch, or where one should be.
             next_offset: Its base offset or a lower one; None for that of the segment.
             cut_from: Damage at or above this offset ends the walk.
-            is_reach_known: Whether a last batch that no append could have left here is damage.
-            skim: Takes whole runs of batches in front of the walk.
+            is_reach_known: Whether a last batch that no append could have written is damage.
+            skim: Consumes whole runs of batches ahead of the walk.
         """
         return BatchWalk(
             self._disk,
@@ -426,10 +426,10 @@ class LogSegment:
         self.damage.note(self.path, extent)
 
     def offset_behind(self, position: int) -> int | None:
-        """An offset that no record in front of a position has, by the index; None if not known.
+        """An offset above all records in front of a position, by the index; None if not known.
 
-        The batch that an entry names must stand behind the position and end at its offset: too low
-        an answer would hide that transactions were aborted.
+        The batch of the index entry must be behind the position and end at the entry's offset: too
+        low a result would hide aborted transactions.
         """
         if not self.offset_index.is_loaded:
             return None
@@ -450,7 +450,7 @@ class LogSegment:
         return read_next_offset(self)
 
     def rebuild_indexes(self) -> None:
-        """Writes offset and time index anew from the good batches; never touches the log file."""
+        """Rebuilds offset and time index from the sound batches; never changes the log file."""
         rebuild_indexes(self)
 
     # Timestamps
@@ -471,10 +471,10 @@ class LogSegment:
         return self.indexes.offset_of_max_timestamp
 
     def _load_max_timestamp(self) -> None:
-        """Takes the largest timestamp from the time index, as far as the batches bear that out.
+        """Reads the largest timestamp from the time index, and checks it against the batches.
 
-        An index has no checksum, and may lack its end: the batch it names must have the timestamp,
-        and the batches behind are looked at.
+        An index has no checksum, and may lack its end: the batch of its last entry must have the
+        timestamp, and the batches behind that one are read.
         """
         indexes = self.indexes
         if not indexes.load_max_timestamp():
@@ -492,15 +492,15 @@ class LogSegment:
             return
         scan = self.scan(0 if place is None else place.position)
         for _, header, view, _ in scan:
-            # A timestamp that a damaged header makes up could keep a segment for ever.
+            # A wrong timestamp in a damaged header could keep a segment for ever.
             if header.max_timestamp > timestamp and is_crc_valid(view, 0, header.size):
                 timestamp = header.max_timestamp
                 indexes.note_timestamp(timestamp, header.last_offset)
         if scan.damage is not None:
-            self.rebuild_indexes()  # Which looks behind the damage.
+            self.rebuild_indexes()  # It also reads the batches behind the damage.
 
     def largest_timestamp_ms(self) -> int:
-        """What time retention counts from: the largest timestamp, or the file's own time."""
+        """The time that retention counts from: the largest timestamp, or the file's own time."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return os.fstat(self.fd).st_mtime_ns // 1_000_000
@@ -508,7 +508,7 @@ class LogSegment:
     # Shape and life
 
     def truncate_to(self, offset: int, *, now_ms: int) -> int:
-        """Removes the batch that contains `offset` and everything behind; returns the bytes."""
+        """Removes the batch that contains `offset` and all after it; returns how many bytes."""
         place = find_batch(self, offset)
         self.indexes.truncate_to(offset)
         removed = 0
@@ -523,12 +523,12 @@ class LogSegment:
         return removed
 
     def cut(self, size: int) -> None:
-        """Cuts the log file, durably: a crash must not bring back what readers saw go."""
+        """Truncates the log file durably: removed records must not reappear after a crash."""
         self.truncate_file(size)
         self._disk.fsync(self.fd)
 
     def truncate_file(self, size: int) -> None:
-        """Cuts the log file."""
+        """Truncates the log file."""
         self._disk.ftruncate(self.fd, size)
         os.lseek(self.fd, size, os.SEEK_SET)
         self.size = size
@@ -537,7 +537,7 @@ class LogSegment:
         self._last_places.clear()
 
     def on_become_inactive(self) -> None:
-        """Closes the indexes' books: a last time entry, no preallocated room."""
+        """Completes the indexes: adds a last time entry, removes preallocated space."""
         if not self.indexes.append_last_timestamp():
             self.rebuild_indexes()
         self.indexes.trim()
@@ -556,20 +556,20 @@ class LogSegment:
         return [self.path, *self.indexes.files()]
 
     def change_stage(self, stage: str) -> None:
-        """Renames all files to another suffix; the log file last, because loading follows it."""
+        """Renames all files to another suffix; the log file last, because loading goes by it."""
         self.indexes.change_stage(self._directory, stage)
         path = segment_path(self._directory, self.base_offset, LOG_SUFFIX, stage)
         self._disk.rename(self.path, path)
         self.path = path
 
     def update_directory(self, directory: str) -> None:
-        """Follows the files after the partition directory was renamed."""
+        """Uses the new path of a renamed partition directory."""
         self._directory = directory
         self.path = os.path.join(directory, os.path.basename(self.path))
         self.indexes.update_directory(directory)
 
     def close(self) -> None:
-        """Closes everything in order; a preallocated file is cut to its content."""
+        """Closes all files; truncates a preallocated one to its content."""
         if self.fd < 0:
             return
         self.on_become_inactive()
@@ -577,7 +577,7 @@ class LogSegment:
         self._close_descriptor()
 
     def close_handles(self) -> None:
-        """Gives up descriptors and mappings and leaves the files as they are: the disk failed."""
+        """Closes descriptors and mappings and leaves the files unchanged: the disk failed."""
         self.indexes.close_handles()
         self._close_descriptor()
 

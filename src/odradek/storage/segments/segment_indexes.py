@@ -1,16 +1,16 @@
-"""The indexes of one segment, kept up as batches come, and the largest timestamp among them.
+"""The indexes of one segment, updated with each batch, and its largest timestamp.
 
 An index entry pairs the **last** offset of a batch with the **start** position of that batch, at
 most one for every `interval_bytes`::
 
     batches of 1000 bytes, interval 4096     [0][1][2][3][4][5][6] …
-    before batch 5 the counter is 5000 > 4096, so (5 -> 5000) goes in, and the counter restarts
+    before batch 5 the counter is 5000 > 4096, so (5 -> 5000) is added, and the counter restarts
 
 Offset and time index get their entries together, so that either is full when the other is. They
 are mapped when they are first read or written; the first entry of a process sizes them for appends.
 
-Nothing here reads the log file. Where an index contradicts what is written, a method returns false,
-and the segment has them made anew.
+Nothing here reads the log file. Where an index contradicts the batches, a method returns False, and
+the segment rebuilds both.
 """
 
 import errno
@@ -42,8 +42,8 @@ class SegmentIndexes:
 
     Args:
         directory: The partition directory.
-        base_offset: The segment's.
-        stage: Suffix behind the file names.
+        base_offset: That of the segment.
+        stage: Suffix of the file names.
         config: Size and interval.
         disk: Where the files live.
         is_new: Whether the segment has no batch yet.
@@ -101,16 +101,16 @@ class SegmentIndexes:
         self.writable_time_index: TimeIndex | None = None
 
     def create_files(self, disk: Disk) -> None:
-        """Makes empty files for offset and time index; the other comes with its first entry."""
+        """Makes empty files for offset and time index; the third is made with its first entry."""
         for index in (self.offset_index, self.time_index):
             disk.close(disk.open(index.path, os.O_WRONLY | os.O_CREAT))
 
     # As batches are appended
 
     def note_batch(self, last_offset: int, max_timestamp: int, size: int, position: int) -> bool:
-        """Takes account of a batch that was written at `position`: timestamps, then entries.
+        """Adds a batch that was written at `position`: timestamps, then entries.
 
-        Returns false if an index contradicts the batch, which is in the log and right.
+        Returns False if an index contradicts the batch, which is in the log and valid.
         """
         largest = self.max_timestamp
         assert largest is not None
@@ -129,12 +129,12 @@ class SegmentIndexes:
             if offset_index is None or time_index is None:
                 offset_index, time_index = self.prepare_for_append()
             if offset_index.is_full or time_index.is_full:
-                return True  # The next append rolls; this one is written already.
+                return True  # The next append rolls; this batch is written already.
             self._append_to_both(offset_index, time_index, last_offset, position)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            # The batch is written: it has to count, and an index may lack an entry.
+            # The batch is written and must count; an index may lack an entry.
             logger.warning(
                 "%s: no entry for offset %d: %s", self.offset_index.path, last_offset, error
             )
@@ -146,7 +146,7 @@ class SegmentIndexes:
         """Opens both indexes at their full, preallocated size."""
         offset_index, time_index = self.offset_index.get(), self.time_index.get()
         for index in (offset_index, time_index):
-            # What is in use stays, also if the topic's limit was lowered since.
+            # Used slots stay, also if the topic's limit was lowered since.
             index.resize(max(self._index_bytes, index.entries * index.entry_size))
         self.writable_offset_index, self.writable_time_index = offset_index, time_index
         return offset_index, time_index
@@ -154,17 +154,17 @@ class SegmentIndexes:
     # As a scan finds batches
 
     def reset(self) -> None:
-        """Empties offset and time index, at their full size, and forgets the timestamps."""
+        """Empties offset and time index, at their full size, and resets the timestamps."""
         self.offset_index.get().reset()
         self.time_index.get().reset()
         self.note_timestamp(NO_TIMESTAMP, self._base_offset)
 
     def note_timestamp(self, timestamp: int, offset: int) -> None:
-        """Takes a new largest timestamp."""
+        """Sets a new largest timestamp."""
         self.max_timestamp, self.offset_of_max_timestamp = timestamp, offset
 
     def add_scanned(self, last_offset: int, position: int) -> None:
-        """Adds what a scan found to both indexes, as long as they have room.
+        """Adds a batch that a scan found to both indexes, as long as they have room.
 
         Raises:
             InvalidOffsetError: The offset is not above the last one.
@@ -181,7 +181,7 @@ class SegmentIndexes:
         time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
 
     def finish_scanned(self) -> bool:
-        """Ends both indexes as an orderly close would, unless they are sized for appends."""
+        """Completes both indexes as an orderly close does, unless they are sized for appends."""
         agrees = self.append_last_timestamp()
         if self.writable_offset_index is None:
             self.offset_index.get().trim_to_valid_size()
@@ -191,7 +191,7 @@ class SegmentIndexes:
     # The largest timestamp
 
     def load_max_timestamp(self) -> bool:
-        """Takes the largest timestamp from the time index; false if that is damaged."""
+        """Reads the largest timestamp from the time index. Returns False if that is damaged."""
         is_newly_mapped = not self.time_index.is_loaded
         index = self.time_index.get()
         if is_newly_mapped:
@@ -203,7 +203,7 @@ class SegmentIndexes:
         return True
 
     def append_last_timestamp(self) -> bool:
-        """Writes the largest timestamp down, full or not; false if the index contradicts it."""
+        """Adds the largest timestamp, also to a full index. Returns False on a contradiction."""
         if self.max_timestamp is None or self.max_timestamp < 0:
             return True
         time_index = self.time_index.get()
@@ -232,7 +232,7 @@ class SegmentIndexes:
         self._bytes_since_last_entry = 0
 
     def trim(self) -> None:
-        """Gives up the room for further entries: there are none to come."""
+        """Removes preallocated space: no further entries follow."""
         for index in (self.offset_index, self.time_index):
             if index.is_loaded:
                 index.get().trim_to_valid_size()
@@ -259,25 +259,25 @@ class SegmentIndexes:
         base = self._base_offset
         self.offset_index.rename_to(segment_path(directory, base, INDEX_SUFFIX, stage))
         self.time_index.rename_to(segment_path(directory, base, TIME_INDEX_SUFFIX, stage))
-        # Also without a file: one that comes later has to get the right name.
+        # Also without a file: one that is made later must get the right name.
         self.transaction_index.rename_to(
             segment_path(directory, base, TRANSACTION_INDEX_SUFFIX, stage)
         )
 
     def update_directory(self, directory: str) -> None:
-        """Follows the files after the partition directory was renamed."""
+        """Uses the new path of a renamed partition directory."""
         self.offset_index.update_directory(directory)
         self.time_index.update_directory(directory)
         self.transaction_index.update_directory(directory)
 
     def close(self) -> None:
-        """Closes the files in order."""
+        """Trims and closes the files."""
         self.offset_index.close()
         self.time_index.close()
         self.transaction_index.close()
 
     def close_handles(self) -> None:
-        """Gives up descriptors and mappings and leaves the files as they are."""
+        """Closes descriptors and mappings and leaves the files unchanged."""
         self.offset_index.close_without_trim()
         self.time_index.close_without_trim()
         self.transaction_index.close()

@@ -1,6 +1,6 @@
-"""Walking through a segment: where does the file end, indexes made anew.
+"""Walks through a whole segment: finds the end of the file, rebuilds its indexes.
 
-Nothing here changes the log file: cutting it is up to `recovery`.
+Nothing here changes the log file: `recovery` truncates it.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def read_next_offset(segment: "LogSegment") -> TailScan:
     start = floor_position(segment, segment.base_offset + INT32_MAX)
     next_offset = segment.base_offset
     if start:
-        # The index vouches for the batch, and where the one before it ended is not known.
+        # The index confirms this batch; the end of the batch before it is not known.
         with contextlib.suppress(CorruptRecordError):
             header = segment.header_at(start)
             if header is not None and header.magic >= CURRENT_MAGIC:
@@ -56,7 +56,7 @@ def read_next_offset(segment: "LogSegment") -> TailScan:
 
 
 def rebuild_indexes(segment: "LogSegment") -> None:
-    """Writes offset and time index anew from the sound batches."""
+    """Rebuilds offset and time index from the sound batches."""
     indexes, base_offset = segment.indexes, segment.base_offset
     indexes.reset()
     max_timestamp = NO_TIMESTAMP

@@ -9,7 +9,7 @@ __all__ = ["LogSegments"]
 
 
 class LogSegments:
-    """A sorted map from base offset to segment. A log that is open has at least one."""
+    """A sorted map from base offset to segment. An open log has at least one."""
 
     __slots__ = ("_bases", "_by_base", "_on_damage", "active")
 
@@ -31,7 +31,7 @@ class LogSegments:
         return self._by_base.get(segment.base_offset) is segment
 
     def add(self, segment: LogSegment) -> LogSegment | None:
-        """Puts a segment at its base; returns the one that was there."""
+        """Adds a segment under its base; returns the one that it replaces."""
         previous = self._by_base.get(segment.base_offset)
         if previous is None:
             insort(self._bases, segment.base_offset)
@@ -42,7 +42,7 @@ class LogSegments:
         return previous
 
     def remove(self, segment: LogSegment) -> None:
-        """Takes a segment out; its files are the caller's matter."""
+        """Removes a segment from the map; the caller handles its files."""
         assert segment in self
         del self._by_base[segment.base_offset]
         slot = bisect_left(self._bases, segment.base_offset)
@@ -51,14 +51,14 @@ class LogSegments:
         self.active = self._by_base[self._bases[-1]] if self._bases else None
 
     def _note_limits(self, slot: int) -> None:
-        """Tells a segment, and the one before it, where the next one begins."""
+        """Sets the `offset_limit` of a segment and of the one before it."""
         for number in (slot - 1, slot):
             if number >= 0:
                 behind = self._bases[number + 1 : number + 2]
                 self._by_base[self._bases[number]].offset_limit = behind[0] if behind else None
 
     def clear(self) -> None:
-        """Takes all out."""
+        """Removes all segments from the map."""
         self._bases.clear()
         self._by_base.clear()
         self.active = None
@@ -85,12 +85,12 @@ class LogSegments:
         return self._by_base[self._bases[slot]] if slot < len(self._bases) else None
 
     def from_offset(self, offset: int) -> list[LogSegment]:
-        """The segment that would hold `offset` (or the first) and all behind it."""
+        """The segment that would contain `offset` (or the first) and all after it."""
         slot = max(0, bisect_right(self._bases, offset) - 1)
         return [self._by_base[base] for base in self._bases[slot:]]
 
     def between(self, start: int, end: int) -> list[LogSegment]:
-        """Segments that may hold offsets in [start, end).
+        """Segments that may contain offsets in [start, end).
 
         Raises:
             ValueError: `end` lies before the segment of `start`.

@@ -1,12 +1,12 @@
-"""Finding an offset by time.
+"""The search for an offset by time.
 
-The time index says up to which offset no record is newer than the one looked for; from there the
-batches are stepped through, and only one that can hold the answer is opened. The index is a hint:
-the batch at an entry must have the entry's timestamp, otherwise the index is made anew.
+The time index says up to which offset no record is newer than the wanted timestamp; from there the
+search steps through the batches, and opens only one that can contain the answer. The index is a
+hint: the batch at an entry must have the entry's timestamp, otherwise the index is rebuilt.
 
-To open a batch that is compressed, or has many records, can take longer than an event loop has. A
-caller that has one gives `OpenedBatches`; the search then raises `SearchDeferredError` at such a
-batch. The caller has it opened on a thread, and searches again::
+Opening a batch that is compressed, or has many records, can take too long for an event loop. A
+caller on one passes `OpenedBatches`; the search then raises `SearchDeferredError` at such a batch.
+The caller opens it on a thread, and searches again::
 
     search ── batch at 700 ── deferred ─► open: 712 ── search ── batch at 700 ── opened: 712
 """
@@ -43,15 +43,15 @@ _FEW_RECORDS = 300
 
 # A record within a batch: its timestamp and offset.
 _Found: TypeAlias = tuple[int, int]
-# What was asked of a batch (header, timestamp, lowest offset), and what was found in it.
+# The search in a batch (header, timestamp, lowest offset), and the record that was found in it.
 OpenedBatches: TypeAlias = dict[tuple[BatchHeader, int, int], _Found | None]
 
 
 class SearchDeferredError(OdradekError):
-    """A batch has to be opened first, which would keep an event loop for too long.
+    """A batch has to be opened first, which would occupy an event loop for too long.
 
     Args:
-        open_batch: Opens it, on any thread, and notes in the `OpenedBatches` what it holds.
+        open_batch: Opens it, on any thread, and adds the result to the `OpenedBatches`.
     """
 
     def __init__(self, message: str, open_batch: Callable[[], None]) -> None:
@@ -78,7 +78,7 @@ def fetch_offset_by_timestamp(
         opened: The batches that were opened for this search; None: all are opened here.
 
     Raises:
-        SearchDeferredError: One has to be opened that is not among `opened`.
+        SearchDeferredError: A batch has to be opened that is not among `opened`.
         StorageError: The log is closed or its disk failed.
     """
     log.check_usable()
@@ -123,7 +123,7 @@ def _first_at_or_after(
 
 
 class _Batch(NamedTuple):
-    """A batch that can hold the answer."""
+    """A batch that can contain the answer."""
 
     segment: LogSegment
     position: int
@@ -142,7 +142,7 @@ def _look_into(
     key = (header, timestamp, lowest)
     if key in opened:
         return opened[key]
-    mine = batch._replace(data=bytes(batch.data))  # The view may be gone by then.
+    mine = batch._replace(data=bytes(batch.data))  # The view may be invalid by then.
 
     def open_batch() -> None:
         opened[key] = _find(mine, timestamp, lowest)
@@ -160,18 +160,18 @@ def _find(batch: _Batch, timestamp: int, lowest: int) -> _Found | None:
 
 
 def _records_of(batch: _Batch) -> Iterator[Record]:
-    """The records of a batch up to where they can be read: one batch fails no look-up."""
+    """The records of a batch up to the first unreadable one: a bad batch fails no search."""
     try:
         yield from read_records(batch.data, header=batch.header)
     except ApiError as error:
         logger.warning(
-            "%s: the batch at position %d is left out of a search by time: %s",
+            "%s: a search by time skips the batch at position %d: %s",
             batch.segment.path, batch.position, error,
         )  # fmt: skip
 
 
 def _indexed_offset(segment: LogSegment, timestamp: int) -> int:
-    """Where to start: the time index's floor, if the batches bear it out."""
+    """The offset to start at: the floor in the time index, if its batch confirms it."""
     try:
         return _checked_floor(segment, timestamp)
     except CorruptIndexError as error:
@@ -180,7 +180,7 @@ def _indexed_offset(segment: LogSegment, timestamp: int) -> int:
     try:
         return _checked_floor(segment, timestamp)
     except CorruptIndexError:
-        return segment.base_offset  # No entry is of use: look at every batch.
+        return segment.base_offset  # No entry is usable: every batch is read.
 
 
 def _checked_floor(segment: LogSegment, timestamp: int) -> int:
@@ -189,7 +189,7 @@ def _checked_floor(segment: LogSegment, timestamp: int) -> int:
     if newly_mapped:
         index.sanity_check()
     slot, _ = index.slot_range(timestamp)
-    # The entry that is used, and those beside it: a wrong one of these would make the way longer.
+    # The entry that is used and its neighbours: a wrong neighbour would make the search longer.
     entries = [index.entry(n) for n in range(max(0, slot - 1), min(slot + 2, index.entries))]
     for before, after in itertools.pairwise(entries):
         if after.timestamp <= before.timestamp or after.offset < before.offset:

@@ -227,7 +227,7 @@ def test_old_format_ends_the_epochs(fixture: LogFixture, caplog: pytest.LogCaptu
     assert info.first_offset is None
     assert (info.last_offset, info.last_offset_of_first_batch, info.message_count) == (6, 5, 0)
     assert epochs(log) == []
-    assert "ends the leader epochs" in caplog.text
+    assert "epochs are cleared" in caplog.text
     assert (log.log_end_offset, offsets(read_all(log))) == (7, list(range(7)))
 
 
