@@ -1,9 +1,9 @@
 """Columns to Apache Arrow and back: the only module of the clients that imports pyarrow.
 
 The buffers are wrapped as they are, without a copy and without an object per record, both ways. The
-schema of what is read is that of Spark's Kafka source, plus headers where asked for. What is sent
-may have columns of other types that hold the same: text for bytes, dictionaries, large and fixed
-sizes, any unit of time.
+schema of records that are read is that of Spark's Kafka source, plus headers where asked for. A
+table to send may have columns of other types with the same content: text for bytes, dictionaries,
+large and fixed sizes, any unit of time.
 """
 
 from collections.abc import Sequence
@@ -110,7 +110,7 @@ def _headers(columns: Columns) -> Any:
     """Null for a record without headers."""
     headers = columns.headers
     keys = _binary(headers.key, headers.count, pa.string())
-    # Nobody has checked that they are UTF-8, and Arrow takes it for granted.
+    # Arrow takes text for UTF-8, and the names have not been checked yet.
     keys.validate(full=True)
     pairs = pa.StructArray.from_arrays(
         [keys, _binary(headers.value, headers.count, pa.binary())], fields=list(_HEADER)
@@ -147,7 +147,7 @@ def _repeated_number(number: int, count: int) -> Any:
 
 
 class ColumnNames(NamedTuple):
-    """Which columns of a table hold what; None for what no column holds."""
+    """The names of the columns by their content; None if no column has it."""
 
     value: str = "value"
     key: str | None = "key"
@@ -174,7 +174,7 @@ def pieces_of(table: Any, topic: str | None, names: ColumnNames, now_ms: int) ->
         now_ms: For rows whose timestamp column does not say.
 
     Raises:
-        TypeError: It is no such thing, or a column has a type that cannot be sent.
+        TypeError: It is neither, or a column has a type that cannot be sent.
         ValueError: A column is missing, or a row has no topic.
     """
     if isinstance(table, pa.RecordBatch):
@@ -187,7 +187,7 @@ def pieces_of(table: Any, topic: str | None, names: ColumnNames, now_ms: int) ->
 
 
 def _wanted(schema: Any, names: ColumnNames) -> dict[str, str]:
-    """Names of columns, by what they hold; columns that need not be there may be missing."""
+    """Names of columns by their content; optional columns may be missing."""
     wanted = {}
     for field, name in names._asdict().items():
         if name is None:

@@ -1,7 +1,7 @@
 """The blocking face of a client: its core runs on an event loop in a thread of its own.
 
-One thread per client, started with it and gone after `close`. The faces only hand calls over and
-wait; what a call does, and how long it may take, the core alone decides. A face is written as::
+One thread per client, started with it and ended by `close`. A face only passes calls to the core
+and waits; the core alone decides how a call works and how long it may take. A face is written as::
 
     class Admin(Blocking[aio.Admin]):
         create_topics = blocking(aio.Admin.create_topics)
@@ -32,14 +32,14 @@ _STOP_TIMEOUT_S: Final = 10
 
 
 class Core(Protocol):
-    """What a face needs of a client of `odradek.aio`."""
+    """The methods of a client of `odradek.aio` that a face calls."""
 
     async def start(self) -> object:
         """Begins, on the loop that runs everything else."""
         ...
 
     async def close(self, timeout: float | None = None) -> None:
-        """Ends within the timeout, in seconds, whatever the brokers do."""
+        """Ends within the timeout, in seconds, even if no broker answers."""
         ...
 
 
@@ -55,10 +55,10 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Runs a coroutine over there and waits for it.
+        """Runs a coroutine on the thread and waits for it.
 
         Raises:
-            RuntimeError: This is that thread.
+            RuntimeError: The caller is on that thread.
         """
         if self.is_here():
             work.close()
@@ -70,12 +70,12 @@ class LoopThread:
         try:
             return future.result()
         except BaseException:
-            # Ctrl-C while waiting: nobody wants the result any more.
+            # Ctrl-C while waiting: the result is no longer wanted.
             future.cancel()
             raise
 
     def is_here(self) -> bool:
-        """Whether this is that thread."""
+        """Whether the caller is on that thread."""
         return threading.current_thread() is self._thread
 
     def stop(self) -> None:
@@ -132,7 +132,7 @@ class Blocking(Generic[C]):
     def close(self, timeout: float | None = None) -> None:
         """Ends the client within a time in seconds; a second call does nothing."""
         if self._fork_guard.is_child:
-            return  # The parent's sockets, and its thread, are not ours to end.
+            return  # The sockets and the thread belong to the parent process.
         with self._closing:
             if self._is_closed:
                 return
@@ -146,9 +146,11 @@ class Blocking(Generic[C]):
         await self._core.start()
 
     def _check_usable(self) -> None:
-        """Raises:
-        ForkedError: The client was made by a parent process.
-        ClosedError: It is closed.
+        """Checks that the client can be used.
+
+        Raises:
+            ForkedError: The client was made by a parent process.
+            ClosedError: It is closed.
         """
         self._fork_guard.check()
         if self._is_closed:
@@ -184,5 +186,5 @@ def blocking(
 async def _called(
     method: Callable[Concatenate[C, P], Awaitable[R]], core: C, *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    # Called over there: a call that is refused here leaves no coroutine behind.
+    # The coroutine is made on the thread: a call that is refused here leaves none behind.
     return await method(core, *args, **kwargs)

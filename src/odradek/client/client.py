@@ -1,9 +1,9 @@
 """Requests to a cluster: to any broker, to the controller, to the leaders of partitions.
 
-Everything a client does goes through here: the CLI, tests, and what grows on it. Rules:
+The producer, the consumer, the administrator and the command line send their requests here. Rules:
 
-1. The first contact must succeed at once: a wrong address is told in a second, not in a minute.
-   Later losses are tried again until the call's deadline.
+1. The first connection must succeed at once: a wrong address is reported in a second, not in a
+   minute. Connections that are lost later are opened again until the call's deadline.
 2. Each API is spoken in the newest version that the broker and we know.
 3. A retriable error is followed by a pause and another attempt; one that says so, or a lost
    connection, by new metadata first.
@@ -39,7 +39,7 @@ from odradek.protocol.versions import VersionRange
 
 __all__ = ["Client"]
 
-# Ten years: who says infinity means no less.
+# Ten years, for a timeout that is infinite.
 MAX_TIMEOUT_S: Final = 315_360_000
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Client:
         self._rng = rng or Random()  # noqa: S311 - spreads load, guards nothing
         self._connections = Connections(options, self._rng)
         self._cluster = Cluster()
-        # Monotonic milliseconds at which each topic was last told.
+        # Monotonic milliseconds at which each topic was last described by a broker.
         self._told_at_ms: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
@@ -81,7 +81,7 @@ class Client:
         self.close()
 
     async def connect(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as callers
-        """Connects to one broker and learn of the others: rule 1.
+        """Connects to one broker and learns of the others: rule 1.
 
         Raises:
             ApiError: No broker of the bootstrap list answers.
@@ -94,11 +94,11 @@ class Client:
 
     @property
     def cluster(self) -> Cluster:
-        """What is known of the cluster."""
+        """The cluster, as brokers last described it."""
         return self._cluster
 
     def deadline(self, timeout_ms: int | None = None) -> Deadline:
-        """When a call that begins now gives up."""
+        """The deadline of a call that begins now."""
         return Deadline(
             self.clock, self.options.api_timeout_ms if timeout_ms is None else timeout_ms
         )
@@ -226,7 +226,7 @@ class Client:
         return None if node is None else self._connections.opened(node.host, node.port, lane)
 
     async def any_connection(self, deadline: Deadline) -> OutboundConnection:
-        """A connection to whichever broker."""
+        """A connection to any broker."""
         return await self._connections.to_any(self._cluster.nodes.values(), deadline)
 
     async def _ask_through(
@@ -268,7 +268,7 @@ class Client:
                 if not error.code.retriable:
                     raise
                 if deadline.left_ms() <= pause_ms:
-                    # That the time was over tells less than what went wrong before.
+                    # The failure before it explains more than the end of the time does.
                     is_cut = isinstance(error, RequestTimedOutError)
                     reason = before if is_cut and before is not None else error
                     raise CallTimeoutError(
@@ -291,13 +291,13 @@ class Client:
     async def topic(
         self, name: str, *, create: bool = False, deadline: Deadline | None = None
     ) -> TopicView:
-        """A topic all of whose facts are at hand.
+        """A topic, described completely.
 
         Args:
             create: Whether the cluster may create it, if it does so at all.
 
         Raises:
-            ApiError: UNKNOWN_TOPIC_OR_PARTITION, there is none; or what the cluster says of it.
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION, there is none; or the error of a broker's answer.
         """
         deadline = deadline or self.deadline()
         known = self._cluster.topics.get(name)
@@ -334,9 +334,9 @@ class Client:
     async def topics(
         self, names: Collection[str] | None = None, deadline: Deadline | None = None
     ) -> dict[str, TopicView | ApiError]:
-        """Topics as the cluster tells them now, all of them if none is named; creates nothing.
+        """Topics as a broker describes them now, all of them if none is named; creates nothing.
 
-        A topic that is not there is an error of its own, at once and for itself alone.
+        A topic that does not exist has its own error, without another attempt.
         """
         deadline = deadline or self.deadline()
 
@@ -355,7 +355,7 @@ class Client:
         return found
 
     async def refresh(self, names: Collection[str], deadline: Deadline) -> None:
-        """Looks topics up once; a failure is left to the request that needs them."""
+        """Looks topics up once; a failure shows in the request that needs them."""
         try:
             await self._refresh(names, deadline)
         except ApiError as error:
@@ -375,7 +375,7 @@ class Client:
     async def _refresh(
         self, names: Collection[str] | None, deadline: Deadline, *, create: bool = False
     ) -> dict[str, ErrorCode]:
-        """Asks one broker once; returns what is wrong with some topics."""
+        """Asks one broker once; returns the errors of single topics."""
         connection = await self.any_connection(deadline)
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)

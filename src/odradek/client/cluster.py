@@ -1,15 +1,15 @@
 """A client's picture of its cluster: brokers, topics, leaders. Immutable and without I/O.
 
 A picture is replaced by a newer one as a whole. Brokers answer from caches of different age, so a
-newer answer is not always newer news. Rules of `merged`:
+later answer may carry older metadata. Rules of `merged`:
 
 1. A partition's leader is replaced only by one of an equal or higher leader epoch.
 2. A topic that has another id under the same name is another topic: nothing of the old one stays.
-3. A topic that was asked for and is answered with an error is gone from the picture.
+3. A topic that was asked for and is answered with an error is removed from the picture.
 
 Example of rule 1: the picture says broker 2 leads in epoch 7. A broker that missed the election
-still answers "broker 1, epoch 6". The picture keeps broker 2, and the request that failed for
-another reason is not sent astray.
+still answers "broker 1, epoch 6". The picture keeps broker 2, and a request that failed for
+another reason is not sent to the wrong broker.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ NO_TOPIC_ID: Final = bytes(16)
 
 
 class Node(NamedTuple):
-    """A broker and where it is reached."""
+    """A broker and its address."""
 
     id: int
     host: str
@@ -41,11 +41,11 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """One partition as the cluster tells it."""
+    """One partition as the cluster describes it."""
 
     partition: int
     leader: int  # NO_LEADER when there is none.
-    leader_epoch: int  # -1 from brokers that do not tell.
+    leader_epoch: int  # -1 from brokers that do not report it.
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...]
@@ -56,7 +56,7 @@ class TopicView:
     """One topic. Partitions are in order of their number, without a gap."""
 
     name: str
-    topic_id: bytes  # NO_TOPIC_ID from brokers that do not tell.
+    topic_id: bytes  # NO_TOPIC_ID from brokers that do not report it.
     is_internal: bool
     partitions: tuple[PartitionView, ...]
 
@@ -80,12 +80,12 @@ class Cluster:
     topics: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
 
     def leader(self, tp: TopicPartition) -> Node | None:
-        """The broker that leads a partition, if that is known and the broker is there."""
+        """The broker that leads a partition, if both are known."""
         partition = self.partition(tp)
         return self.nodes.get(partition.leader) if partition is not None else None
 
     def partition(self, tp: TopicPartition) -> PartitionView | None:
-        """What is known of a partition."""
+        """A partition, if it is known."""
         topic = self.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return None
@@ -106,7 +106,7 @@ class Cluster:
     def merged(
         self, response: MetadataResponse, asked: Iterable[str] | None
     ) -> tuple["Cluster", dict[str, ErrorCode]]:
-        """The picture after an answer, and what was wrong with some of its topics.
+        """The picture after an answer, and the errors of single topics in it.
 
         Args:
             asked: Names the request had; None if it asked for all topics.
@@ -115,7 +115,7 @@ class Cluster:
         errors: dict[str, ErrorCode] = {}
         for told in response.topics:
             name = told.name
-            if name is None:  # Asked by id, which this client does not.
+            if name is None:  # Only for a request by id, which this client does not send.
                 continue
             if told.error_code != ErrorCode.NONE:
                 errors[name] = _error_code(told.error_code)
@@ -136,7 +136,7 @@ class Cluster:
         return cluster, errors
 
     def without_leader(self, tp: TopicPartition, *, node_id: int) -> "Cluster":
-        """The picture without a leader that turned out not to be there.
+        """The picture without a leader that turned out not to lead.
 
         The epoch stays, so that an answer naming the same one is accepted again.
         """

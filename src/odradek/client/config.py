@@ -1,9 +1,9 @@
 """Settings of clients: Kafka's names, as a mapping or as keywords with underscores. Pure.
 
 ``Producer({"linger.ms": "5"})`` and ``Producer(linger_ms=5)`` are the same. Values may be text or
-have their type already; lists may be lists or text with commas. A name that nobody declared is an
-error with the nearest one; so is a setting that only means something in Java, with what takes its
-place here.
+have their type already; lists may be lists or text with commas. An unknown name is an error that
+suggests the nearest known one; a setting that only has a meaning in Java is an error that names its
+replacement here.
 
 Each client declares its own dataclass beside its code and reads it with `read_settings`.
 """
@@ -31,7 +31,7 @@ __all__ = ["ClientConfig", "parse_addresses", "read_settings"]
 
 _MAX_PORT: Final = 65535
 
-# Settings of the Java clients that name classes, and what to give instead.
+# Settings of the Java clients that name classes, and their replacements.
 _REPLACED: Final = {
     "key.serializer": "give a callable: Producer(key_serializer=str.encode)",
     "value.serializer": "give a callable: Producer(value_serializer=str.encode)",
@@ -52,7 +52,7 @@ _REPLACED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What every client reads."""
+    """The settings of every client."""
 
     bootstrap_servers: tuple[str, ...] = key(
         "bootstrap.servers",
@@ -68,20 +68,20 @@ class ClientConfig:
         "request.timeout.ms",
         default=30_000,
         at_least=1,
-        doc="How long one request may take; then its connection is given up.",
+        doc="How long one request may take; then its connection is closed.",
     )
     default_api_timeout_ms: int = key(
         "default.api.timeout.ms",
         default=60_000,
         at_least=1,
-        doc="How long a call may take with all its attempts, unless it is told.",
+        doc="How long a call may take with all its attempts, unless the call says.",
     )
     metadata_max_age_ms: int = key(
         "metadata.max.age.ms",
         kind=Kind.LONG,
         default=300_000,
         at_least=0,
-        doc="Age at which what is known of a topic is asked for again.",
+        doc="Age at which the metadata of a topic is requested again.",
     )
     metadata_recovery_strategy: str = key(
         "metadata.recovery.strategy",
@@ -93,7 +93,7 @@ class ClientConfig:
         "connections.max.idle.ms",
         kind=Kind.LONG,
         default=540_000,
-        doc="Time after which a connection that nobody uses is closed; negative: never.",
+        doc="Time after which an unused connection is closed; negative: never.",
     )
     reconnect_backoff_ms: int = key(
         "reconnect.backoff.ms",
@@ -128,7 +128,7 @@ class ClientConfig:
         kind=Kind.LONG,
         default=10_000,
         at_least=1,
-        doc="How long a connection may take to come about; doubles with each failure in a row.",
+        doc="How long opening a connection may take; doubles with each failure in a row.",
     )
     socket_connection_setup_timeout_max_ms: int = key(
         "socket.connection.setup.timeout.max.ms",

@@ -2,14 +2,14 @@
 
 Rules:
 
-1. Who wants the same connection at once shares it, and the wait for it.
+1. Callers that want the same connection at once share it, and the wait for it.
 2. An address that failed is left alone for a while (`reconnect.backoff.ms`, doubled up to
    `reconnect.backoff.max.ms`); each failure also gives the next attempt more time
    (`socket.connection.setup.timeout.ms`, up to its `.max`).
-3. A connection that nobody asked for during `connections.max.idle.ms`, and that waits for no
+3. A connection that was not asked for during `connections.max.idle.ms`, and that waits for no
    answer, is closed.
-4. A broker answers the requests of a connection in turn. What must not wait behind a long poll goes
-   by another `lane`: a second connection to the same broker.
+4. A broker answers the requests of a connection in turn. A request that must not wait behind a
+   long poll uses another `lane`: a second connection to the same broker.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ class _Way:
         self.lock = asyncio.Lock()
         self.pauses = pauses
         self.failure_count = 0  # In a row.
-        # In the loop's time: when it may be tried again; when somebody last asked for it.
+        # In the loop's time: when it may be tried again; when it was last asked for.
         self.free_at_s = 0.0
         self.is_wanted_at_s = 0.0
 
 
 async def wait_for_place(connection: OutboundConnection, deadline: Deadline) -> None:
-    """Waits until a request may be sent, no longer than the caller has.
+    """Waits until a request may be sent, at most until the caller's deadline.
 
     Raises:
         DisconnectedError: The connection ended.
@@ -92,7 +92,7 @@ class Connections:
         """The open connection to an address.
 
         Raises:
-            DisconnectedError: Nobody answers there.
+            DisconnectedError: The address does not answer.
             RequestTimedOutError: Not before the deadline.
             ClosedError: The client is closed.
             ForkedError: The client belongs to a parent process.
@@ -115,10 +115,10 @@ class Connections:
             ) from None
 
     async def to_any(self, nodes: Iterable[Node], deadline: Deadline) -> OutboundConnection:
-        """A connection to whichever broker: one that is open, a known one, one to begin with.
+        """A connection to any broker: an open one, or to a known broker, or to a bootstrap address.
 
         Raises:
-            DisconnectedError: None of them answers; the message tells what each said.
+            DisconnectedError: None of them answers; the message has the error of each.
             RequestTimedOutError: As `to`.
             ClosedError: As `to`.
         """
@@ -137,7 +137,7 @@ class Connections:
         raise DisconnectedError("; ".join(failures))
 
     def close(self) -> None:
-        """Ends every connection; who waits for an answer gets `DisconnectedError`."""
+        """Ends every connection; requests without an answer fail with `DisconnectedError`."""
         self._is_closed = True
         if self._reaper is not None:
             self._reaper.cancel()
@@ -152,7 +152,7 @@ class Connections:
             raise ClosedError
 
     def _candidates(self, nodes: Iterable[Node]) -> Iterable[_Address]:
-        """Known brokers in any order, then those to begin with; the ones that failed last."""
+        """Known brokers in any order, then the bootstrap addresses; those that failed come last."""
         known = [(node.host, node.port) for node in nodes]
         self._rng.shuffle(known)
         if known and not self._options.is_rebootstrapping:
@@ -167,7 +167,7 @@ class Connections:
     async def _open(self, way: _Way, host: str, port: int) -> OutboundConnection:
         self._check()
         if way.connection is not None and not way.connection.is_closed:
-            return way.connection  # Somebody else opened it while we waited.
+            return way.connection  # Another caller opened it while this one waited.
         loop = asyncio.get_running_loop()
         if way.failure_count and way.free_at_s > loop.time():
             await asyncio.sleep(way.free_at_s - loop.time())
@@ -213,7 +213,7 @@ class Connections:
             if way.connection.in_flight_count:
                 way.is_wanted_at_s = loop.time()
             if loop.time() - way.is_wanted_at_s >= idle_s:
-                way.connection.close("nobody used it")
+                way.connection.close("it was idle")
             else:
                 due_s.append(way.is_wanted_at_s + idle_s)
         if due_s:

@@ -1,4 +1,4 @@
-"""What a client raises besides the errors of the wire, which are `odradek.errors.ApiError`.
+"""The errors of a client besides those of the wire, which are `odradek.errors.ApiError`.
 
 ::
 
@@ -24,11 +24,11 @@ __all__ = [
 
 
 class CallTimeoutError(RequestTimedOutError, TimeoutError):
-    """A call did not succeed in its time; the message says what it waited for."""
+    """A call did not succeed in its time; the message names the last failure."""
 
 
 class BufferExhaustedError(CallTimeoutError):
-    """The buffer of a producer stayed full; the cluster takes less than is sent."""
+    """The buffer of a producer stayed full: the cluster takes records too slowly."""
 
 
 class ClosedError(OdradekError, RuntimeError):

@@ -23,8 +23,10 @@ class ForkGuard:
         _guards.add(self)
 
     def check(self) -> None:
-        """Raises:
-        ForkedError: This is a child of the process that made the client.
+        """Refuses a child process.
+
+        Raises:
+            ForkedError: This is a child of the process that made the client.
         """
         if self.is_child:
             raise ForkedError(self._what)

@@ -1,8 +1,8 @@
 """Work that belongs to partitions: sent to their leaders, repeated where the leader has moved.
 
-One request per leader carries all its partitions; leaders are asked at once. What a partition says
-is its own: an error that trying again may cure sends that partition round again, with new metadata
-and after a pause, until the deadline; its neighbours keep their results.
+One request per leader carries all its partitions; all leaders are asked at once. Each partition has
+its own result: after a retriable error that partition is asked for again, with new metadata and
+after a pause, until the deadline; the other partitions keep their results.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ class LeaderCall(Generic[W, R]):
     answer_type: type[Message]
     build: Callable[[Mapping[TopicPartition, W], Cluster], Message]
     read: Callable[[Message, Cluster], Iterable[tuple[TopicPartition, R | ApiError]]]
-    # Oldest and newest version to speak, for the topics at hand.
+    # Oldest and newest version to use, for the given topics.
     versions: Callable[[Iterable[TopicPartition], Cluster], VersionRange | None] = (
         lambda _partitions, _cluster: None
     )
-    # Whether doing it twice does no harm: otherwise a lost answer is the result.
+    # Whether doing it twice is harmless; if not, a lost answer is the result.
     repeatable: bool = True
 
 
@@ -52,7 +52,7 @@ async def ask_leaders(
     """Does the work; every partition gets a result or its own error.
 
     Args:
-        repeats: Whether to try again here; a caller that does so itself hears of failures at once.
+        repeats: Whether to try again here; a caller that does so itself gets failures at once.
     """
     results: dict[TopicPartition, R | ApiError] = {}
     pending = dict(work)
@@ -62,7 +62,7 @@ async def ask_leaders(
         failed = await _ask_once(client, call, pending, results, deadline)
         pending = {tp: pending[tp] for tp in failed}
         if not repeats or not pending or deadline.left_ms() <= pause_ms:
-            # That the time was over tells less than what went wrong before.
+            # The failure before it explains more than the end of the time does.
             for tp in pending:
                 if tp in before and isinstance(results[tp], RequestTimedOutError):
                     results[tp] = before[tp]
@@ -75,7 +75,7 @@ async def ask_leaders(
 async def _learn_topics(
     client: Client, partitions: Iterable[TopicPartition], deadline: Deadline
 ) -> None:
-    # A partition that is not known may be one that was added since.
+    # An unknown partition may have been added since.
     unknown = sorted({tp.topic for tp in partitions if client.cluster.partition(tp) is None})
     if unknown:
         await client.topics(unknown, deadline)
@@ -173,20 +173,20 @@ def by_topic(work: Mapping[TopicPartition, W]) -> dict[str, dict[int, W]]:
 
 
 def topic_name(name: str, topic_id: bytes, cluster: Cluster) -> str:
-    """The topic of an answer, which names it, or from some version on only tells its id."""
+    """The topic of an answer, which has its name, or from some version on only its id."""
     return name or cluster.name_of(bytes(topic_id)) or ""
 
 
 def version_limit(
     partitions: Iterable[TopicPartition], cluster: Cluster, *, first: int, last_by_name: int
 ) -> VersionRange:
-    """Versions to speak of an API that names topics by id above `last_by_name`."""
+    """Versions to use of an API that names topics by id above `last_by_name`."""
     has_ids = all(cluster.topic_id(tp.topic) != NO_TOPIC_ID for tp in partitions)
     return VersionRange(first, 32767 if has_ids else last_by_name)
 
 
 def api_error(code: int, message: str | None, what: object) -> ApiError:
-    """An error of an answer, told with what it is about."""
+    """The error of an answer, with its subject in the message."""
     try:
         known = ErrorCode(code)
     except ValueError:

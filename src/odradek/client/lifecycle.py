@@ -1,4 +1,4 @@
-"""What the awaited clients have in common: `async with` opens them, its end closes them."""
+"""The life cycle that the awaited clients share: `async with` opens them, its end closes them."""
 
 # ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
 
@@ -18,7 +18,7 @@ class AsyncClient(ABC):
 
     @abstractmethod
     async def close(self, timeout: float | None = None) -> None:
-        """Ends within `timeout` seconds, whatever the brokers do; a second call does nothing."""
+        """Ends within `timeout` seconds, even if no broker answers; a second call does nothing."""
 
     async def __aenter__(self) -> Self:
         await self.start()

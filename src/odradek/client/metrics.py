@@ -1,7 +1,7 @@
 """Figures of a client under the names that Kafka's clients give them.
 
-Kept by the client itself: totals since it was made, averages and maxima of the last half to whole
-minute, as Kafka's two windows of thirty seconds give them.
+The client keeps them itself: totals since it was made, averages and maxima of the last half to
+whole minute, as Kafka's two windows of thirty seconds give them.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ _WINDOW_S: Final = 30.0
 
 
 class Total:
-    """Counts, and how many per second of late."""
+    """A count, and its rate per second in the last windows."""
 
     __slots__ = ("_base", "_begun_s", "_earlier_base", "_earlier_s", "value")
 
@@ -32,7 +32,7 @@ class Total:
 
 
 class Samples:
-    """Average and largest of what was measured of late."""
+    """Average and largest of the values in the last windows."""
 
     __slots__ = ("_begun_s", "_earlier", "_now")
 

@@ -17,9 +17,9 @@ _PEM_ONLY: Final = "only PEM is read; `openssl pkcs12 -in IN -out store.pem -nod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """What every part of a client reads. The defaults are Kafka's, as are the names behind them."""
+    """The settings that every part of a client reads. Defaults and names are Kafka's."""
 
-    # Where to learn of the brokers: bootstrap.servers.
+    # Addresses at which to learn of the brokers: bootstrap.servers.
     bootstrap: tuple[tuple[str, int], ...]
     client_id: str = "odradek"
     # One request, from the wire to its answer: request.timeout.ms.
@@ -32,9 +32,9 @@ class ClientOptions:
     # Pauses before an address that failed is tried again; they double in the same way.
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
-    # A connection that nobody uses for so long is closed; negative: never.
+    # A connection that is unused for so long is closed; negative: never.
     connections_max_idle_ms: int = 540_000
-    # A topic that nobody knows may be one that was made a moment ago: how long to ask again.
+    # How long to ask again for an unknown topic, which may have been created a moment ago.
     unknown_topic_timeout_ms: int = 3_000
     # Pauses between attempts double from the first to the last, each off by up to a fifth.
     retry_backoff_ms: int = 100
@@ -47,7 +47,7 @@ class ClientOptions:
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
     tls: ssl.SSLContext | None = None
-    # Where connections come from.
+    # Makes the connections.
     streams: ByteStreams = SYSTEM_STREAMS
 
     def outbound(self, connect_timeout_ms: int | None = None) -> OutboundOptions:
@@ -72,7 +72,7 @@ def client_options(
     ssl_context: ssl.SSLContext | None = None,
     streams: ByteStreams = SYSTEM_STREAMS,
 ) -> ClientOptions:
-    """What the core of a client reads, out of its settings.
+    """Makes the options of a client out of its settings.
 
     Raises:
         ConfigError: An address or a file cannot be used.

@@ -12,7 +12,7 @@ __all__ = ["RoundRobin", "murmur2", "partition_of_key"]
 
 
 def partition_of_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key; an empty key is one, too."""
+    """The partition of a key, which may be empty."""
     return (murmur2(key) & 0x7FFF_FFFF) % partition_count
 
 
@@ -25,5 +25,5 @@ class RoundRobin:
         self._turns = count(start)
 
     def next_partition(self, partition_count: int) -> int:
-        """Whose turn it is."""
+        """The partition whose turn it is."""
         return next(self._turns) % partition_count

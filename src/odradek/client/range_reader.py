@@ -1,14 +1,14 @@
 """Reads a range of one partition as whole record batches, the next request always under way.
 
-Differences to a consumer: it knows where to end, and it can be told not to read another topic of
-the same name. Rules:
+Unlike a consumer it has an end, and it can be told not to read another topic of the same name.
+Rules:
 
 1. The topic is the one whose id was given: another id under the name is `RecreatedTopicError`, once
-   it is clear that brokers do not just tell an old one.
+   it is clear that the brokers' metadata is not merely old.
 2. An answer without a byte although the log goes on beyond the position may mean that nothing is
    left in between: compaction may take the last records of a range. After two such answers in a
-   row who leads is asked anew, and that the position is not below the log's start is made sure of;
-   a third one, with room for any batch, then moves the position to the end that the broker tells.
+   row the leader is looked up again, and the start of its log must not lie above the position; a
+   third one, with room for any batch, then moves the position to the end that the broker reports.
 3. A step that brings nothing new within its time is `CallTimeoutError`: the log may end before the
    range does. The time that the caller takes between two steps does not count.
 4. A range without an end goes up to where the log ends when its end is reached.
@@ -52,20 +52,20 @@ __all__ = ["ANY_ID", "FetchedBatches", "read_range", "topic_id_text"]
 
 logger = logging.getLogger(__name__)
 
-# Stands for an id that nobody knows, and that is not compared.
+# Stands for an unknown id, which is not compared.
 ANY_ID: Final = ""
 
 _LAST_VERSION: Final = 32767
 _MAX_FETCH_BYTES: Final = 2**31 - 1
-# Answers without a byte before it is made sure that there is nothing; one may be chance.
+# Answers without a byte before the leader is looked up again; a single one may be chance.
 _EMPTY_ANSWERS: Final = 2
-# Times that the cluster is asked again who has the name: brokers hear of a new topic one by one.
+# Times that the id of the name is asked for again: brokers learn of a new topic one by one.
 _MAX_OTHERS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatches:
-    """Whole record batches as they came."""
+    """Whole record batches, byte for byte as the broker sent them."""
 
     records: memoryview
     # Asked for: the first batch may begin before it.
@@ -101,7 +101,7 @@ async def read_range(
     Args:
         max_bytes: Of one answer; a batch that is larger comes all the same.
         timeout_ms: For each step.
-        topic_id: As `topic_id_text` tells it.
+        topic_id: As `topic_id_text` prints it.
 
     Raises:
         OffsetOutOfRangeError: The offset is not there.
@@ -154,7 +154,7 @@ async def _wait_on(
     deadline: Deadline,
     pause_ms: int,
 ) -> None:
-    """After an answer that brought nothing new: whether, and when, to ask again.
+    """Waits before the next request, after an answer that brought nothing new.
 
     Raises:
         CallTimeoutError: Rule 3.
@@ -166,13 +166,13 @@ async def _wait_on(
             f"ends at {log_end}, to be read up to {up_to}"
         )
     if log_end <= offset:
-        # Brokers wait for records before they say that there are none, but not all, and not if
-        # they are told not to: those must not be asked without a pause.
+        # Most brokers wait for records before they answer that there are none. Those that do not,
+        # and those that are told not to wait, must not be asked without a pause.
         await asyncio.sleep(min(pause_ms, deadline.left_ms()) / 1000)
 
 
 class _Leader:
-    """The leader of one partition, wherever it is."""
+    """The leader of one partition, whichever broker that is."""
 
     def __init__(
         self,
@@ -192,10 +192,10 @@ class _Leader:
     def ask(
         self, offset: int, deadline: Deadline, *, is_sought: bool = False
     ) -> "asyncio.Task[PartitionData]":
-        """Puts the request on the wire.
+        """Sends the request.
 
         Args:
-            is_sought: Take any number of bytes.
+            is_sought: Whether to take any number of bytes.
         """
         max_bytes = _MAX_FETCH_BYTES if is_sought else self._max_bytes
         return asyncio.get_running_loop().create_task(
@@ -207,11 +207,11 @@ class _Leader:
         )
 
     async def check_place(self, offset: int, deadline: Deadline) -> None:
-        """Asks anew who leads, and whether its log has begun at an offset.
+        """Looks the leader up again, and checks that its log does not start above an offset.
 
         Raises:
             OffsetOutOfRangeError: It begins later.
-            CallTimeoutError: Nobody can tell.
+            CallTimeoutError: No leader answers in time.
         """
         await self._client.refresh((self._tp.topic,), deadline)
         told = await list_offsets(self._client, {self._tp: EARLIEST}, deadline)
@@ -222,12 +222,12 @@ class _Leader:
             raise OffsetOutOfRangeError(f"{self._tp}: the log starts at {found.offset}")
 
     def log_end(self, answer: PartitionData) -> int:
-        """Where a reader of this isolation level sees the log end."""
+        """The end of the log for a reader of this isolation level."""
         is_stable = self._config.is_read_committed and answer.last_stable_offset >= 0
         return answer.last_stable_offset if is_stable else answer.high_watermark
 
     def read(self, answer: PartitionData, offset: int) -> FetchedBatches:
-        """Cuts the tail off, and finds out where to go on."""
+        """Cuts an incomplete batch off the end, and finds the offset to go on at."""
         records = memoryview(answer.records or b"")
         at, first, last, next_offset = 0, -1, -1, offset
         while (header := parse_header(records, at)) is not None:
@@ -236,7 +236,7 @@ class _Leader:
             next_offset = max(next_offset, header.next_offset)
             at += header.size
         if len(records) and not at:
-            # Not even one batch was whole: ask for more.
+            # No batch was complete: ask for more bytes.
             self._max_bytes = min(self._max_bytes * 2, _MAX_FETCH_BYTES)
         return FetchedBatches(
             records[:at],
@@ -259,12 +259,12 @@ class _Leader:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader at the moment")
         topic_id = client.cluster.topic_id(tp.topic)
         if not self._is_meant(topic_id):
-            # What is known here may be older than what the caller knows.
+            # The metadata here may be older than the caller's.
             client.forget_leader(tp, leader.id)
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{tp}: another topic than was meant")
         last = _LAST_VERSION if topic_id != NO_TOPIC_ID else LAST_FETCH_BY_NAME
         request = FetchRequest(
-            # An answer that nothing came is to arrive before the time is over.
+            # An empty answer is to arrive before the time is over.
             max_wait_ms=min(self._config.fetch_max_wait_ms, deadline.left_ms() // 2),
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=max_bytes,
@@ -293,8 +293,10 @@ class _Leader:
             raise
 
     def _is_meant(self, topic_id: bytes) -> bool:
-        """Raises:
-        RecreatedTopicError: It is another topic, however often the cluster is asked.
+        """Checks the topic's id.
+
+        Raises:
+            RecreatedTopicError: It is another topic, however often the cluster is asked.
         """
         expected, found = self._topic_id, topic_id_text(topic_id)
         if ANY_ID in (expected, found) or expected == found:
@@ -306,7 +308,7 @@ class _Leader:
 
     def _answer_of(self, response: FetchResponse, offset: int) -> PartitionData:
         if not response.responses:
-            # What a broker says whose quota is used up.
+            # The answer of a broker whose quota is used up.
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{self._tp}: throttled")
         for topic in response.responses:
             if topic_name(topic.topic, topic.topic_id, self._client.cluster) == self._tp.topic:

@@ -3,11 +3,11 @@
 No group, no buffer, no positions: the caller says which partitions, from which offset, how much.
 
 * The plain calls go to the broker the consumer was made with, over one connection, one at a time.
-  If it breaks the call is made once more over a new one; the second failure surfaces, and the next
+  If it breaks the call is made once more over a new one; a second failure is raised, and the next
   call connects again.
-* `fetch_batches` reads a range of a partition from its leader, wherever that is, as whole record
-  batches (`odradek.client.range_reader`); the next request is under way before a buffer is handed
-  out.
+* `fetch_batches` reads a range of a partition from its leader, whichever broker that is, as whole
+  record batches (`odradek.client.range_reader`); the next request is sent before a buffer is
+  returned.
 """
 
 # ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
@@ -75,7 +75,7 @@ _DEFAULT_MAX_BYTES: Final = 8 << 20
 
 
 class FetchedPartition(NamedTuple):
-    """What one fetch brought from one partition."""
+    """The answer to one fetch for one partition."""
 
     error: ApiError | None
     high_watermark: int
@@ -149,7 +149,7 @@ class SimpleConsumer(AsyncClient):
         """Nothing to begin with: the first call connects."""
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ARG002 - it takes none
-        """Ends the connections, and with them calls that wait; never connects again."""
+        """Ends the connections and the calls that wait for an answer; never connects again."""
         self._is_closed = True
         if self._connection is not None:
             self._connection.close("closed by us")
@@ -213,7 +213,7 @@ class SimpleConsumer(AsyncClient):
     async def metadata(
         self, topics: Iterable[str] | None = None, timeout: float | None = None
     ) -> Cluster:
-        """What the broker knows of the cluster and of these topics, or of all."""
+        """The cluster and these topics, or all, as the broker describes them."""
         names = None if topics is None else list(topics)
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
@@ -232,7 +232,7 @@ class SimpleConsumer(AsyncClient):
     ) -> dict[TopicPartition, FetchedPartition]:
         """One fetch; limits that are not given are those of the settings.
 
-        The broker must lead these partitions, or say so in the error of each.
+        The broker must lead these partitions; those that it does not lead have an error.
         """
         config = self._config
         wanted = {TopicPartition(*tp): Wanted(NO_TOPIC_ID, at, -1) for tp, at in offsets.items()}
@@ -270,7 +270,7 @@ class SimpleConsumer(AsyncClient):
         """The first offset at or after a time; -2 is the earliest, -1 the end.
 
         Raises:
-            ApiError: What the broker says of it.
+            ApiError: The broker refuses.
         """
         tp = TopicPartition(*partition)
         request = ListOffsetsRequest(
@@ -300,7 +300,7 @@ class SimpleConsumer(AsyncClient):
     # Groups: through their coordinator
 
     async def coordinator(self, group_id: str, timeout: float | None = None) -> int:
-        """The broker that looks after a group."""
+        """The coordinator of a group."""
         deadline = self._client.deadline_after(timeout)
         found = Coordinator(self._client, group_id)
         return await self._client.retry("coordinator", lambda: found.find(deadline), deadline)
@@ -333,7 +333,7 @@ class SimpleConsumer(AsyncClient):
         partitions: Iterable[Partition] | None = None,
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What a group has committed, of all its partitions if none is named."""
+        """The offsets that a group has committed, of all its partitions if none is named."""
         deadline = self._client.deadline_after(timeout)
         coordinator = Coordinator(self._client, group_id)
         wanted = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
@@ -359,7 +359,7 @@ class SimpleConsumer(AsyncClient):
         beyond `end`; the decoder trims. Checksums are verified unless `check.crcs` is false.
 
         Args:
-            end: Exclusive; without it, the end that the broker tells when it is reached.
+            end: Exclusive; without it, the end of the log when the reader reaches it.
             max_bytes: Of one buffer; a batch that is larger comes all the same.
             timeout: For each step, in seconds; the time that the caller takes does not count.
 
@@ -398,8 +398,10 @@ class SimpleConsumer(AsyncClient):
 
 
 def _check_crcs(tp: TopicPartition, batches: memoryview) -> None:
-    """Raises:
-    CorruptRecordError: A checksum is wrong.
+    """Verifies the checksum of every batch.
+
+    Raises:
+        CorruptRecordError: A checksum is wrong.
     """
     at = 0
     while (header := parse_header(batches, at)) is not None:

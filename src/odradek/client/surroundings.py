@@ -1,6 +1,6 @@
-"""What a client takes from the machine it runs on, as one value.
+"""The machine a client runs on, as one value: time, randomness and connections.
 
-Tests pass other ones: a clock that stands still, a seed, a network that is simulated.
+Tests pass other ones: a manual clock, a seed, a simulated network.
 """
 
 from random import Random

@@ -1,4 +1,4 @@
-"""`odradek.aio.Admin`: looks at a cluster and changes it, awaited."""
+"""`odradek.aio.Admin`: describes and changes a cluster, awaited."""
 
 # ruff: noqa: ASYNC109 - the public calls take their timeouts by name, as Kafka's do
 
@@ -45,16 +45,16 @@ _DEFINITION: Final = Definition(ClientConfig)
 
 
 class Admin(AsyncClient):
-    """What an administrator asks of a cluster.
+    """Describes and changes a cluster.
 
     ::
 
         async with Admin(bootstrap_servers="localhost:9092") as admin:
             results = await admin.create_topics([NewTopic(name="orders", partition_count=4)])
 
-    Results are per item, a value or the `ApiError` that this item met: one failure spares the
-    others. Every call takes a `timeout` in seconds (default: `default.api.timeout.ms`) and raises
-    `TimeoutError` with what it waited for. A request that changes something is not repeated after
+    Every item has its own result, a value or an `ApiError`: a failure affects no other item. Every
+    call takes a `timeout` in seconds (default: `default.api.timeout.ms`) and raises `TimeoutError`
+    with the last failure. A request that changes something is not repeated after
     a lost connection, unless to do it twice is harmless.
 
     Args:
@@ -86,7 +86,7 @@ class Admin(AsyncClient):
         """Begins on the running loop. Nothing is connected before the first call."""
 
     async def connect(self, timeout: float | None = None) -> None:
-        """Reaches a broker now. Nobody needs to; it tells a wrong address at once.
+        """Connects to a broker now. Optional: a wrong address is an error at once.
 
         Raises:
             ApiError: No broker of `bootstrap.servers` answers; each was tried once.
@@ -109,7 +109,7 @@ class Admin(AsyncClient):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> dict[str, CreatedTopic | ApiError]:
-        """Creates topics; with `validate_only`, only say whether it could be done."""
+        """Creates topics; with `validate_only`, only checks whether that is possible."""
         return await topic_calls.create_topics(
             self._client, topics, validate_only=validate_only, deadline=self._until(timeout)
         )
@@ -123,7 +123,7 @@ class Admin(AsyncClient):
     async def delete_topics_by_id(
         self, topic_ids: Sequence[bytes], *, timeout: float | None = None
     ) -> dict[bytes, ApiError | None]:
-        """The same by topic id: another topic that has taken the name since is spared.
+        """The same by topic id: another topic that has the name by now is kept.
 
         Raises:
             ValueError: An id is not of 16 bytes, or is all zeros.
@@ -164,7 +164,7 @@ class Admin(AsyncClient):
     async def describe_topics_by_id(
         self, topic_ids: Sequence[bytes], *, timeout: float | None = None
     ) -> dict[bytes, TopicView | ApiError]:
-        """The same by topic id; one that is not there, or no more, is UNKNOWN_TOPIC_ID.
+        """The same by topic id; one that does not exist is UNKNOWN_TOPIC_ID.
 
         Raises:
             ValueError: An id is not of 16 bytes, or is all zeros.
@@ -189,7 +189,7 @@ class Admin(AsyncClient):
 
         Raises:
             ValueError: The limit is not positive.
-            ApiError: The broker does not tell.
+            ApiError: The broker refuses.
         """
         return await topic_descriptions.describe_topic_partitions(
             self._client, names, start=start, limit=limit, deadline=self._until(timeout)
@@ -239,9 +239,9 @@ class Admin(AsyncClient):
         """The settings of each resource, by name; all of them if none is named.
 
         Args:
-            names: Settings to tell; those that a resource does not have are left out.
-            include_synonyms: Whether to tell all settings that a value may come from.
-            include_documentation: Whether to tell what each setting is for.
+            names: Settings to return; those that a resource does not have are left out.
+            include_synonyms: Whether to return all settings that a value may come from.
+            include_documentation: Whether to return the description of each setting.
         """
         return await configs.describe_configs(
             self._client,
@@ -271,9 +271,9 @@ class Admin(AsyncClient):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> dict[ConfigResource, ApiError | None]:
-        """Replaces all dynamic settings of each resource: what is not named is its default again.
+        """Replaces all dynamic settings of each resource: those not named have their default again.
 
-        Older than `incremental_alter_configs`, and easily undoes what somebody else has set.
+        Older than `incremental_alter_configs`, and easily removes settings of other callers.
         """
         return await configs.replace_configs(
             self._client, settings, validate_only=validate_only, deadline=self._until(timeout)
@@ -282,7 +282,7 @@ class Admin(AsyncClient):
     async def list_config_resources(
         self, types: Sequence[ConfigResourceType] = (), *, timeout: float | None = None
     ) -> list[ConfigResource]:
-        """What has settings of its own, of all types if none is named."""
+        """The resources with settings of their own, of all types if none is named."""
         return await configs.list_config_resources(
             self._client, types, deadline=self._until(timeout)
         )
@@ -316,7 +316,7 @@ class Admin(AsyncClient):
     async def describe_cluster(
         self, *, include_authorized_operations: bool = False, timeout: float | None = None
     ) -> ClusterDescription:
-        """The brokers and the controller, and what one may do to the cluster if that is asked."""
+        """The brokers and the controller, and the allowed operations if they are asked for."""
         return await cluster.describe_cluster(
             self._client,
             include_authorized_operations=include_authorized_operations,
@@ -330,17 +330,17 @@ class Admin(AsyncClient):
         partitions: Iterable[TopicPartition] | None = None,
         timeout: float | None = None,
     ) -> dict[int, dict[str, LogDir | ApiError] | ApiError]:
-        """What lies in the data directories of brokers, all of them if none is named.
+        """The data directories of brokers and their replicas, of all brokers if none is named.
 
         Args:
-            partitions: Those whose replicas to tell; all of them if None.
+            partitions: Those whose replicas to return; all of them if None.
         """
         return await cluster.describe_log_dirs(
             self._client, brokers, partitions=partitions, deadline=self._until(timeout)
         )
 
     async def describe_api_versions(self, *, timeout: float | None = None) -> list[BrokerVersions]:
-        """Which requests each broker serves."""
+        """The requests that each broker serves."""
         deadline = self._until(timeout)
         await self._client.refresh((), deadline)
         return await api_versions.describe_api_versions(self._client, deadline=deadline)
@@ -386,7 +386,7 @@ class Admin(AsyncClient):
         include_authorized_operations: bool = False,
         timeout: float | None = None,
     ) -> dict[str, GroupDescription | ApiError]:
-        """Each group with its members, and what one may do to it if that is asked."""
+        """Each group with its members, and the allowed operations if they are asked for."""
         return await groups.describe_groups(
             self._client,
             group_ids,
@@ -410,7 +410,7 @@ class Admin(AsyncClient):
     ) -> dict[str, ApiError | None]:
         """Removes static members by their instance id, or all members; None for each that is out.
 
-        Members without an instance id are told by their member id. One that lives joins again.
+        Members without an instance id are named by their member id. A running one joins again.
 
         Raises:
             ApiError: There is no such group.
@@ -426,7 +426,7 @@ class Admin(AsyncClient):
         require_stable: bool = False,
         timeout: float | None = None,
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError]:
-        """What each group has committed; partitions without an offset are left out.
+        """The committed offsets of each group; partitions without an offset are left out.
 
         Args:
             group_ids: Groups, or partitions by group; None there means all of them.
@@ -446,7 +446,7 @@ class Admin(AsyncClient):
         """Commits for a group that has no members.
 
         Raises:
-            ApiError: It has, or the offsets are refused.
+            ApiError: The group has members, or the offsets are refused.
         """
         await groups.alter_group_offsets(
             self._client, group_id, offsets, deadline=self._until(timeout)
@@ -459,7 +459,7 @@ class Admin(AsyncClient):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, ApiError | None]:
-        """Forgets what a group has committed for partitions it does not read; None for each.
+        """Deletes committed offsets of partitions that the group does not read; None for each.
 
         Raises:
             ApiError: There is no such group.

@@ -1,4 +1,4 @@
-"""Which requests a broker serves."""
+"""The requests that a broker serves."""
 
 from typing import NamedTuple
 
@@ -15,13 +15,13 @@ class ApiRow(NamedTuple):
     """One request type of a broker."""
 
     key: int
-    name: str  # Empty for one that we have never heard of.
+    name: str  # Empty for one that this client does not know.
     versions: VersionRange
-    usable: int | None  # The newest version that both sides speak; None if there is none.
+    usable: int | None  # The newest version that both sides know; None if there is none.
 
 
 class BrokerVersions(NamedTuple):
-    """What one broker serves."""
+    """The requests of one broker."""
 
     node_id: int
     host: str

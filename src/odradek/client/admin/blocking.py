@@ -1,4 +1,4 @@
-"""`odradek.Admin`: looks at a cluster and changes it, for plain scripts and threads."""
+"""`odradek.Admin`: describes and changes a cluster, for plain scripts and threads."""
 
 import ssl
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ __all__ = ["Admin"]
 
 
 class Admin(Blocking[awaited.Admin]):
-    """What an administrator asks of a cluster.
+    """Describes and changes a cluster.
 
     ::
 
         with Admin(bootstrap_servers="localhost:9092") as admin:
             results = admin.create_topics([NewTopic(name="orders", partition_count=4)])
 
-    Results are per item, a value or the `ApiError` that this item met: one failure spares the
-    others. Every call takes a `timeout` in seconds (default: `default.api.timeout.ms`) and raises
-    `TimeoutError` with what it waited for. May be used by several threads.
+    Every item has its own result, a value or an `ApiError`: a failure affects no other item. Every
+    call takes a `timeout` in seconds (default: `default.api.timeout.ms`) and raises `TimeoutError`
+    with the last failure. May be used by several threads.
 
     Args: As `odradek.aio.Admin`.
 

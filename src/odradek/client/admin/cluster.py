@@ -47,12 +47,12 @@ __all__ = [
 
 
 class ClusterDescription(NamedTuple):
-    """A cluster as it tells of itself."""
+    """A cluster as a broker describes it."""
 
     cluster_id: str
     controller: Node | None
     nodes: tuple[Node, ...]
-    # What the asking principal may do to the cluster; None unless asked for.
+    # The operations that the caller's principal may do; None unless asked for.
     authorized_operations: frozenset[Operation] | None = None
 
 
@@ -61,11 +61,11 @@ class Replica(NamedTuple):
 
     size: int
     offset_lag: int  # Behind the high watermark, or behind the current replica if it is future.
-    is_future: bool  # Whether it is to take the place of the current one.
+    is_future: bool  # Whether it is to replace the current one.
 
 
 class LogDir(NamedTuple):
-    """A data directory of a broker; -1 from brokers that do not tell."""
+    """A data directory of a broker; -1 from brokers that do not report it."""
 
     replicas: dict[TopicPartition, Replica]
     total_bytes: int
@@ -86,7 +86,7 @@ async def describe_cluster(
     """The brokers of the cluster and its controller.
 
     Raises:
-        ApiError: Nobody tells.
+        ApiError: No broker answers.
     """
 
     async def attempt() -> DescribeClusterResponse:
@@ -120,10 +120,10 @@ async def describe_log_dirs(
     partitions: Iterable[TopicPartition] | None = None,
     deadline: Deadline,
 ) -> dict[int, dict[str, LogDir | ApiError] | ApiError]:
-    """What lies in the data directories of brokers, all of them if none is named.
+    """The data directories of brokers and their replicas, of all brokers if none is named.
 
     Args:
-        partitions: Those whose replicas to tell; all of them if None.
+        partitions: Those whose replicas to return; all of them if None.
     """
     if brokers is None:
         brokers = [node.id for node in (await describe_cluster(client, deadline=deadline)).nodes]
@@ -217,7 +217,7 @@ async def list_partition_reassignments(
     """Partitions whose replicas move now, among those that are named, or all.
 
     Raises:
-        ApiError: The controller does not tell.
+        ApiError: The controller refuses.
     """
     nested = None if partitions is None else by_topic(dict.fromkeys(partitions))
     request = ListPartitionReassignmentsRequest(

@@ -46,7 +46,7 @@ __all__ = [
 R = TypeVar("R")
 M = TypeVar("M", bound=Message)
 
-# ListConfigResources: before, it was named for client metrics and told of nothing else.
+# ListConfigResources: earlier versions have client metrics alone.
 _RESOURCES_OF_ALL_TYPES: Final = VersionRange(1, 32767)
 
 
@@ -62,7 +62,7 @@ class ConfigResource(NamedTuple):
 
 
 class ConfigSynonym(NamedTuple):
-    """A setting that gives its value, or would if those before it were not there."""
+    """A setting that gives the value, or would if those before it were not set."""
 
     name: str
     value: str | None
@@ -78,7 +78,7 @@ class ConfigEntry(NamedTuple):
     is_read_only: bool
     is_sensitive: bool
     type: ConfigType = ConfigType.UNKNOWN
-    # In the order in which they count, the one that does first; empty unless asked for.
+    # In order of precedence, the one in effect first; empty unless asked for.
     synonyms: tuple[ConfigSynonym, ...] = ()
     documentation: str | None = None  # None unless asked for.
 
@@ -184,7 +184,7 @@ async def replace_configs(
     validate_only: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[ConfigResource, ApiError | None]:
-    """Sets all dynamic settings of each resource; what is not named goes back to its default."""
+    """Sets all dynamic settings of each resource; those not named have their default again."""
     deadline = deadline or client.deadline()
 
     async def ask(
@@ -220,10 +220,10 @@ async def replace_configs(
 async def list_config_resources(
     client: Client, types: Sequence[ConfigResourceType] = (), *, deadline: Deadline | None = None
 ) -> list[ConfigResource]:
-    """What has settings of its own, of all types if none is named.
+    """The resources with settings of their own, of all types if none is named.
 
     Raises:
-        UnsupportedVersionError: Brokers before 4.1 tell of client metrics only.
+        UnsupportedVersionError: Brokers before 4.1 list client metrics only.
         ApiError: The broker refuses.
     """
     deadline = deadline or client.deadline()
@@ -250,7 +250,7 @@ async def list_config_resources(
     )
 
 
-# What the answers to these requests have in common.
+# The part that the answers to these requests share.
 _Outcome: TypeAlias = (
     DescribeConfigsResult | AlterConfigsResourceResponse | replacing.AlterConfigsResourceResponse
 )
@@ -260,7 +260,7 @@ async def _per_broker(
     resources: Sequence[ConfigResource],
     ask: Callable[[int | None, Sequence[ConfigResource]], Awaitable[Iterator[tuple[_Outcome, R]]]],
 ) -> dict[ConfigResource, R | ApiError]:
-    """Asks each broker for what only it can answer, and any broker for the rest."""
+    """Asks each broker for its own resources, and any broker for the others."""
     by_broker: dict[int | None, list[ConfigResource]] = {}
     for resource in resources:
         by_broker.setdefault(_broker_of(resource), []).append(resource)

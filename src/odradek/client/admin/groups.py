@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 
 class GroupListing(NamedTuple):
-    """A group that a broker looks after; empty from brokers that do not tell."""
+    """A group that a broker coordinates; empty from brokers that do not report it."""
 
     group_id: str
     protocol_type: str
@@ -78,9 +78,9 @@ class GroupDescription(NamedTuple):
     protocol: str
     coordinator: int
     members: tuple[GroupMember, ...]
-    # What the asking principal may do to the group; None unless asked for.
+    # The operations that the caller's principal may do; None unless asked for.
     authorized_operations: frozenset[Operation] | None = None
-    # Where the coordinator is reached, as host:port.
+    # The address of the coordinator, as host:port.
     coordinator_address: str = ""
 
 
@@ -94,7 +94,7 @@ async def list_groups(
     """The groups of all brokers, by name.
 
     Raises:
-        ApiError: A broker does not tell.
+        ApiError: A broker refuses or does not answer.
     """
     await client.refresh((), deadline)
     request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
@@ -127,7 +127,7 @@ async def describe_groups(
     include_authorized_operations: bool = False,
     deadline: Deadline,
 ) -> dict[str, GroupDescription | ApiError]:
-    """Each group with its members; one that is not there is GROUP_ID_NOT_FOUND."""
+    """Each group with its members; one that does not exist is GROUP_ID_NOT_FOUND."""
 
     async def describe(coordinator: Coordinator) -> GroupDescription:
         group_id = coordinator.group_id
@@ -141,7 +141,7 @@ async def describe_groups(
         )
         (told,) = response.groups
         coordinator.check(told.error_code, "DESCRIBE_GROUPS")
-        if told.group_state == "Dead":  # How brokers before version 6 say that there is none.
+        if told.group_state == "Dead":  # Before version 6: there is no such group.
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
         node_id = await coordinator.find(deadline)
         node = client.cluster.nodes.get(node_id)
@@ -202,7 +202,7 @@ async def remove_group_members(
 ) -> dict[str, ApiError | None]:
     """Removes static members by instance id, or every member there is; None for each that is out.
 
-    Members that have no instance id are told by their member id.
+    Members that have no instance id are named by their member id.
 
     Raises:
         ApiError: The group cannot be asked.
@@ -252,7 +252,7 @@ async def list_group_offsets(
     require_stable: bool = False,
     deadline: Deadline,
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError]:
-    """What each group has committed, of all partitions unless some are named for the group."""
+    """The committed offsets of each group, of all partitions unless some are named for it."""
     wanted: dict[str, list[TopicPartition] | None]
     if isinstance(group_ids, Mapping):
         wanted = {name: None if some is None else list(some) for name, some in group_ids.items()}
@@ -278,7 +278,7 @@ async def alter_group_offsets(
     """Commits for a group that has no members.
 
     Raises:
-        ApiError: It has, or the offsets are refused.
+        ApiError: The group has members, or the offsets are refused.
     """
 
     async def commit(coordinator: Coordinator) -> None:
@@ -298,7 +298,7 @@ async def delete_group_offsets(
     *,
     deadline: Deadline,
 ) -> dict[TopicPartition, ApiError | None]:
-    """Forgets what a group has committed for partitions it does not read; None for each.
+    """Deletes committed offsets of partitions that the group does not read; None for each.
 
     Raises:
         ApiError: There is no such group.
@@ -345,7 +345,7 @@ async def _per_group(
     work: Callable[[Coordinator], Awaitable[R]],
     deadline: Deadline,
 ) -> dict[str, R | ApiError]:
-    """Works at the coordinator of each group; one failure spares the others."""
+    """Asks the coordinator of each group; a failure affects no other group."""
 
     async def one(group_id: str) -> R | ApiError:
         coordinator = Coordinator(client, group_id)

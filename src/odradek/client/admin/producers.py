@@ -21,7 +21,7 @@ __all__ = ["ProducerState", "describe_producers"]
 
 
 class ProducerState(NamedTuple):
-    """An idempotent producer as the leader of a partition knows it; -1 for what is not there."""
+    """An idempotent producer as the leader of a partition knows it; -1 for unknown values."""
 
     producer_id: int
     producer_epoch: int

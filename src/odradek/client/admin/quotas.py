@@ -31,7 +31,7 @@ _Pair: TypeAlias = tuple[str, str | None]
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a quota is for: names by type (`user`, `client-id`, `ip`); None is the default one."""
+    """The entity of a quota: names by type (`user`, `client-id`, `ip`); None is the default."""
 
     parts: tuple[_Pair, ...]
 

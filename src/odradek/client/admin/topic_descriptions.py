@@ -1,4 +1,4 @@
-"""Topics described by their ids, and page by page: what metadata by name does not give.
+"""Topics described by their ids, and page by page; metadata by name offers neither.
 
 A page holds a number of partitions and says where the next one begins. With a limit of 2, topics a
 (3 partitions) and b (1) come as a-0 and a-1, next a-2; then a-2 and b-0, and nothing is next. So a
@@ -44,7 +44,7 @@ _METADATA_BY_ID: Final = VersionRange(12, 32767)
 
 
 class PartitionDescription(NamedTuple):
-    """One partition, with those who may lead it though they are not in sync (KIP-966)."""
+    """One partition, with the replicas that may lead it though they are not in sync (KIP-966)."""
 
     partition: int
     leader: int  # -1 when there is none.
@@ -63,7 +63,7 @@ class TopicDescription(NamedTuple):
     topic_id: bytes
     is_internal: bool
     partitions: tuple[PartitionDescription, ...]
-    # What the asking principal may do; None from brokers that do not tell.
+    # The operations that the caller's principal may do; None from brokers that do not report them.
     authorized_operations: frozenset[Operation] | None
 
 
@@ -77,7 +77,7 @@ class TopicPage(NamedTuple):
 async def describe_topics_by_id(
     client: Client, topic_ids: Iterable[bytes], *, deadline: Deadline
 ) -> dict[bytes, TopicView | ApiError]:
-    """Topics with their partitions; one that is not there is UNKNOWN_TOPIC_ID.
+    """Topics with their partitions; one that does not exist is UNKNOWN_TOPIC_ID.
 
     Raises:
         ValueError: An id is not of 16 bytes, or is all zeros.
@@ -115,12 +115,14 @@ async def describe_topics_by_id(
 
 
 def check_topic_id(topic_id: bytes) -> bytes:
-    """Raises:
-    ValueError: No topic can have this id.
+    """Checks an id.
+
+    Raises:
+        ValueError: No topic can have this id.
     """
     if len(topic_id) != 16 or not any(topic_id):
         raise ValueError(
-            f"topic id {topic_id!r}: expected 16 bytes, not all zeros, as `describe_topics` tells"
+            f"topic id {topic_id!r}: expected 16 bytes, not all zeros, as `describe_topics` returns"
         )
     return bytes(topic_id)
 
@@ -141,7 +143,7 @@ async def describe_topic_partitions(
 
     Raises:
         ValueError: The limit is not positive.
-        ApiError: The broker does not tell.
+        ApiError: The broker refuses.
     """
     if limit < 1:
         raise ValueError(f"limit={limit}: expected at least 1 partition")

@@ -53,7 +53,7 @@ class NewTopic:
     """A topic to create; -1 is the broker's default.
 
     Raises:
-        ValueError: Counts are given besides assignments, which tell them.
+        ValueError: Counts are given besides assignments, which imply them.
     """
 
     name: str
@@ -73,7 +73,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """A new total of partitions, and the brokers of those that are added, if they matter."""
+    """A new total of partitions, and the brokers of the added ones, if the caller chooses them."""
 
     total: int
     # One list for each new partition, the preferred leader first.
@@ -81,7 +81,7 @@ class NewPartitions:
 
 
 class CreatedTopic(NamedTuple):
-    """What was created; -1 from brokers that do not tell."""
+    """A topic that was created; -1 from brokers that do not report the counts."""
 
     topic_id: bytes
     partition_count: int
@@ -95,7 +95,7 @@ async def create_topics(
     validate_only: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[str, CreatedTopic | ApiError]:
-    """Creates topics; with `validate_only`, only say whether it could be done."""
+    """Creates topics; with `validate_only`, only checks whether that is possible."""
     deadline = deadline or client.deadline()
     by_name = {topic.name: topic for topic in topics}
 
@@ -172,7 +172,7 @@ async def delete_topics(
 async def delete_topics_by_id(
     client: Client, topic_ids: Iterable[bytes], *, deadline: Deadline
 ) -> dict[bytes, ApiError | None]:
-    """Deletes topics by their ids, so that none is hit that has taken the name since.
+    """Deletes topics by their ids, so that another topic that has the name by now is kept.
 
     Raises:
         ValueError: An id is not of 16 bytes, or is all zeros.

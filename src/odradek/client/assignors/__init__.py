@@ -1,8 +1,7 @@
 """Assigns partitions to members: the strategies that the leader of a consumer group runs. Pure.
 
-A strategy is an `Assignor`; the four that come with Kafka are here, under Kafka's names. What the
-members and the leader tell each other through the coordinator, which does not look inside, is in
-`wire`.
+A strategy is an `Assignor`; the four that come with Kafka are here, under Kafka's names. `wire` has
+the bytes that members and the leader exchange through the coordinator, which does not read them.
 """
 
 from odradek.client.assignors.choice import BUILT_IN, find_assignors, is_cooperative

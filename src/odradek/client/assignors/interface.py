@@ -1,11 +1,11 @@
-"""What a strategy is given, and what it has to promise.
+"""The interface of a strategy, and its promises.
 
 Promises of `assign`, which the tests hold every strategy to:
 
-1. Every member is in the result, if with nothing.
+1. Every member is in the result, also one without partitions.
 2. A partition goes to members that subscribe to its topic, to one of them at most; to exactly one,
-   unless a cooperative strategy holds it back until its owner has let go of it.
-3. The same input gives the same output, in whatever order its mappings are.
+   unless a cooperative strategy holds it back until its owner has given it up.
+3. The same input gives the same output, in any order of its mappings.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,13 +19,13 @@ __all__ = ["Assignor", "Subscription", "TopicPartitions", "sorted_members"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member tells the leader of its group."""
+    """The subscription of a member, as the leader of its group gets it."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
-    # What it holds while it joins; an eager member has let go of everything by then.
+    # The partitions it keeps while it joins; an eager member has given up all of them by then.
     owned: tuple[TopicPartition, ...] = ()
-    # The generation in which it came to own that; -1 if it does not tell.
+    # The generation in which they were assigned; -1 if it does not report it.
     generation: int = -1
     rack: str | None = None
     instance_id: str | None = None  # group.instance.id; comes beside the subscription.
@@ -36,16 +36,16 @@ class TopicPartitions:
     """The partitions of a topic, numbered from 0."""
 
     count: int
-    # By partition, the racks of its replicas; empty if no broker tells its rack.
+    # By partition, the racks of its replicas; empty if no broker has a rack.
     racks: tuple[frozenset[str], ...] = ()
 
 
 class Assignor(Protocol):
-    """A strategy. Stateless: what a member remembers is passed in."""
+    """A strategy. Stateless: the past of a member is passed in."""
 
     @property
     def name(self) -> str:
-        """As members vote for it."""
+        """The name by which members vote for it."""
         ...
 
     @property
@@ -54,20 +54,20 @@ class Assignor(Protocol):
         ...
 
     def user_data(self, owned: Iterable[TopicPartition], generation: int) -> bytes | None:
-        """What a member adds to its subscription.
+        """The bytes that a member adds to its subscription.
 
         Args:
-            owned: What it was assigned last, let go or not.
-            generation: When; -1 if it never was.
+            owned: Its last assignment, given up or not.
+            generation: The generation of that assignment; -1 if it never had one.
         """
         ...
 
     def assign(
         self, topics: Mapping[str, TopicPartitions], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Distributes the partitions of the topics that are there; run by the leader only.
+        """Distributes the partitions of the existing topics; run by the leader only.
 
-        May take its time: it is run on a thread of its own, and heartbeats go on meanwhile.
+        May take long: it runs on a thread of its own, and heartbeats go on meanwhile.
         """
         ...
 

@@ -4,9 +4,9 @@ Per topic with P partitions and M subscribed members, each gets P // M, the firs
 Example: 7 partitions, 5 members: 0-1, 2-3, 4, 5, 6. Topics with as many partitions are cut alike,
 so that the same member reads partition n of all of them.
 
-Where members tell a rack and it makes a difference (some partition has no replica in some rack),
-partitions go first to members that have a replica near, within the same quotas; what is left is
-handed out as above. Topics cut alike are matched partition by partition, so that they stay so.
+Where members report a rack and it makes a difference (some partition has no replica in some rack),
+partitions go first to members in the rack of a replica, within the same quotas; the others are
+assigned as above. Topics cut alike are matched partition by partition, so that they stay so.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ class RangeAssignor:
     is_cooperative = False
 
     def user_data(self, owned: Iterable[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002 - remembers nothing
-        """None: the past plays no part."""
+        """None: the past is not used."""
         return None
 
     def assign(
@@ -49,7 +49,7 @@ class RangeAssignor:
 
 
 class _TopicShares:
-    """How far the partitions of one topic are handed out."""
+    """The state while the partitions of one topic are assigned."""
 
     def __init__(
         self, topic: str, partitions: TopicPartitions, subscribers: Mapping[str, str | None]

@@ -1,6 +1,6 @@
-"""`roundrobin`: all partitions of all topics in a row, dealt out in turn.
+"""`roundrobin`: all partitions of all topics in order, assigned to the members in turn.
 
-Members that do not subscribe to a partition's topic are passed over. The turn goes on from topic to
+Members that do not subscribe to a partition's topic are skipped. The turn goes on from topic to
 topic. Example: t1 with 5 partitions, t2 with 7, c0 to c2 subscribe to both, c3 and c4 to t2 only:
 t1 goes c0 c1 c2 c0 c1, and t2 starts with c2.
 """
@@ -20,7 +20,7 @@ class RoundRobinAssignor:
     is_cooperative = False
 
     def user_data(self, owned: Iterable[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002 - remembers nothing
-        """None: the past plays no part."""
+        """None: the past is not used."""
         return None
 
     def assign(
@@ -33,7 +33,7 @@ class RoundRobinAssignor:
         turn = 0
         for topic in sorted(wanted & topics.keys()):
             for partition in range(topics[topic].count):
-                # Ends: somebody subscribes to every topic in this loop.
+                # Ends: every topic in this loop has a subscriber.
                 while topic not in members[order[turn]].topics:
                     turn = (turn + 1) % len(order)
                 assigned[order[turn]].append(TopicPartition(topic, partition))

@@ -2,20 +2,21 @@
 
 How it works:
 
-1. Members keep what they own and may have. Of two that claim a partition, the one of the higher
-   generation keeps it; of equal generations neither does.
-2. What nobody owns goes to whoever has least, partitions with few subscribers first.
+1. Members keep the partitions that they own and still subscribe to. Of two that claim a partition,
+   the one of the higher generation keeps it; of equal generations neither does.
+2. A partition without an owner goes to the member with the fewest partitions; partitions with few
+   subscribers come first.
 3. While some partition can go to a member that has at least two fewer than its owner, it does: the
-   fullest member gives first, and what it has just got rather than what it held. Every step makes
-   the sum of the squared loads smaller, so this ends. Where all subscribe to the same topics no
-   distribution that is balanced moves fewer partitions.
+   fullest member gives first, and rather a partition it has just got than one it held. Every step
+   makes the sum of the squared loads smaller, so this ends. Where all subscribe to the same topics
+   no balanced distribution moves fewer partitions.
 
 Example: c0 has 0-5, c1 joins. c0 keeps three, c1 gets three.
 
-The two differ in how a member learns what the others own, and in what happens to a partition that
-changes hands. With `sticky` it is handed on at once: all have let go of everything before. With
-`cooperative-sticky` it is left out: its owner sees that it is missing, lets go of it and joins
-again, and the next round hands it on. Nobody stops reading what he keeps.
+The two differ in how the leader learns the owned partitions, and in how a partition changes its
+owner. With `sticky` it is assigned at once: all members have given up everything before. With
+`cooperative-sticky` it is left out: its owner sees that it is missing, gives it up and joins again,
+and the next round assigns it. Members go on reading the partitions that they keep.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +40,7 @@ class StickyAssignor:
     is_cooperative = False
 
     def user_data(self, owned: Iterable[TopicPartition], generation: int) -> bytes | None:
-        """What was assigned last, and when."""
+        """The last assignment and its generation."""
         return encode_sticky_data(owned, generation)
 
     def assign(
@@ -63,12 +64,12 @@ class CooperativeStickyAssignor:
     def assign(
         self, topics: Mapping[str, TopicPartitions], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """See `Assignor.assign`; what changes hands is left out."""
+        """See `Assignor.assign`; partitions that change their owner are left out."""
         claims = {
             member: (subscription.owned, _cooperative_generation(subscription))
             for member, subscription in members.items()
         }
-        # Whoever claims a partition may still read it, rightly or not.
+        # A member that claims a partition may still read it, rightly or not.
         holders: dict[TopicPartition, list[str]] = {}
         for member, (owned, _) in claims.items():
             for tp in set(owned):
@@ -88,7 +89,7 @@ def _sticky_claim(subscription: Subscription) -> _Claim:
     try:
         return parse_sticky_data(subscription.user_data)
     except DecodeError:
-        return (), -1  # A stranger's data: the member merely loses its past.
+        return (), -1  # Unreadable data: the member only loses its past.
 
 
 def _cooperative_generation(subscription: Subscription) -> int:
@@ -129,7 +130,7 @@ _Audience = tuple[str, ...]
 
 
 class _Share:
-    """What one member has, by who else could have it: there are few audiences, many partitions."""
+    """The partitions of one member, by the subscribers they share: few sets, many partitions."""
 
     __slots__ = ("_got", "_held", "size")
 
@@ -143,13 +144,13 @@ class _Share:
         self.size += 1
 
     def take(self, audience: _Audience) -> TopicPartition:
-        """Gives one away, rather what came just now."""
+        """Gives one partition away, rather one that it has just got."""
         source = self._got if self._got.get(audience) else self._held
         self.size -= 1
         return source[audience].pop()
 
     def audiences(self) -> Iterator[_Audience]:
-        """Of everything it has; those of what came just now first."""
+        """Of all its partitions; those it has just got come first."""
         for source in (self._got, self._held):
             yield from (audience for audience, partitions in source.items() if partitions)
 
@@ -165,7 +166,7 @@ def _rightful(
     claims: Mapping[str, _Claim],
     order: list[str],
 ) -> dict[TopicPartition, str]:
-    """Who owns what, may still have it, and has no rival with as good a claim."""
+    """The owned partitions of members that still subscribe and whose claim is the newest."""
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in order:
         owned, generation = claims[member]
@@ -198,7 +199,7 @@ def _balance(shares: Mapping[str, _Share]) -> None:
 
 
 def _poorest_taker(giver: str, shares: Mapping[str, _Share]) -> tuple[_Audience, str | None]:
-    """Who has at least two fewer than `giver` and could have something of it."""
+    """The member that has at least two fewer than `giver` and could take a partition of it."""
     best: tuple[_Audience, str | None] = (), None
     least = shares[giver].size - 1
     for audience in shares[giver].audiences():

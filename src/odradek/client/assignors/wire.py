@@ -1,8 +1,8 @@
-"""What members and the leader of a consumer group tell each other, byte by byte.
+"""The bytes that members and the leader of a consumer group exchange: subscription, assignment.
 
-The coordinator passes both on without a look inside. Both begin with an int16 version; a reader
-takes any higher one for the newest it knows and ignores what follows. A version lacks nothing but
-its last fields, so writing the newest is always understood.
+The coordinator passes both on without reading them. Both begin with an int16 version; a reader
+takes any higher one for the newest it knows and ignores the bytes behind it. A version lacks
+nothing but its last fields, so every reader understands the newest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ class _Partitions(Message):
 
 
 class _Subscription(Message, versions="0-3", flexible="none"):
-    # 1: what it owns. 2: since which generation. 3: its rack.
+    # 1: owned partitions. 2: their generation. 3: the rack.
     topics: Sequence[str] = wire(array(STRING))
     user_data: bytes | None = wire(BYTES, nullable="0+", default=None)
     owned_partitions: Sequence[_Partitions] = wire(array(_Partitions), "1+", ignorable=True)
@@ -57,7 +57,7 @@ class _StickyData(Message, versions="0-1", flexible="none"):
 
 
 def encode_subscription(subscription: Subscription, version: int = _LAST_SUBSCRIPTION) -> bytes:
-    """Writes what a member joins with; the instance id travels elsewhere."""
+    """Encodes the subscription of a member, without the instance id."""
     message = _Subscription(
         topics=sorted(subscription.topics),
         user_data=subscription.user_data,
@@ -69,7 +69,7 @@ def encode_subscription(subscription: Subscription, version: int = _LAST_SUBSCRI
 
 
 def parse_subscription(buffer: Buffer, instance_id: str | None = None) -> Subscription:
-    """Reads what a member joined with.
+    """Parses the subscription of a member.
 
     Raises:
         DecodeError: The bytes are no subscription.
@@ -87,13 +87,13 @@ def parse_subscription(buffer: Buffer, instance_id: str | None = None) -> Subscr
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Writes what the leader hands to a member."""
+    """Encodes the assignment of a member."""
     message = _Assignment(assigned_partitions=_grouped(partitions))
     return _VERSION.pack(_LAST_ASSIGNMENT) + encode_message(message, _LAST_ASSIGNMENT)
 
 
 def parse_assignment(buffer: Buffer) -> tuple[TopicPartition, ...]:
-    """Reads what the leader handed out; no bytes at all are nothing.
+    """Parses the assignment of a member; no bytes at all are an empty one.
 
     Raises:
         DecodeError: The bytes are no assignment.
@@ -112,7 +112,7 @@ def encode_sticky_data(owned: Iterable[TopicPartition], generation: int) -> byte
 
 
 def parse_sticky_data(buffer: Buffer) -> tuple[tuple[TopicPartition, ...], int]:
-    """Reads the user data of `sticky`, the older form too: what was owned, and since when.
+    """Reads the user data of `sticky`, the older form too: owned partitions and generation.
 
     Raises:
         DecodeError: It is neither.

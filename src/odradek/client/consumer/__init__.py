@@ -1,7 +1,7 @@
 """Reading records: as a member of a consumer group, or partitions by hand.
 
-`consumer` is the awaited client, `blocking` its face for plain scripts. What decides is pure:
-`membership`, `commits`, `fetch_session`, `fetched`, `partition_state`, `subscription`.
+`consumer` is the awaited client, `blocking` its face for plain scripts. The modules that decide are
+pure: `membership`, `commits`, `fetch_session`, `fetched`, `partition_state`, `subscription`.
 """
 
 from odradek.client.consumer.commits import CommitCallback, OffsetAndMetadata

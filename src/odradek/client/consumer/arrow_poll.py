@@ -1,4 +1,4 @@
-"""Takes what a fetcher has buffered as Arrow record batches."""
+"""Takes the buffered records of a fetcher as Arrow record batches."""
 
 from typing import Any
 
@@ -11,17 +11,17 @@ __all__ = ["take_arrow"]
 
 
 def take_arrow(fetcher: Fetcher, *, max_bytes: int, headers: bool) -> list[Any]:
-    """Batches of one partition each, until so many encoded bytes are there.
+    """Batches of one partition each, until they have so many encoded bytes.
 
     Raises:
-        ApiError: Bad bytes, if nothing comes before them; the partition is asked for again.
+        ApiError: Bad bytes, if nothing comes before them; the partition is fetched again.
     """
     batches: list[Any] = []
     left = max_bytes
     while left > 0 and (data := fetcher.begin_columns()) is not None:
         tp = data.state.tp
         if data.rest_count:
-            # `poll` has handed out the beginning of a batch: the rest is there as records.
+            # `poll` has returned the beginning of a batch: the rest is decoded already.
             records = data.take(data.rest_count)
             batches.append(batch_of_records(records, headers=headers))
             left -= sum(len(record.value or b"") for record in records)

@@ -3,10 +3,10 @@
 The core lives on a loop in a thread of its own, which fetches, joins and sends heartbeats while the
 application works. Two things are special to a consumer:
 
-1. `poll` takes buffered records right here, without a word to the other thread, when nothing else
-   is to be done: a hop costs as much as decoding a hundred records.
-2. Listeners and callbacks run on the thread that called, from within its call. The core sends them
-   over, `_call` serves them while it waits, and they may call the consumer in turn.
+1. `poll` takes buffered records on the caller's thread, without the other thread, when nothing else
+   is to be done: a change of threads costs as much as decoding a hundred records.
+2. Listeners and callbacks run on the caller's thread, from within its call. The core passes them to
+   that thread, `_call` runs them while it waits, and they may call the consumer in turn.
 """
 
 import asyncio
@@ -173,7 +173,7 @@ class Consumer(Blocking[awaited.Consumer]):
 
     @contextmanager
     def _owned(self) -> Iterator[None]:
-        """One thread at a time."""
+        """Lets one thread at a time in."""
         if not self._owner.acquire(blocking=False):
             raise ConcurrentModificationError(
                 "another thread is using this consumer; only wakeup may be called meanwhile"
@@ -192,7 +192,7 @@ class Consumer(Blocking[awaited.Consumer]):
             raise
 
     def _wait_for(self, work: Coroutine[Any, Any, R]) -> R:
-        """Runs a coroutine of the core and, while it runs, what it wants run here."""
+        """Runs a coroutine of the core and, while it waits, callbacks on this thread."""
         jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._waiting.append(jobs)
         future = asyncio.run_coroutine_threadsafe(work, self._thread.loop)
@@ -202,14 +202,14 @@ class Consumer(Blocking[awaited.Consumer]):
                 job()
             return future.result()
         except BaseException:
-            # Ctrl-C while waiting: nobody wants the result any more.
+            # Ctrl-C while waiting: the result is no longer wanted.
             future.cancel()
             raise
         finally:
             self._waiting.remove(jobs)
 
     async def _invoke(self, callback: Callable[..., object], *args: object) -> None:
-        """On the loop: have the thread that waits run a callback, and wait for it in turn."""
+        """On the loop: has the waiting thread run a callback, and waits for its end."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 

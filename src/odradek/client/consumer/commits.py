@@ -1,11 +1,11 @@
-"""Commits of offsets: what is sent, what an answer means, and the order of callbacks. Pure.
+"""Commits of offsets: requests, the meaning of answers, and the order of callbacks. Pure.
 
 A commit that waits (`commit_sync`) is tried again until it succeeds, fails for good or its time is
 over. One that does not wait (`commit_async`) is tried once: tried again, it could overtake a later
 one and put an older offset in its place. Its callback is called by the application's own calls, in
 the order in which the commits were made, never by a background task.
 
-What the error of a partition means:
+The meaning of a partition's error:
 
 ================================================  ==================================================
 COORDINATOR_LOAD_IN_PROGRESS,                     again
@@ -71,7 +71,7 @@ _GENERATION_IS_OVER: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.I
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitOutcome:
-    """What an answer means for the commit, and for the member."""
+    """The meaning of an answer for the commit, and for the member."""
 
     error: ApiError | None = None
     is_retriable: bool = False
@@ -83,7 +83,7 @@ class OffsetCommitOutcome:
 def check_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets an application wants to commit, in one form.
+    """The offsets of an application's commit, in one form.
 
     Raises:
         ValueError: One is negative; nothing is sent then.
@@ -100,10 +100,10 @@ def check_offsets(
 def decide_outcome(
     codes: Iterable[tuple[TopicPartition, int]], *, has_left: bool = False
 ) -> OffsetCommitOutcome:
-    """What an answer means; the first partition with an error decides.
+    """Decides the meaning of an answer; the first partition with an error decides it.
 
     Args:
-        has_left: Whether this member is in the group no more.
+        has_left: Whether this member is no longer in the group.
     """
     retriable: OffsetCommitOutcome | None = None
     refused: dict[ErrorCode, list[TopicPartition]] = {}
@@ -133,7 +133,7 @@ def decide_outcome(
 
 
 def wrap_for_callback(outcome: OffsetCommitOutcome) -> Exception | None:
-    """The error as the callback of an asynchronous commit gets it."""
+    """The error for the callback of an asynchronous commit."""
     if outcome.error is not None and outcome.is_retriable:
         return RetriableCommitFailedError(outcome.error)
     return outcome.error
@@ -141,7 +141,7 @@ def wrap_for_callback(outcome: OffsetCommitOutcome) -> Exception | None:
 
 @dataclass(slots=True, eq=False)
 class PendingCommit:
-    """An asynchronous commit, from the call until its callback ran."""
+    """An asynchronous commit, from the call until its callback has run."""
 
     offsets: dict[TopicPartition, OffsetAndMetadata]
     callback: CommitCallback | None
@@ -161,7 +161,7 @@ class CommitQueue:
     def add(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None
     ) -> PendingCommit:
-        """Takes note of a commit that is about to be sent."""
+        """Adds a commit that is about to be sent."""
         pending = PendingCommit(offsets, callback)
         self._pending.append(pending)
         return pending

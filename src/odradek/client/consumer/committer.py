@@ -1,8 +1,8 @@
-"""Commits offsets for the application: sent in turn, told in turn, callbacks in its own calls.
+"""Commits offsets for the application: sent and answered in order, callbacks in its own calls.
 
 `commits` has the rules. Commits are sent in the order in which they were made, synchronous ones
 behind asynchronous ones, over one connection, which the broker serves in order: an older offset
-cannot overtake a newer one. Nobody waits for the answer to an earlier commit.
+cannot overtake a newer one. No commit waits for the answer to an earlier one.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ Invoke = Callable[..., Awaitable[None]]
 
 
 class CommitListener(Protocol):
-    """The part of an interceptor that hears of commits."""
+    """The part of an interceptor that is called for commits."""
 
     def on_commit(self, offsets: Offsets) -> object:
-        """These offsets were committed."""
+        """Called when these offsets were committed."""
         ...
 
 
@@ -59,11 +59,13 @@ class Committer:
         on_outcome: Callable[[OffsetCommitOutcome, MemberIdentity], None],
         on_change: Callable[[], None],
     ) -> None:
-        """Args:
-        identify: Who commits; raises if this is no moment to commit.
-        invoke: Calls a callback where the application wants it called.
-        on_outcome: Told of every answer, for what it means to the member.
-        on_change: Called when a callback is due.
+        """Begins without commits.
+
+        Args:
+            identify: Gives the member that commits; raises while a commit is not possible.
+            invoke: Runs a callback on the thread or loop of the application.
+            on_outcome: Called with the meaning of every answer for the member.
+            on_change: Called when a callback is due.
         """
         self._client = client
         self._coordinator = coordinator
@@ -74,7 +76,7 @@ class Committer:
         self._on_outcome = on_outcome
         self._on_change = on_change
         self._queue = CommitQueue()
-        # Held by the one who sends.
+        # Held while a commit is sent.
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._fenced: FencedInstanceIdError | None = None
@@ -89,8 +91,9 @@ class Committer:
     ) -> None:
         """Commits in the background, tried once.
 
-        Who commits is settled now. Its turn may come after a rebalance that gave the partitions to
-        somebody who is further: then it must be refused as of an earlier generation.
+        The member is the one of this moment. The commit may be sent after a rebalance that gave the
+        partitions to a member with later positions: the broker must refuse it as of an earlier
+        generation.
         """
         pending = self._queue.add(offsets, callback)
         identity = self._try_identify()
@@ -101,10 +104,10 @@ class Committer:
     async def commit(
         self, offsets: Offsets, deadline: Deadline, *, runs_callbacks: bool = True
     ) -> None:
-        """Commits and waits, trying again as long as it makes sense.
+        """Commits and waits; tries again after retriable errors.
 
         Args:
-            runs_callbacks: Whether this is a call of the application, which may hear of others.
+            runs_callbacks: Whether the application waits for this call, so that callbacks may run.
 
         Raises:
             CallTimeoutError: The time is over.
@@ -128,7 +131,7 @@ class Committer:
             await asyncio.sleep(pause_ms / 1000)
 
     async def run_callbacks(self) -> None:
-        """Tells the application of commits that are done, in the order they were made.
+        """Runs the callbacks of finished commits, in the order in which these were made.
 
         Raises:
             FencedInstanceIdError: One was refused because another consumer has our instance id.
@@ -147,7 +150,7 @@ class Committer:
             raise fenced
 
     async def finish(self, deadline: Deadline) -> None:
-        """Waits for what is under way, runs the callbacks; afterwards nothing is under way."""
+        """Waits for commits under way, cancels those that are late, runs the callbacks."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=deadline.left_ms() / 1000)
         for task in self._tasks:
@@ -178,7 +181,7 @@ class Committer:
     async def _commit_before(
         self, offsets: Offsets, deadline: Deadline, identity: MemberIdentity | ApiError | None
     ) -> OffsetCommitOutcome:
-        """Commits in turn, as who is given, or as who this is by then."""
+        """Commits in turn, as the given member; None: as the member of that moment."""
         try:
             async with asyncio.timeout(deadline.left_ms() / 1000):
                 await self._turn.acquire()
@@ -205,5 +208,5 @@ class Committer:
         for interceptor in self._interceptors:
             try:
                 interceptor.on_commit(offsets)
-            except Exception:  # whatever it raises is its own
+            except Exception:  # the application's code may raise anything
                 logger.exception("%s.on_commit failed", type(interceptor).__name__)

@@ -30,7 +30,7 @@ class ResetPolicy:
         """Reads `earliest`, `latest`, `none` or `by_duration:PT1H`.
 
         Raises:
-            ValueError: It is none of them.
+            ValueError: It has another form.
         """
         if text in ("earliest", "latest", "none"):
             return cls(text)
@@ -54,7 +54,7 @@ def parse_duration_ms(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """What a consumer reads besides the settings of all clients."""
+    """The settings of a consumer besides those of all clients."""
 
     group_id: str | None = key(
         "group.id",
@@ -79,7 +79,7 @@ class ConsumerConfig:
     auto_offset_reset: str = key(
         "auto.offset.reset",
         default="latest",
-        doc="Where to begin without a committed offset, or when the offset is gone: earliest, "
+        doc="Where to begin without a committed offset, or when that offset was deleted: earliest, "
         "latest, none (an error), by_duration:PT1H (so long ago).",
     )
     enable_auto_commit: bool = key(
@@ -100,7 +100,7 @@ class ConsumerConfig:
         "check.crcs", default=True, doc="Whether the checksum of each batch is verified."
     )
     fetch_min_bytes: int = key(
-        "fetch.min.bytes", default=1, at_least=0, doc="What a broker waits for before it answers."
+        "fetch.min.bytes", default=1, at_least=0, doc="Bytes a broker waits for before it answers."
     )
     fetch_max_wait_ms: int = key(
         "fetch.max.wait.ms", default=500, at_least=0, doc="How long it waits at most."
@@ -130,13 +130,13 @@ class ConsumerConfig:
         "session.timeout.ms",
         default=45_000,
         at_least=1,
-        doc="Silence after which the group goes on without this member.",
+        doc="Time without a heartbeat after which the group removes this member.",
     )
     heartbeat_interval_ms: int = key(
         "heartbeat.interval.ms",
         default=3_000,
         at_least=1,
-        doc="How often the member shows that it lives; below the session timeout, a third of it.",
+        doc="How often the member sends a heartbeat; a third of the session timeout is usual.",
     )
     partition_assignment_strategy: tuple[str, ...] = key(
         "partition.assignment.strategy",
@@ -181,7 +181,7 @@ class ConsumerConfig:
 
     @property
     def isolation(self) -> IsolationLevel:
-        """What requests carry."""
+        """The isolation level of requests."""
         return IsolationLevel[self.isolation_level.upper()]
 
 

@@ -50,9 +50,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Partition = TopicPartition | tuple[str, int]
 
-# How often a poll that waits shows that the application lives.
+# How often a waiting poll notes that the application still polls.
 _POLL_SLICE_MS: Final = 1_000
-# How long `close` takes at most, if it is not told.
+# How long `close` takes at most, if it is given no timeout.
 _CLOSE_TIMEOUT_S: Final = 30.0
 
 
@@ -105,22 +105,22 @@ class Consumer(AsyncClient):
         self._commits = parts.commits
         self._position_task = parts.position_task
         self._hooks = RecordHooks(key_deserializer, value_deserializer, tuple(interceptors))
-        # Runs callbacks of the application; the blocking face puts its own in place.
+        # Runs callbacks of the application; the blocking face replaces it.
         self.invoke: Callable[..., Any] = _invoke_here
-        # Has the loop call `send_fetches`; likewise.
+        # Has the loop call `send_fetches`; the blocking face replaces it, too.
         self.request_fetches: Callable[[], None] = self._fetcher.send_fetches
         self._is_woken = False
         self._is_polling = False
-        # The listener, which hears of the end, may still commit while it closes.
+        # While it closes, the listener is called and may still commit.
         self._is_closing = False
         self._is_closed = False
 
     async def start(self) -> None:
-        """Begins, on the running loop. Contacts nobody before something is to be read."""
+        """Begins, on the running loop. Connects when there is something to read."""
         self._parts.start()
 
     async def connect(self, timeout: float | None = None) -> None:
-        """Reaches a broker now. Nobody needs to; it tells a wrong address at once.
+        """Connects to a broker now. Optional: a wrong address is an error at once.
 
         Raises:
             ApiError: No broker of `bootstrap.servers` answers; each was tried once.
@@ -129,12 +129,12 @@ class Consumer(AsyncClient):
         await self._client.connect(timeout)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Commits if that is automatic, leaves the group, ends; within the time, whatever happens.
+        """Commits if that is automatic, leaves the group and ends, within the time in any case.
 
         A second call does nothing.
 
         Args:
-            timeout: Seconds; 30 if not given. 0 tells nobody.
+            timeout: Seconds; 30 if not given. 0 sends no request.
         """
         if self._is_closing:
             return
@@ -158,7 +158,7 @@ class Consumer(AsyncClient):
         if failure is not None:
             raise failure
 
-    # What to read
+    # Subscriptions
 
     async def subscribe(
         self,
@@ -168,7 +168,7 @@ class Consumer(AsyncClient):
     ) -> None:
         """Reads topics, given by name, or all that a compiled pattern matches as a whole.
 
-        Replaces an earlier subscription. Partitions come with the next polls.
+        Replaces an earlier subscription. The next polls assign the partitions.
 
         Raises:
             ValueError: Partitions are assigned by hand.
@@ -201,7 +201,7 @@ class Consumer(AsyncClient):
         self._fetcher.send_fetches()
 
     async def assign(self, partitions: Iterable[Partition]) -> None:
-        """Reads these partitions, without a group's help. None of them: as `unsubscribe`.
+        """Reads these partitions, without a group. An empty list: as `unsubscribe`.
 
         Raises:
             ValueError: Topics are subscribed to.
@@ -226,9 +226,9 @@ class Consumer(AsyncClient):
     # Reading
 
     async def poll(self, timeout: float | None = 1.0) -> list[ConsumerRecord]:
-        """Records, at most `max.poll.records`; none if none came in time.
+        """Records, at most `max.poll.records`; none if none arrived in time.
 
-        Rebalances, listeners and callbacks of commits run in here, so it must be called often.
+        Rebalances, listeners and callbacks of commits run within this call: call it often.
 
         Args:
             timeout: How long to wait for the first record, in seconds.
@@ -250,7 +250,7 @@ class Consumer(AsyncClient):
         with `poll`, and both may be mixed.
 
         Args:
-            max_bytes: Stop when so many encoded bytes are there; a first batch comes whole.
+            max_bytes: Stop at so many encoded bytes; a first batch is returned whole.
             headers: Whether to add a column of headers.
 
         Raises:
@@ -278,7 +278,7 @@ class Consumer(AsyncClient):
                 self._raise_failure()
                 left_ms = deadline.left_ms()
                 if not left_ms:
-                    # Who polls without waiting must let the loop turn, or nothing ever comes.
+                    # A poll without a wait must let the loop turn, or no answer is ever received.
                     await asyncio.sleep(0)
                     return nothing
                 await self._wait(min(left_ms, _POLL_SLICE_MS))
@@ -286,7 +286,7 @@ class Consumer(AsyncClient):
             self._is_polling = False
 
     async def _do_duties(self, deadline: Deadline) -> None:
-        """What happens in every poll besides reading."""
+        """Does the work of every poll besides reading."""
         if self._is_woken:
             self._is_woken = False
             raise WakeupError
@@ -300,7 +300,7 @@ class Consumer(AsyncClient):
 
     @property
     def has_duties(self) -> bool:
-        """Whether a poll has to do more than hand out records. From any thread."""
+        """Whether a poll has to do more than return records. From any thread."""
         return (
             self._is_closed
             or self._is_woken
@@ -340,11 +340,11 @@ class Consumer(AsyncClient):
 
     @property
     def has_records(self) -> bool:
-        """Whether something is buffered. From any thread."""
+        """Whether records are buffered. From any thread."""
         return self._fetcher.has_records
 
     def send_fetches(self) -> None:
-        """Asks the brokers for what the buffer has room for. Only on the loop."""
+        """Requests as many records as the buffer has room for. Only on the loop."""
         self._fetcher.send_fetches()
 
     def _take_records(self) -> tuple[list[ConsumerRecord], bool]:
@@ -364,7 +364,7 @@ class Consumer(AsyncClient):
         self._position_task.raise_failure()
 
     def wakeup(self) -> None:
-        """Makes a poll that waits, or the next one, raise `WakeupError`. Only on the loop."""
+        """Makes the waiting poll, or the next one, raise `WakeupError`. Only on the loop."""
         self._is_woken = True
         self._wake.set()
 
@@ -373,7 +373,7 @@ class Consumer(AsyncClient):
     async def seek(
         self, partition: Partition, offset: int, *, leader_epoch: int | None = None
     ) -> None:
-        """Reads on at an offset.
+        """Continues at an offset.
 
         Raises:
             ValueError: The partition is not assigned, or the offset negative.
@@ -385,11 +385,11 @@ class Consumer(AsyncClient):
         self._on_positions_changed()
 
     async def seek_to_beginning(self, partitions: Iterable[Partition] = ()) -> None:
-        """Reads on at the first record that is there; of all partitions if none is named."""
+        """Continues at the first record in the log; in all partitions if none is named."""
         self._reset(partitions, EARLIEST)
 
     async def seek_to_end(self, partitions: Iterable[Partition] = ()) -> None:
-        """Reads on at the end; of all partitions if none is named."""
+        """Continues at the end of the log; in all partitions if none is named."""
         self._reset(partitions, LATEST)
 
     def _reset(self, partitions: Iterable[Partition], timestamp: int) -> None:
@@ -400,12 +400,12 @@ class Consumer(AsyncClient):
         self._on_positions_changed()
 
     async def position(self, partition: Partition, timeout: float | None = None) -> int:
-        """Offset of the next record that `poll` gives; looked up if it is not known yet.
+        """Offset of the next record that `poll` returns; looked up if it is not known yet.
 
         Raises:
             ValueError: The partition is not assigned.
             CallTimeoutError: It could not be found in time.
-            OffsetsError: There is none, and `auto.offset.reset` is none.
+            OffsetsError: Nothing is committed, and `auto.offset.reset` is none.
         """
         self._check_open()
         state = self._state(partition)
@@ -422,7 +422,7 @@ class Consumer(AsyncClient):
         return state.position
 
     async def pause(self, partitions: Iterable[Partition]) -> None:
-        """Gives no records of these partitions until `resume`; they stay assigned."""
+        """Returns no records of these partitions until `resume`; they stay assigned."""
         self._check_open()
         for state in [self._state(tp) for tp in partitions]:
             if not state.is_paused:
@@ -431,7 +431,7 @@ class Consumer(AsyncClient):
         self._fetcher.send_fetches()
 
     async def resume(self, partitions: Iterable[Partition]) -> None:
-        """Gives records of them again."""
+        """Returns records of these partitions again."""
         self._check_open()
         for state in [self._state(tp) for tp in partitions]:
             state.is_paused = False
@@ -442,7 +442,7 @@ class Consumer(AsyncClient):
         return frozenset(state.tp for state in self._partitions if state.is_paused)
 
     def lag(self, partition: Partition) -> int | None:
-        """Records behind the end, as far as the last fetch told; None before it."""
+        """Records behind the end, as of the last fetch; None before it."""
         state = self._state(partition)
         return state.lag(is_read_committed=self._config.is_read_committed)
 
@@ -458,7 +458,7 @@ class Consumer(AsyncClient):
     async def beginning_offsets(
         self, partitions: Iterable[Partition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset that is there, by partition."""
+        """The first offset in the log, by partition."""
         found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST), timeout)
         return {tp: one.offset for tp, one in found.items()}
 
@@ -483,7 +483,7 @@ class Consumer(AsyncClient):
     async def partitions_for(
         self, topic: str, timeout: float | None = None
     ) -> tuple[PartitionView, ...]:
-        """What the cluster tells of the partitions of a topic."""
+        """The partitions of a topic, as the cluster describes them."""
         self._check_open()
         deadline = self._client.deadline_after(timeout)
         return (await self._client.topic(topic, deadline=deadline)).partitions
@@ -500,7 +500,7 @@ class Consumer(AsyncClient):
         offsets: Mapping[Partition, OffsetAndMetadata | int] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Commits offsets and waits until they are; tried again while that makes sense.
+        """Commits offsets and waits for the answer; tries again after retriable errors.
 
         Args:
             offsets: Of the next record to read, by partition; without it the positions of all
@@ -508,8 +508,8 @@ class Consumer(AsyncClient):
             timeout: Seconds; `default.api.timeout.ms` if not given.
 
         Raises:
-            CommitFailedError: The group went on without this member.
-            RebalanceInProgressError: Poll first.
+            CommitFailedError: This member is no longer in its group.
+            RebalanceInProgressError: The group is rebalancing: poll, then commit.
             CallTimeoutError: The time is over.
             ApiError: The offsets were refused.
         """
@@ -533,12 +533,12 @@ class Consumer(AsyncClient):
         commits = self._need_commits("commit_async")
         await commits.committer.run_callbacks()
         commits.committer.commit_nowait(commits.to_commit(offsets), callback)
-        await asyncio.sleep(0)  # The request leaves now.
+        await asyncio.sleep(0)  # The request is sent now.
 
     async def committed(
         self, partitions: Iterable[Partition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None for nothing."""
+        """The offsets that the group has committed; None where there is none."""
         commits = self._need_commits("committed")
         wanted = [TopicPartition(*tp) for tp in partitions]
         return await commits.committed(wanted, self._client.deadline_after(timeout))
@@ -549,7 +549,7 @@ class Consumer(AsyncClient):
             raise InvalidGroupError(what)
         return self._commits
 
-    # The inside
+    # Metrics and internals
 
     def metrics(self) -> dict[str, float]:
         """Figures under the names of Kafka's consumer metrics."""

@@ -1,8 +1,8 @@
-"""The broker that looks after a group: found, asked, forgotten when it turns out to be another.
+"""The coordinator of a group: looked up, asked, and looked up again when it has moved.
 
-Everything here is one attempt; who calls decides whether to try again. An answer that says the
-coordinator has moved, and a connection that ends, make it forgotten: the next call looks it up.
-Joins wait long at the coordinator, so its requests have a connection of their own.
+Every method here tries once; the caller decides whether to try again. After an answer that says the
+coordinator has moved, and after a lost connection, the next call looks it up again. Joins wait long
+at the coordinator, so its requests have a connection of their own.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class Coordinator:
         self._client = client
         self.group_id = group_id
         self._node_id: int | None = None
-        # Held by the one who looks it up; the others wait for what he finds.
+        # Held by the call that looks it up; others wait for its result.
         self._finding = asyncio.Lock()
 
     @property
@@ -96,12 +96,12 @@ class Coordinator:
         """Its broker, looked up once if it is not known.
 
         Raises:
-            ApiError: It cannot be told now, or never.
+            ApiError: It cannot be found, for now or for good.
         """
         if self._node_id is not None:
             return self._node_id
         try:
-            # Who looks it up may have more time than we have.
+            # The call that looks it up may have a later deadline than this one.
             async with asyncio.timeout(deadline.left_ms() / 1000):
                 await self._finding.acquire()
         except TimeoutError:
@@ -155,11 +155,11 @@ class Coordinator:
             raise
 
     def drop_connection(self) -> None:
-        """Ends the connection, and with it whatever waits there for an answer."""
+        """Ends the connection, and with it the requests that wait there for an answer."""
         if self._node_id is not None:
             connection = self._client.opened_connection(self._node_id, lane=GROUP_LANE)
             if connection is not None:
-                connection.close("nobody waits for the answers any more")
+                connection.close("the answers are no longer wanted")
 
     async def ask(
         self,
@@ -172,11 +172,11 @@ class Coordinator:
         lane: str = GROUP_LANE,
         within: VersionRange | None = None,
     ) -> M:
-        """One request, tried once. Errors inside of the answer are the caller's to look at.
+        """Sends one request, once. The caller looks at errors inside of the answer.
 
         Args:
-            timeout_ms: How long the answer may take, if not as long as any other's.
-            within: The versions that can carry the request, if not all can.
+            timeout_ms: How long the answer may take; `request.timeout.ms` if not given.
+            within: The versions that can carry the request; all if not given.
 
         Raises:
             ApiError: It cannot be found, the connection ended, or the time is over.
@@ -197,7 +197,7 @@ class Coordinator:
         lane: str = GROUP_LANE,
         within: VersionRange | None = None,
     ) -> Coroutine[Any, Any, M]:
-        """Sends a request; when this returns it is on its way, and what is returned waits for it.
+        """Sends a request; returns an awaitable of the answer as soon as it is sent.
 
         Requests of one lane are served in the order in which they are sent.
 
@@ -239,8 +239,10 @@ class Coordinator:
         return response
 
     def check(self, code: int, what: str) -> None:
-        """Raises:
-        ApiError: The answer is an error; if it has moved it is forgotten.
+        """Raises the error of an answer; a coordinator that has moved is forgotten.
+
+        Raises:
+            ApiError: The answer is an error.
         """
         if code == ErrorCode.NONE:
             return
@@ -257,7 +259,7 @@ class Coordinator:
         member: MemberIdentity,
         deadline: Deadline,
     ) -> OffsetCommitOutcome:
-        """Commits, tried once; what went wrong is in the outcome."""
+        """Commits, tried once; the outcome has the error, if any."""
         return await (await self.send_commit(offsets, member, deadline))
 
     async def send_commit(
@@ -266,7 +268,7 @@ class Coordinator:
         member: MemberIdentity,
         deadline: Deadline,
     ) -> Awaitable[OffsetCommitOutcome]:
-        """The same, but returned from when it is on its way; the outcome is waited for."""
+        """The same; returns an awaitable of the outcome as soon as the request is sent."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for tp, value in offsets.items():
             topics.setdefault(tp.topic, []).append(
@@ -316,16 +318,16 @@ class Coordinator:
         *,
         require_stable: bool = True,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None for nothing; of everything if not told of what.
+        """The offsets that the group has committed, of all its partitions if none is named.
 
         Args:
             require_stable: Whether an offset that an open transaction is about to move is
-                UNSTABLE_OFFSET_COMMIT, instead of what it was before.
+                UNSTABLE_OFFSET_COMMIT, instead of its old value.
 
         Raises:
-            ApiError: It cannot be told now, or never.
+            ApiError: It cannot be found, for now or for good.
         """
-        # Not behind a join, which may take minutes.
+        # On another connection: a join may take minutes.
         connection = await self.connection(deadline, lane="")
         version = connection.version_for(ApiKey.OFFSET_FETCH, _BY_NAME)
         wanted = None if partitions is None else _by_topic(partitions)

@@ -1,14 +1,14 @@
-"""What a consumer raises besides the errors of all clients and of the wire.
+"""The errors of a consumer besides those of all clients and of the wire.
 
 ::
 
     ApiError
-    ├── CommitFailedError           the member is no longer in its group; its partitions have others
-    ├── RebalanceInProgressError    poll first, then commit what is still assigned
+    ├── CommitFailedError           the member is no longer in its group; others have its partitions
+    ├── RebalanceInProgressError    poll first, then commit the partitions still assigned
     ├── FencedInstanceIdError       another consumer has this group.instance.id; this one is done
-    └── RetriableCommitFailedError  commit_async met a passing trouble; commit later offsets instead
+    └── RetriableCommitFailedError  commit_async failed for the moment; commit later offsets instead
     OdradekError
-    ├── WakeupError                 somebody called `wakeup`
+    ├── WakeupError                 `wakeup` was called
     ├── ConcurrentModificationError two threads use one consumer
     ├── InvalidGroupError           a call that needs group.id
     └── OffsetsError(partitions)
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class CommitFailedError(ApiError):
-    """The group went on without this member, so its offsets were not taken."""
+    """The group removed this member, so its offsets were refused."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(
@@ -50,7 +50,7 @@ class CommitFailedError(ApiError):
 
 
 class RebalanceInProgressError(ApiError):
-    """The group is rebalancing: poll until it is done, then commit what is still assigned."""
+    """The group is rebalancing: poll until it is done, then commit partitions still assigned."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -93,7 +93,7 @@ class InvalidGroupError(OdradekError, RuntimeError):
 
 
 class OffsetsError(OdradekError):
-    """Partitions that cannot be read on without a word of the application: seek them."""
+    """Partitions that are not read until the application seeks them."""
 
     def __init__(self, message: str, partitions: Iterable[TopicPartition]) -> None:
         super().__init__(message)
@@ -101,7 +101,7 @@ class OffsetsError(OdradekError):
 
 
 class NoOffsetForPartitionError(OffsetsError):
-    """Nothing is committed for a partition, and the policy is to ask."""
+    """Nothing is committed for a partition, and `auto.offset.reset` is none."""
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         partitions = tuple(partitions)
@@ -112,7 +112,7 @@ class NoOffsetForPartitionError(OffsetsError):
 
 
 class OffsetsOutOfRangeError(OffsetsError):
-    """A position lies outside its log, and the policy is to ask."""
+    """A position lies outside its log, and `auto.offset.reset` is none."""
 
     def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
         places = ", ".join(f"{tp} at {offset}" for tp, offset in offsets.items())
@@ -121,7 +121,7 @@ class OffsetsOutOfRangeError(OffsetsError):
 
 
 class LogTruncationError(OffsetsError):
-    """A log was cut below the position: records that were read are not there any more."""
+    """A log was truncated below the position: it has lost records that were read."""
 
     def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
         places = ", ".join(f"{tp} now ends at {offset}" for tp, offset in offsets.items())

@@ -44,7 +44,7 @@ def fetch_topics(wanted: Mapping[TopicPartition, Wanted], max_bytes: int) -> lis
 
 
 def forgotten_topics(partitions: Mapping[TopicPartition, bytes]) -> list[ForgottenTopic]:
-    """Partitions as a Fetch request takes them out of its session."""
+    """Partitions as a Fetch request removes them from its session."""
     topics: dict[tuple[str, bytes], list[int]] = {}
     for tp, topic_id in partitions.items():
         topics.setdefault((tp.topic, topic_id), []).append(tp.partition)

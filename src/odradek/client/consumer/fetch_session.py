@@ -1,8 +1,8 @@
-"""A consumer's side of a fetch session (KIP-227): tell a broker only what changed. Pure.
+"""A consumer's side of a fetch session (KIP-227): requests carry only changes. Pure.
 
-The broker remembers what it was asked; a request names partitions that are new or at another
-offset, and those that are no longer wanted. When the two disagree (the broker was restarted, or
-threw the session out) the next request is a full one, and begins a new session.
+The broker remembers the partitions of a session; a request names those that are new or at another
+offset, and those that are no longer wanted. When both sides disagree (the broker was restarted, or
+evicted the session) the next request is a full one, and begins a new session.
 
 Duties of the caller: `build`, send, then exactly one of `accept` and `fail`; one request at a time.
 """
@@ -22,7 +22,7 @@ _MAX_EPOCH: Final = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """What is asked of one partition."""
+    """The part of a request for one partition."""
 
     topic_id: bytes
     offset: int
@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
 
 
 class SessionRequest(NamedTuple):
-    """What to put into a Fetch request."""
+    """The content of a Fetch request."""
 
     session_id: int
     session_epoch: int
@@ -46,9 +46,9 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = _NO_SESSION
         self._epoch = _INITIAL
-        # What the broker knows.
+        # The partitions that the broker has.
         self._known: dict[TopicPartition, Wanted] = {}
-        # What it will know, if it answers.
+        # Those that it will have once it answers.
         self._asked: dict[TopicPartition, Wanted] = {}
         self._has_ids = False
 
@@ -73,14 +73,14 @@ class FetchSession:
         forgotten = {}
         for tp, before in self._known.items():
             now = wanted.get(tp)
-            # Another topic of the same name: let go of the one, ask for the other.
+            # Another topic of the same name: remove the old one, add the new one.
             if now is None or now.topic_id != before.topic_id:
                 forgotten[tp] = before.topic_id
         changed = {tp: now for tp, now in wanted.items() if self._known.get(tp) != now}
         return SessionRequest(self._id, self._epoch, changed, forgotten)
 
     def accept(self, session_id: int) -> None:
-        """The broker answered and told the id of the session, 0 if it keeps none."""
+        """Takes the answer's session id, 0 if the broker keeps none."""
         if session_id == _NO_SESSION:
             self._reset()
             return
@@ -91,7 +91,7 @@ class FetchSession:
         self._known = self._asked
 
     def fail(self, code: ErrorCode | None = None) -> None:
-        """The broker refused the request, or did not answer (None): begin anew."""
+        """Begins anew: the broker refused the request, or did not answer (None)."""
         if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND or code is None:
             self._reset()
         else:

@@ -1,15 +1,16 @@
-"""What one answer brought from one partition, handed out piece by piece. Pure.
+"""The records of one answer for one partition, taken piece by piece. Pure.
 
 Rules:
 
-1. Records come in order, none below the position that was asked for.
-2. Control batches are never handed out, but the position moves over them.
-3. Under read_committed, a batch of a transaction that the answer's list calls aborted is passed
-   over, until the marker that aborted it (CL-25). The broker sends nothing at or above the last
-   stable offset, so all other transactions in sight are decided.
-4. A batch is checked and decoded when its turn comes: who reads little pays little.
+1. Records are returned in order, none below the position that was asked for.
+2. Control batches are never returned, but the position moves over them.
+3. Under read_committed, a batch of a transaction that the answer's list calls aborted is skipped,
+   up to the marker that aborted it (CL-25). The broker sends nothing at or above the last stable
+   offset, so all other transactions of the answer are decided.
+4. A batch is checked and decoded when its turn comes: an application that reads few records pays
+   for few.
 
-Bad bytes come up as an error at the batch they are in; everything before it was handed out.
+Bad bytes raise an error at their batch; everything before it was returned.
 """
 
 from collections import deque
@@ -63,13 +64,15 @@ class FetchedData:
         aborted: Sequence[tuple[int, int]] | None = None,
         check_crcs: bool = True,
     ) -> None:
-        """Args:
-        offset: What was asked for.
-        aborted: (producer id, first offset) of aborted transactions under read_committed.
+        """Begins at the first batch.
+
+        Args:
+            offset: The one that was asked for.
+            aborted: (producer id, first offset) of aborted transactions under read_committed.
         """
         self.state = state
         self.version = state.version
-        # Where reading goes on after what was handed out.
+        # The offset after the last record that was returned.
         self.next_offset = offset
         self.size_bytes = len(buffer)
         self._buffer: Buffer = buffer
@@ -77,15 +80,17 @@ class FetchedData:
         self._check_crcs = check_crcs
         self._aborted = None if aborted is None else deque(sorted(aborted, key=lambda one: one[1]))
         self._aborted_producers: set[int] = set()
-        # Of the batch that is being handed out: what is left, from where on, and what comes after.
+        # The batch that is being returned: its records, the next of them, the offset behind it.
         self._rest: list[ConsumerRecord] = []
         self._rest_at = 0
         self._rest_epoch = -1
         self._rest_next = offset
 
     def check_first(self) -> None:
-        """Raises:
-        RecordTooLargeError: The answer has bytes, but not one whole batch.
+        """Checks that the answer has a whole batch.
+
+        Raises:
+            RecordTooLargeError: The answer has bytes, but not one whole batch.
         """
         if self.size_bytes and parse_header(self._buffer, self._at) is None:
             raise RecordTooLargeError(
@@ -94,7 +99,7 @@ class FetchedData:
             )
 
     def take(self, max_count: int) -> list[ConsumerRecord]:
-        """The next records, at most so many, and the position moved behind them; none: the end.
+        """Takes the next records, at most so many; none: the end. Moves the position behind them.
 
         Raises:
             CorruptRecordError: The next batch is damaged.
@@ -120,9 +125,9 @@ class FetchedData:
         return taken
 
     def take_columns(self, builder: ColumnBuilder, max_bytes: int) -> int:
-        """Adds whole batches to a builder until so many bytes are there; returns how many were.
+        """Adds whole batches to a builder, up to so many bytes; returns the number of bytes.
 
-        What `take` has begun to hand out must be finished with `take` first, see `rest_count`.
+        A batch that `take` has begun must be finished with `take` first, see `rest_count`.
 
         Raises:
             CorruptRecordError, InvalidRecordError: As `take`.
@@ -144,16 +149,16 @@ class FetchedData:
 
     @property
     def rest_count(self) -> int:
-        """Records of a batch that was handed out in part."""
+        """Records left of a batch that was returned in part."""
         return len(self._rest) - self._rest_at
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is left, as far as can be told without decoding."""
+        """Whether nothing is left, as far as is known without decoding."""
         return not self.rest_count and parse_header(self._buffer, self._at) is None
 
     def end_offset(self) -> int:
-        """Where fetching goes on after this answer: behind its last whole batch.
+        """The offset to fetch next after this answer: behind its last whole batch.
 
         Raises:
             CorruptRecordError: A batch in it is of no known form.
@@ -165,7 +170,7 @@ class FetchedData:
         return end
 
     def _next_batch(self) -> bool:
-        """Decodes the next batch that has something to hand out."""
+        """Decodes the next batch that has records to return."""
         while (found := self._next_header()) is not None:
             at, header = found
             tp = self.state.tp
@@ -188,7 +193,7 @@ class FetchedData:
         return False
 
     def _next_header(self) -> tuple[int, BatchHeader] | None:
-        """The next batch of data, checked; those that are not handed out are passed over."""
+        """The next batch of data, checked; control and aborted batches are skipped."""
         while (header := parse_header(self._buffer, self._at)) is not None:
             at = self._at
             size = header.length + LOG_OVERHEAD

@@ -1,17 +1,18 @@
-"""Asks brokers for records and buffers what they send. One request per broker is under way.
+"""Fetches records from brokers and buffers them, with one request per broker under way.
 
 How the buffer stays filled and no larger than it must be:
 
-1. A partition is asked for again when the first of its buffered answers begins to be handed out. So
-   the next answer is under way while the application works, and at most two wait per partition.
-2. A broker that has nothing waits for `fetch.max.wait.ms` before it says so. While the application
-   still has records of that broker ahead of it, this would keep the partitions behind them waiting:
-   then it is asked not to wait, and not asked again before something was handed out.
-3. What was fetched for a partition that was revoked, paused, sought or validated since is dropped.
-   So is what does not begin at the position: a call was handing out records when it was asked for.
+1. A partition is fetched again when the application begins to take the first of its buffered
+   answers. So the next answer is under way while the application works, and at most two wait per
+   partition.
+2. A broker without new records waits for `fetch.max.wait.ms` before it answers. While buffered
+   records of that broker are left, this would delay the partitions behind them: then the request
+   asks for an answer at once, and no other one is sent before the application took something.
+3. An answer for a partition that was revoked, paused, sought or validated since is dropped. So is
+   an answer that does not begin at the position: a call took records while it was requested.
 
-`take` and `take_columns` may be called from another thread than the loop's, as long as nobody calls
-anything else meanwhile: the loop only ever appends to what they read.
+`take` and `take_columns` may be called from another thread than the loop's, while no other method
+is called: the loop only ever appends to the buffer that they read.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ class _Link:
         self.node_id = node_id
         self.session = FetchSession()
         self.is_busy = False  # Connecting, or waiting for an answer.
-        # Whether something was handed out since the last request, see rule 2.
+        # Whether the application took something since the last request, see rule 2.
         self.may_ask_again = True
         # The state, the offset, and whether the broker was asked as a follower.
         self.asked: dict[TopicPartition, tuple[AssignedPartition, int, bool]] = {}
@@ -80,9 +81,11 @@ class Fetcher:
         on_arrival: Callable[[], None],
         on_trouble: Callable[[], None],
     ) -> None:
-        """Args:
-        on_arrival: Called when records or a failure came.
-        on_trouble: Called when metadata should be looked up again.
+        """Begins with an empty buffer.
+
+        Args:
+            on_arrival: Called when records or a failure have arrived.
+            on_trouble: Called when metadata should be looked up again.
         """
         self._client = client
         self._config = config
@@ -95,17 +98,17 @@ class Fetcher:
         self._fetched_as: dict[TopicPartition, tuple[AssignedPartition, int]] = {}
         self._links: dict[int, _Link] = {}
         self._buffer: deque[FetchedData] = deque()
-        # The answer being handed out. It is off the buffer: its partition may be asked for again.
+        # The answer that is being taken. It has left the buffer: its partition is fetched again.
         self._current: FetchedData | None = None
         self._failures: deque[Exception] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    # Asking
+    # Requests
 
     def send_fetches(self) -> None:
-        """Asks every broker that may be asked now. Only on the loop."""
+        """Sends a request to every broker that may get one now. Only on the loop."""
         if self._is_closed:
             return
         self._reconcile()
@@ -132,7 +135,7 @@ class Fetcher:
         self._arm_retry(now_ms)
 
     def _reconcile(self) -> None:
-        """Fetches the partitions that the application reads now, from their positions on."""
+        """Chooses the partitions that the application reads now, from their positions on."""
         for tp, (state, version) in list(self._fetched_as.items()):
             if not state.is_fetchable or not self._partitions.is_current(state, version):
                 self._states.remove((tp,))
@@ -220,7 +223,7 @@ class Fetcher:
                 + (self._config.fetch_max_wait_ms if can_wait else 0),
             )
         except ApiError as error:
-            # Not from within `send_fetches`, which would be called again by what follows.
+            # Not from within `send_fetches`, which the handling of the failure would call again.
             asyncio.get_running_loop().call_soon(self._fail, link, error)
             return
         answer.add_done_callback(lambda done: self._on_answer(link, connection, version, done))
@@ -280,7 +283,7 @@ class Fetcher:
         self.send_fetches()
 
     def _fail(self, link: _Link, error: ApiError) -> None:
-        """No answer: the connection is gone, or the broker is."""
+        """Handles a request without an answer: the connection has ended, or the broker has."""
         link.session.fail(None)
         link.is_busy = False
         link.may_ask_again = True
@@ -303,7 +306,7 @@ class Fetcher:
         self._on_trouble()
 
     def _delay(self, link: _Link, error: ApiError) -> None:
-        """The whole answer is an error: the session's, as a rule, which is begun anew at once."""
+        """Handles an error of the whole answer: mostly the session's, which begins anew at once."""
         if error.code in (
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
             ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -348,7 +351,7 @@ class Fetcher:
     def _take_in_partition(
         self, state: AssignedPartition, offset: int, answer: PartitionData
     ) -> bool:
-        """Buffers what came; returns whether the application has something to hear of."""
+        """Buffers the answer; returns whether the application has to be woken."""
         tp = state.tp
         state.high_watermark = answer.high_watermark
         state.last_stable_offset = answer.last_stable_offset
@@ -392,7 +395,7 @@ class Fetcher:
         error = api_error(answer.error_code, None, tp)
         state.preferred_replica = -1
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            # A follower may lag behind, or have begun later: the leader knows.
+            # A follower may lag behind, or its log may start later: ask the leader.
             if not is_follower:
                 self._on_out_of_range(state, offset)
                 return True
@@ -409,7 +412,7 @@ class Fetcher:
 
     def _on_out_of_range(self, state: AssignedPartition, offset: int) -> None:
         if state.position != offset:
-            # What is buffered before it has not been handed out: first that, then the trouble.
+            # Buffered records before it are returned first, then the failure.
             self._delay_partitions([state.tp])
             return
         if self._config.reset_policy.kind == "none":
@@ -420,11 +423,11 @@ class Fetcher:
         state.reset()
         self._on_trouble()
 
-    # Handing out
+    # Taking records
 
     @property
     def has_records(self) -> bool:
-        """Whether `take` is likely to give something."""
+        """Whether `take` is likely to return records."""
         return self._current is not None or bool(self._buffer)
 
     @property
@@ -432,17 +435,19 @@ class Fetcher:
         return bool(self._failures)
 
     def raise_failure(self) -> None:
-        """Raises:
-        Exception: What a partition cannot be read for; each is told once.
+        """Raises the next failure of a partition, each once.
+
+        Raises:
+            Exception: A partition cannot be read.
         """
         if self._failures:
             raise self._failures.popleft()
 
     def take(self, max_count: int) -> tuple[list[ConsumerRecord], bool]:
-        """Buffered records, and whether brokers should be asked for more.
+        """Takes buffered records; returns them, and whether to fetch more.
 
         Raises:
-            ApiError: Bad bytes, if nothing comes before them; the partition is asked for again.
+            ApiError: Bad bytes, if nothing comes before them; the partition is fetched again.
         """
         taken: list[ConsumerRecord] = []
         wants_more = False
@@ -460,7 +465,7 @@ class Fetcher:
                 records = data.take(max_count - len(taken))
             except ApiError:
                 if taken:
-                    break  # They are handed out; the next call meets the trouble.
+                    break  # They are returned; the next call raises the failure.
                 self.drop(data)
                 raise
             if records:
@@ -488,20 +493,20 @@ class Fetcher:
         if data.next_offset != data.state.position and self._partitions.is_current(
             data.state, data.version
         ):
-            data.state.version += 1  # Which makes it old, and has the position asked for.
+            data.state.version += 1  # Which makes it outdated, and has the position fetched again.
         for link in tuple(self._links.values()):
             link.may_ask_again = True
         return data
 
     def drop(self, data: FetchedData) -> None:
-        """Forgets an answer with bad bytes, and what was fetched behind it: ask again."""
+        """Drops an answer with bad bytes and the answers behind it: they are fetched again."""
         self._current = None
         data.state.version += 1
 
     # The end
 
     async def close(self) -> None:
-        """Asks no more; ends the sessions, as far as that takes no time."""
+        """Sends no more requests; ends the sessions where that needs no wait."""
         self._is_closed = True
         if self._retry is not None:
             self._retry.cancel()

@@ -1,4 +1,4 @@
-"""What a consumer commits, as whom, and when by itself."""
+"""The commits of a consumer with a group: which offsets, as which member, and when by itself."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupCommits:
-    """The commits of a consumer that has a group."""
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -45,16 +45,18 @@ class GroupCommits:
         invoke: Invoke,
         on_change: Callable[[], None],
     ) -> None:
-        """Args:
-        invoke: Calls a callback where the application wants it called.
-        on_change: Called when a callback is due.
+        """Begins without commits; `group` is set before the first one.
+
+        Args:
+            invoke: Runs a callback on the thread or loop of the application.
+            on_change: Called when a callback is due.
         """
         self._client = client
         self._config = config
         self._coordinator = coordinator
         self._subscription = subscription
         self._partitions = partitions
-        # Its member; None as long as there is none to ask.
+        # The driver of this consumer's membership.
         self.group: MembershipDriver | None = None
         self.committer = Committer(
             client,
@@ -76,7 +78,7 @@ class GroupCommits:
     def to_commit(
         self, offsets: Mapping[Any, OffsetAndMetadata | int] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the application wants committed; without a word from it, all positions.
+        """The offsets that the application gives, or all positions if it gives none.
 
         Raises:
             ValueError: An offset is negative.
@@ -103,7 +105,7 @@ class GroupCommits:
         return {tp: found.get(tp) for tp in partitions}
 
     def _identify(self) -> MemberIdentity:
-        """Who commits now.
+        """The member that commits now.
 
         Raises:
             CommitFailedError: This member is not in its group.
@@ -125,7 +127,7 @@ class GroupCommits:
         if outcome.error is None or group is None or identity is NO_MEMBER:
             return
         if identity != group.membership.identity:
-            return  # It was about an earlier generation.
+            return  # It belongs to an earlier generation.
         if isinstance(outcome.error, FencedInstanceIdError):
             group.membership.on_fenced()
         elif outcome.resets_generation:
@@ -142,7 +144,7 @@ class GroupCommits:
         return self._config.enable_auto_commit and self._now_ms() >= self._due_at_ms
 
     def maybe_commit(self) -> None:
-        """Commits what earlier polls handed out, if it is time: the application is done with it."""
+        """Commits if it is time: the application has processed the records of earlier polls."""
         if not self._is_due():
             return
         self._due_at_ms = self._now_ms() + self._config.auto_commit_interval_ms
@@ -152,11 +154,11 @@ class GroupCommits:
             self.committer.commit_nowait(offsets, None)
 
     async def commit_before_loss(self, deadline: Deadline) -> None:
-        """Before partitions go; perhaps while no call of the application waits."""
+        """Commits before partitions are revoked, maybe while no call of the application waits."""
         await self.commit_quietly(deadline, runs_callbacks=False)
 
     async def commit_quietly(self, deadline: Deadline, *, runs_callbacks: bool = True) -> None:
-        """Commits and waits, if that is automatic; a failure is logged, and records are read again.
+        """Commits and waits, if that is automatic; after a failure records are read again.
 
         Args:
             runs_callbacks: Whether a call of the application waits for this.
@@ -164,7 +166,7 @@ class GroupCommits:
         offsets = self.to_commit() if self._config.enable_auto_commit else {}
         if not offsets:
             return
-        # A coordinator that does not come back must not hold up the rebalance for long.
+        # A coordinator that does not answer must not delay the rebalance for long.
         patience = deadline.within(self._client.options.request_timeout_ms)
         try:
             async with asyncio.timeout(patience.left_ms() / 1000):

@@ -145,7 +145,7 @@ class GroupRequests:
                 group_instance_id=membership.instance_id,
             ),
             HeartbeatResponse,
-            # Longer than a session no answer is of use.
+            # An answer after the end of the session is of no use.
             self._client.deadline(self._config.session_timeout_ms),
         )
 

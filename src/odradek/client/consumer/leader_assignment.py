@@ -19,11 +19,11 @@ __all__ = ["LeaderAssignment", "assign_as_leader"]
 
 
 class LeaderAssignment(NamedTuple):
-    """What the leader hands in, and what it has to watch from now on."""
+    """The assignments to send, and the partition counts that the leader watches from now on."""
 
     # By member, encoded; empty if the coordinator wants none.
     assignments: dict[str, bytes]
-    # How many partitions each topic of the group has, 0 for one that is not there.
+    # How many partitions each topic of the group has, 0 for one that does not exist.
     partition_counts: dict[str, int]
 
 
@@ -33,7 +33,7 @@ async def assign_as_leader(
     """Looks the group's topics up and assigns their partitions to its members.
 
     Raises:
-        ApiError: A member's subscription is unreadable, or the cluster tells no topics.
+        ApiError: A member's subscription is unreadable, or no broker describes the topics.
     """
     members = {}
     for member in joined.members:
@@ -44,7 +44,7 @@ async def assign_as_leader(
         except DecodeError as error:
             raise ApiError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"member {member.member_id} subscribes with something else: {error}",
+                f"member {member.member_id} has an unreadable subscription: {error}",
             ) from error
     wanted = sorted({topic for member in members.values() for topic in member.topics})
     found = await client.topics(wanted) if wanted else {}
@@ -56,7 +56,7 @@ async def assign_as_leader(
     counts = {name: topics[name].count if name in topics else 0 for name in wanted}
     if joined.skip_assignment:
         return LeaderAssignment({}, counts)
-    # Elsewhere, because heartbeats go on.
+    # On another thread, so that heartbeats go on.
     assigned = await asyncio.to_thread(assignor.assign, topics, members)
     return LeaderAssignment(
         {member: encode_assignment(partitions) for member, partitions in assigned.items()}, counts

@@ -1,4 +1,4 @@
-"""What a member of a group is at, and what the answers of its coordinator do to that. Pure.
+"""The phase of a group's member, and how the answers of its coordinator change it. Pure.
 
 =============  =====================================================================================
 OUTSIDE        not in the group, or on the way back into it
@@ -9,16 +9,16 @@ FENCED         another consumer took this one's instance id: the end
 =============  =====================================================================================
 
 ========================================  ==========================================================
-an answer says                            then
+error of the answer                       consequence
 ========================================  ==========================================================
-UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION     outside; what was owned is **lost**; join again as a
+UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION     outside; owned partitions are **lost**; join again as a
                                           newcomer (the id is kept for the latter)
 REBALANCE_IN_PROGRESS                     join again, in the same generation
 MEMBER_ID_REQUIRED                        join again with the id that came with it
 FENCED_INSTANCE_ID                        fenced
 COORDINATOR_*, NOT_COORDINATOR, network   the same again, after a pause; the coordinator is looked
                                           up anew unless it is only loading
-others                                    the application hears of it; joining may be tried again
+others                                    raised to the application; joining may be tried again
 ========================================  ==========================================================
 """
 
@@ -64,7 +64,7 @@ class Phase(Enum):
 
 
 class Next(Enum):
-    """What to do after an answer."""
+    """The next step after an answer."""
 
     GO_ON = auto()
     SAME_AGAIN = auto()
@@ -86,7 +86,7 @@ _NEXT = {
 
 
 def decide_next(code: ErrorCode) -> Next:
-    """What an answer to Join, Sync or Heartbeat asks for."""
+    """Decides the next step after an answer to Join, Sync or Heartbeat."""
     if code in _NEXT:
         return _NEXT[code]
     return Next.SAME_AGAIN if code.retriable else Next.RAISE
@@ -94,12 +94,12 @@ def decide_next(code: ErrorCode) -> Next:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What an assignment changes."""
+    """The changes of an assignment."""
 
     revoked: tuple[TopicPartition, ...]
     added: tuple[TopicPartition, ...]
     assigned: tuple[TopicPartition, ...]
-    # Whether to join again at once, so that what was given up can be handed on.
+    # Whether to join again at once, so that revoked partitions go to other members.
     rejoins: bool
 
 
@@ -109,9 +109,9 @@ def decide_transfer(
     *,
     is_cooperative: bool,
 ) -> Transfer:
-    """From what a member owns to what it was assigned.
+    """Decides the changes from owned partitions to assigned ones.
 
-    An eager member let go of everything before it joined, so all of it is new.
+    An eager member gave up everything before it joined, so all of its assignment is new.
     """
     before, after = set(owned), set(assigned)
     revoked = tuple(sorted(before - after))
@@ -124,7 +124,7 @@ def decide_transfer(
 
 
 class Membership:
-    """The member as the group knows it. Owned by `GroupMember`."""
+    """The member as the group knows it. Owned by `MembershipDriver`."""
 
     def __init__(self, instance_id: str | None) -> None:
         self.phase = Phase.OUTSIDE
@@ -133,7 +133,7 @@ class Membership:
         self.instance_id = instance_id
         # Whether another round of joining is wanted, though the member may be stable.
         self.wants_join = True
-        # Whether partitions went without being given up: the application must be told.
+        # Whether partitions were lost without a revocation: the application must be told.
         self.has_lost = False
 
     @property
@@ -145,21 +145,21 @@ class Membership:
         return self.phase in (Phase.ASSIGNED, Phase.STABLE)
 
     def on_joined(self, member_id: str, generation: int) -> None:
-        """JoinGroup succeeded."""
+        """Takes the id and generation of a successful JoinGroup."""
         self.member_id = member_id
         self.generation = generation
 
     def on_synced(self) -> None:
-        """SyncGroup succeeded: the member counts, and has to show that it lives."""
+        """After a successful SyncGroup: the member is in the group and has to send heartbeats."""
         self.phase = Phase.ASSIGNED
 
     def on_applied(self) -> None:
-        """The application has taken the assignment over; it may be lost meanwhile."""
+        """After the application took the assignment over; it may have been lost meanwhile."""
         if self.phase is Phase.ASSIGNED:
             self.phase = Phase.STABLE
 
     def on_lost(self, code: ErrorCode | None = None) -> None:
-        """The group went on without this member."""
+        """After the group removed this member."""
         if self.phase is Phase.FENCED:
             return
         self.phase = Phase.OUTSIDE
@@ -170,13 +170,13 @@ class Membership:
         self.has_lost = True
 
     def on_fenced(self) -> None:
-        """Another consumer has this one's instance id."""
+        """After another consumer joined with this one's instance id."""
         self.phase = Phase.FENCED
         self.generation = -1
         self.has_lost = True
 
     def leave(self) -> None:
-        """Gone, by its own will."""
+        """After the member left by itself."""
         self.phase = Phase.OUTSIDE
         self.generation = -1
         self.member_id = ""

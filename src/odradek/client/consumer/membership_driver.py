@@ -1,18 +1,19 @@
 """Drives the membership of a consumer: joins, sends heartbeats, hands assignments over.
 
-Who does what:
+Tasks and calls:
 
-* A task of its own does the joining, so that it goes on when `poll` runs into its timeout, and
-  another one sends heartbeats, whatever the application does meanwhile.
-* Everything the application hears of happens in `advance`, which only `poll` calls: letting go
-  before a join, taking over after it, and both through the listener (CL-23).
+* One task joins, so that a join goes on when `poll` reaches its timeout. Another one sends
+  heartbeats, independent of the application.
+* Everything that the application notices happens in `advance`, which only `poll` calls: revoking
+  before a join, assigning after it, and the calls of the listener for both (CL-23).
 
-The order of a rebalance: offsets are committed, if that is automatic; the application is told what
-it loses; the member joins; the leader assigns; the application is told what it got. An eager member
-loses everything before the join, a cooperative one only what the new assignment lacks, after it.
+The order of a rebalance: offsets are committed, if that is automatic; the listener gets the revoked
+partitions; the member joins; the leader assigns; the listener gets the new partitions. An eager
+member gives up all partitions before the join, a cooperative one only those that the new assignment
+lacks, after it.
 
-A poll waits for that commit no longer than its own timeout; the next one goes on waiting. Nothing
-is handed out meanwhile of what goes, or it would be read twice.
+A poll waits for that commit no longer than its own timeout; the next one goes on waiting. Meanwhile
+no record of the revoked partitions is returned, or it would be read twice.
 """
 
 import asyncio
@@ -59,7 +60,7 @@ Listen = Callable[
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """The end of a join."""
+    """The result of a join."""
 
     assignor: Assignor
     assigned: tuple[TopicPartition, ...]
@@ -82,10 +83,12 @@ class MembershipDriver:
         commit_positions: Callable[[Deadline], Awaitable[None]],
         on_change: Callable[[], None],
     ) -> None:
-        """Args:
-        listen: Calls a method of the listener where the application wants it called.
-        commit_positions: Commits before partitions go, if commits are automatic.
-        on_change: Called when `advance` has something to do.
+        """Begins outside of the group.
+
+        Args:
+            listen: Runs a method of the listener on the thread or loop of the application.
+            commit_positions: Commits before partitions are revoked, if commits are automatic.
+            on_change: Called when `advance` has something to do.
         """
         self._client = client
         self._config = config
@@ -100,16 +103,16 @@ class MembershipDriver:
         self._on_change = on_change
         self.membership = Membership(config.group_instance_id)
         self._requests = GroupRequests(client, config, coordinator, self.membership)
-        # What the member was assigned last, and when: the sticky strategies build on it.
+        # The last assignment and its generation: the sticky strategies build on them.
         self._remembered: tuple[TopicPartition, ...] = ()
         self._remembered_generation = -1
         self._join: asyncio.Task[_Joined | None] | None = None
         # An assignment that the application has not taken over yet.
         self._joined: _Joined | None = None
-        # The commit before partitions go.
+        # The commit before partitions are revoked.
         self._commit: asyncio.Task[None] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
-        # Tells the coordinator that this member left because its application fell silent.
+        # Tells the coordinator that this member left because its application stopped polling.
         self._leave_request: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         # As leader: the topics of the group and how many partitions each had when it assigned them.
@@ -117,7 +120,7 @@ class MembershipDriver:
         self._polled_at_ms = client.clock.monotonic_ms()
         self._is_polling = False
 
-    # What poll needs
+    # For poll
 
     @property
     def needs_advance(self) -> bool:
@@ -136,7 +139,7 @@ class MembershipDriver:
         return self._join is not None and not self._join.done()
 
     def note_poll(self) -> None:
-        """The application lives."""
+        """Notes that the application polls."""
         self._polled_at_ms = self._client.clock.monotonic_ms()
 
     def request_join(self, why: str) -> None:
@@ -147,7 +150,7 @@ class MembershipDriver:
         self._on_change()
 
     async def advance(self, deadline: Deadline) -> None:
-        """Does what needs no waiting beyond the deadline: lets go, begins to join, takes over.
+        """Revokes, begins to join, assigns: all that needs no wait beyond the deadline.
 
         Raises:
             FencedInstanceIdError: Another consumer has this one's instance id.
@@ -176,7 +179,7 @@ class MembershipDriver:
             self._joined = join.result()
         if self._joined is not None:
             if membership.phase is not Phase.ASSIGNED:
-                self._joined = None  # Lost meanwhile.
+                self._joined = None  # It was lost meanwhile.
             elif not await self._take_over(self._joined, deadline):
                 return
         if membership.wants_join and self._join is None and not membership.has_lost:
@@ -205,7 +208,7 @@ class MembershipDriver:
             self._metrics.on_failed_rebalance()
         self._on_change()
 
-    # Letting go and taking over
+    # Revoking and assigning
 
     async def _lose(self) -> None:
         lost = tuple(sorted(self._partitions.names()))
@@ -221,10 +224,10 @@ class MembershipDriver:
             await self._listen(self._subscription.listener.on_partitions_lost, lost)
 
     async def _let_go(self, deadline: Deadline) -> bool:
-        """Before a join; return whether it is done."""
+        """Revokes partitions before a join; returns whether that is done."""
         owned = self._partitions.names()
         if self._is_cooperative:
-            # Topics that are no longer subscribed to go at once.
+            # Partitions of topics that are no longer subscribed to are revoked at once.
             gone = tuple(sorted(tp for tp in owned if tp.topic not in self._subscription.topics))
         else:
             gone = tuple(sorted(owned))
@@ -236,12 +239,12 @@ class MembershipDriver:
     async def _commit_before_loss(
         self, gone: tuple[TopicPartition, ...], deadline: Deadline
     ) -> bool:
-        """Commits before partitions go, if that is automatic; returns whether it is done."""
+        """Commits before a revocation, if that is automatic; returns whether it is done."""
         if not gone or not self._config.enable_auto_commit:
             return True
         self._partitions.give_up(gone)
         if self._commit is None:
-            # It goes on when the poll that began it is over.
+            # It goes on after the poll that began it has returned.
             limit = self._client.deadline(self._config.max_poll_interval_ms)
             self._commit = asyncio.get_running_loop().create_task(self._commit_all(limit))
             self._commit.add_done_callback(lambda _done: self._on_change())
@@ -268,7 +271,7 @@ class MembershipDriver:
             )
 
     async def _take_over(self, joined: _Joined, deadline: Deadline) -> bool:
-        """After a join; return whether it is done."""
+        """Assigns partitions after a join; returns whether that is done."""
         transfer = decide_transfer(
             self._partitions.names(), joined.assigned, is_cooperative=self._is_cooperative
         )
@@ -289,7 +292,7 @@ class MembershipDriver:
             self._on_change()
         if not self.membership.has_lost:
             await self._listen(self._subscription.listener.on_partitions_assigned, transfer.added)
-        # Else it was lost while it let go: what is left is lost, what is new was never its own.
+        # Else the membership was lost during the revocation: the new partitions were never its own.
         return True
 
     # Joining
@@ -297,7 +300,7 @@ class MembershipDriver:
     async def _join_group(self) -> _Joined | None:
         """Joins and syncs; None: something has to happen in `advance` first."""
         if self._leave_request is not None:
-            # The member that this one was must be gone, or the group would wait for it.
+            # The coordinator must have removed the old member id, or the group would wait for it.
             await asyncio.wait((self._leave_request,))
             self._leave_request = None
         started_ms = self._client.clock.monotonic_ms()
@@ -339,7 +342,7 @@ class MembershipDriver:
         answer = await self._requests.join(
             {name: self._subscribe_with(assignor) for name, assignor in self._assignors.items()}
         )
-        # In this generation from now on; heartbeats of an older one would be refused.
+        # From now on in this generation; heartbeats of an older one would be refused.
         membership.on_joined(answer.member_id, answer.generation_id)
         assignor = self._assignors.get(answer.protocol_name or "")
         if assignor is None:
@@ -351,8 +354,8 @@ class MembershipDriver:
         assignments: Mapping[str, bytes] = {}
         self._partition_counts = None
         if answer.leader == answer.member_id:
-            # A leader may take its time, and must not be taken for dead; who waits for the
-            # assignments is known to live.
+            # Assigning may take long, and heartbeats keep the leader's session alive meanwhile.
+            # Members that wait for the assignments need none.
             self._start_heartbeats()
             try:
                 made = await assign_as_leader(self._client, answer, assignor)
@@ -362,7 +365,7 @@ class MembershipDriver:
         return await self._sync(assignor, assignments)
 
     async def _match_pattern(self) -> None:
-        """Lets a pattern find its topics; waits until plain topics are known, if they can be."""
+        """Looks the topics of a pattern up, if the subscription has one."""
         if self._subscription.pattern is not None:
             await self._client.topics(None)
             self._subscription.match(self._client.cluster)
@@ -403,7 +406,7 @@ class MembershipDriver:
             self._heartbeats = None
 
     async def _keep_sending_heartbeats(self) -> None:
-        """Shows that this member lives, until it leaves or is told that it is gone."""
+        """Sends heartbeats until the member leaves or the coordinator has removed it."""
         interval_ms = self._config.heartbeat_interval_ms
         pause_ms = interval_ms
         while True:
@@ -478,7 +481,7 @@ class MembershipDriver:
     # Metadata and the end
 
     def check_metadata(self) -> None:
-        """After new metadata: whether topics changed in a way that asks for another round."""
+        """Joins again if new metadata changes the topics or partitions of the group."""
         if self._subscription.match(self._client.cluster):
             self.request_join("other topics match the pattern")
         if self._partition_counts is not None and self.membership.is_in_group:
@@ -492,13 +495,13 @@ class MembershipDriver:
                 self.request_join("topics of the group changed")
 
     def topics_of_interest(self) -> Iterable[str]:
-        """Topics whose metadata matter: as leader, those of the whole group."""
+        """Topics whose metadata this member needs: as leader, those of the whole group."""
         return {*self._subscription.topics, *(self._partition_counts or ())}
 
     async def leave(self, deadline: Deadline, *, reason: str) -> None:
-        """Gives everything up and leaves; a static member keeps its place until its session ends.
+        """Revokes all partitions and leaves; a static member stays until its session ends.
 
-        The application is told, unless what it had is lost already.
+        The listener is called for the partitions that are owned, as revoked or as lost.
         """
         is_lost = self.membership.has_lost or not self.membership.is_in_group
         owned = tuple(sorted(self._partitions.names()))
@@ -524,7 +527,7 @@ class MembershipDriver:
             raise failure
 
     async def stop(self) -> None:
-        """Ends the tasks and tells nobody."""
+        """Ends the tasks, without a request to the coordinator."""
         await self._end_tasks()
 
     async def _end_tasks(self) -> None:
@@ -540,5 +543,5 @@ class MembershipDriver:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if is_joining:
-            # The coordinator answers in turn: a leave would wait behind the join.
+            # The coordinator answers in order: a leave would wait behind the join.
             self._coordinator.drop_connection()

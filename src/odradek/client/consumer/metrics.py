@@ -1,4 +1,4 @@
-"""What a consumer tells of itself, under the names of Kafka's consumer metrics."""
+"""The figures of a consumer, under the names of Kafka's consumer metrics."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ class ConsumerMetrics:
         self._poll_at_ms: int | None = None
 
     def on_fetch(self, latency_ms: int, size_bytes: int, throttle_ms: int) -> None:
-        """A broker answered a fetch."""
+        """Counts an answer to a fetch."""
         now_s = self._now_ms() / 1000
         self._fetches.value += 1
         self.bytes.value += size_bytes
@@ -41,33 +41,33 @@ class ConsumerMetrics:
         self._throttle_ms.add(throttle_ms, now_s)
 
     def on_poll(self, now_ms: int, count: int) -> None:
-        """The application got so many records."""
+        """Counts records that a poll returned."""
         self._poll_at_ms = now_ms
         if count:
             self.records.value += count
 
     def on_commit(self, latency_ms: int) -> None:
-        """A commit was answered."""
+        """Counts an answer to a commit."""
         self._commits.value += 1
         self._commit_latency_ms.add(latency_ms, self._now_ms() / 1000)
 
     def on_heartbeat(self, latency_ms: int) -> None:
-        """A heartbeat was answered."""
+        """Counts an answer to a heartbeat."""
         self._heartbeat_at_ms = self._now_ms()
         self._heartbeats.value += 1
         self._heartbeat_latency_ms.add(latency_ms, self._heartbeat_at_ms / 1000)
 
     def on_join(self, duration_ms: int) -> None:
-        """The group settled."""
+        """Counts a join that succeeded."""
         self._joins.value += 1
         self._join_ms.add(duration_ms, self._now_ms() / 1000)
 
     def on_rebalance(self) -> None:
-        """An assignment was taken over."""
+        """Counts an assignment that the application took over."""
         self._rebalances.value += 1
 
     def on_failed_rebalance(self) -> None:
-        """Joining failed for good."""
+        """Counts a join that failed for good."""
         self._failed_rebalances.value += 1
 
     def snapshot(self, *, lags: dict[str, float], replicas: dict[str, int]) -> dict[str, float]:

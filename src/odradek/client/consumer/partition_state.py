@@ -1,8 +1,8 @@
-"""What a consumer knows of each partition it reads. Pure.
+"""The state of each partition that a consumer reads. Pure.
 
-The **position** is the offset after the last record handed to the application; it is what a commit
-without arguments commits. Where fetching goes on is another matter: it runs ahead by what is
-buffered. A partition goes through::
+The **position** is the offset after the last record that was returned to the application; a commit
+without arguments commits it. Fetching is ahead of it by the buffered records. A partition goes
+through::
 
     AWAIT_COMMITTED ── offset of the group ──▶ READY ◀── found ── AWAIT_RESET
            │ none                               ▲ │ leader epoch changed
@@ -25,11 +25,11 @@ NO_EPOCH: Final = -1
 
 
 class Stage(Enum):
-    """What a partition waits for."""
+    """The reason why a partition is not read yet, or READY."""
 
     AWAIT_COMMITTED = "the group's offset"
     AWAIT_RESET = "an offset by policy"
-    AWAIT_VALIDATION = "the word of its leader that the position is still there"
+    AWAIT_VALIDATION = "the leader's confirmation of the position"
     READY = "nothing"
 
 
@@ -39,16 +39,16 @@ class AssignedPartition:
 
     tp: TopicPartition
     stage: Stage = Stage.AWAIT_COMMITTED
-    # Offset after the last record handed out. Invariant: set when READY or AWAIT_VALIDATION.
+    # Offset after the last record returned. Invariant: set when READY or AWAIT_VALIDATION.
     position: int | None = None
-    # Leader epoch of the last record handed out; NO_EPOCH if unknown.
+    # Leader epoch of the last record returned; NO_EPOCH if unknown.
     position_epoch: int = NO_EPOCH
-    # Leader epoch under which the position was last known to be good.
+    # Leader epoch under which the position was last validated.
     leader_epoch: int = NO_EPOCH
     # For ListOffsets, while AWAIT_RESET; None: by auto.offset.reset.
     reset_timestamp: int | None = None
     is_paused: bool = False
-    # Whether it is about to be given up: its offset is committed, nothing more is handed out.
+    # Whether it is about to be revoked: its offset is committed, no more records are returned.
     is_leaving: bool = False
     # From the last answer; -1 before it.
     high_watermark: int = -1
@@ -57,8 +57,8 @@ class AssignedPartition:
     # Another replica to read from, until then (monotonic ms); -1: the leader.
     preferred_replica: int = -1
     preferred_until_ms: int = 0
-    # Grows with every seek, reset, validation, pause and loss: what was fetched before it is not
-    # handed out.
+    # Grows with every seek, reset, validation, pause and loss: answers to earlier fetches are
+    # dropped.
     version: int = 0
     # Monotonic ms before which a failed look-up is not repeated.
     retry_at_ms: int = 0
@@ -68,7 +68,7 @@ class AssignedPartition:
         return self.stage is Stage.READY and not self.is_paused and not self.is_leaving
 
     def seek(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
-        """Reads on at an offset."""
+        """Continues at an offset."""
         self.position = offset
         self.position_epoch = leader_epoch
         self.leader_epoch = NO_EPOCH
@@ -78,7 +78,7 @@ class AssignedPartition:
         self.version += 1
 
     def reset(self, timestamp: int | None = None) -> None:
-        """Forgets the position; None: where the policy says."""
+        """Forgets the position; `timestamp` of None: auto.offset.reset decides the next one."""
         self.position = None
         self.stage = Stage.AWAIT_RESET
         self.reset_timestamp = timestamp
@@ -87,18 +87,18 @@ class AssignedPartition:
         self.version += 1
 
     def await_validation(self) -> None:
-        """Reads on when the leader has confirmed the position, from there and nowhere else."""
+        """Continues once the leader has confirmed the position, and then at the leader."""
         self.stage = Stage.AWAIT_VALIDATION
         self.retry_at_ms = 0
-        self.preferred_replica = -1  # The word of the leader before.
+        self.preferred_replica = -1  # It was chosen by the leader before.
         self.version += 1
 
     def end_offset(self, *, is_read_committed: bool) -> int:
-        """Where a reader comes to the end, as last told; -1 if nobody told."""
+        """The end of the log for this reader, as of the last fetch; -1 before it."""
         return self.last_stable_offset if is_read_committed else self.high_watermark
 
     def lag(self, *, is_read_committed: bool) -> int | None:
-        """Records between the position and the end, as far as the last fetch told; None before."""
+        """Records between the position and the end, as of the last fetch; None before it."""
         end = self.end_offset(is_read_committed=is_read_committed)
         if self.position is None or end < 0:
             return None
@@ -132,7 +132,7 @@ class Partitions:
         self._states = {tp: before.get(tp) or AssignedPartition(tp) for tp in partitions}
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hands out no more of these; they stay until the next `assign`."""
+        """Returns no more records of these; they stay until the next `assign`."""
         for tp in partitions:
             state = self._states.get(tp)
             if state is not None and not state.is_leaving:
@@ -140,7 +140,7 @@ class Partitions:
                 state.version += 1
 
     def is_current(self, state: AssignedPartition, version: int) -> bool:
-        """Whether what was fetched for a state may still be handed out."""
+        """Whether the records that were fetched for a state may still be returned."""
         return state.version == version and self._states.get(state.tp) is state
 
     def positions(self) -> dict[TopicPartition, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The parts of a consumer, made and connected: which part calls which is read off here.
+"""The parts of a consumer, made and connected: this module shows which part calls which.
 
 `Fetcher` keeps the buffer filled by itself. `PositionTask` looks up metadata and positions, and
 `MembershipDriver` joins and sends heartbeats, in tasks of their own. A consumer without a
@@ -38,10 +38,10 @@ class ConsumerParts:
     Args:
         settings: Of `CONSUMER_DEFINITION`.
         assignors: Strategies in place of those that `partition.assignment.strategy` names.
-        interceptors: Hear of commits.
+        interceptors: Called for commits.
         ssl_context: In place of the `ssl.*` settings.
         surroundings: Time, randomness and connections.
-        call_back: Runs a listener or a callback of the application where it wants it run.
+        call_back: Runs a listener or a callback on the thread or loop of the application.
 
     Raises:
         ConfigError: A setting cannot be used.
@@ -66,7 +66,7 @@ class ConsumerParts:
         self.subscription = SubscriptionState(exclude_internal=self.config.exclude_internal_topics)
         self.partitions = Partitions()
         self.metrics = ConsumerMetrics(self.client.clock.monotonic_ms)
-        # Set when a call that waits should look again.
+        # Set when a waiting call should look again.
         self.wake = asyncio.Event()
         self.fetcher = Fetcher(
             self.client,

@@ -1,8 +1,8 @@
 """Keeps a consumer's metadata and positions up to date, in a task of its own.
 
-A round: look topics up if they are old or somebody met trouble; find positions for partitions that
-lack one, and check those whose leader changed; then fetch. The next round begins when somebody asks
-for it, a look-up is to be repeated, or metadata get old.
+A round: looks topics up if their metadata is old or a request failed for it; finds positions for
+partitions that lack one, and checks those whose leader changed; then fetches. The next round begins
+when another part requests it, when a look-up is to be repeated, or when metadata is old.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ __all__ = ["PositionTask"]
 
 logger = logging.getLogger(__name__)
 
-# Between two looks for what is due; keeps a mistake from becoming a busy loop.
+# The shortest pause between two rounds; keeps a mistake from becoming a busy loop.
 _MIN_PAUSE_MS: Final = 10
-# How long a topic that the brokers are to create is waited for in one round.
+# How long one round waits for a topic that the brokers are to create.
 _CREATE_MS: Final = 1_000
 
 
@@ -58,7 +58,7 @@ class PositionTask:
         self._event = asyncio.Event()
         self._wants_metadata = True
         self._metadata_at_ms = 0
-        # What the application has to hear of; of the last round only, since each tells it anew.
+        # Failures for the application; of the last round only, since each round finds them anew.
         self._failures: deque[Exception] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -77,13 +77,15 @@ class PositionTask:
         self._event.set()
 
     def request_metadata(self) -> None:
-        """The same, with a look at the metadata."""
+        """The same, and looks the metadata up."""
         self._wants_metadata = True
         self._event.set()
 
     def raise_failure(self) -> None:
-        """Raises:
-        Exception: What a partition has no position for.
+        """Raises the next failure of the last round.
+
+        Raises:
+            Exception: A partition has no position.
         """
         if self._failures:
             raise self._failures.popleft()
@@ -102,7 +104,7 @@ class PositionTask:
                 self._finder.mark_changed_leaders()
                 failures = await self._finder.update()
                 self._wants_metadata |= self._finder.met_trouble
-            except Exception as error:  # nobody else would ever hear of it
+            except Exception as error:  # the task must go on, and the next poll raises it
                 if not isinstance(error, ApiError) or not error.code.retriable:
                     logger.exception("Looking up topics and positions failed")
                     failures.append(error)
@@ -115,7 +117,7 @@ class PositionTask:
             await self._sleep(pause_ms)
 
     async def _sleep(self, pause_ms: int | None) -> None:
-        """Until there is something to do, but not before a pause, if there has to be one."""
+        """Waits until there is something to do, or for the whole pause if one is given."""
         if pause_ms is not None:
             self._wants_metadata = True
             await asyncio.sleep(pause_ms / 1000)
@@ -146,7 +148,7 @@ class PositionTask:
         if self._group is not None and self._subscription.is_automatic:
             self._group.check_metadata()
         known = client.cluster.topics
-        # A topic that is not there may come any moment.
+        # A missing topic may be created at any moment.
         is_missing = any(topic not in known for topic in topics)
         age_ms = options.retry_backoff_max_ms if is_missing else options.metadata_max_age_ms
         self._metadata_at_ms = client.clock.monotonic_ms() + max(age_ms, _MIN_PAUSE_MS)

@@ -1,11 +1,11 @@
 """Finds where to begin: the group's offset, then the policy; and whether a position still holds.
 
 One round of `update` looks at every partition that waits for something and asks all brokers at
-once. Each broker's partitions are read on as soon as it has answered, whatever the others do, and
-what fails waits for the next round: a partition without a leader holds nobody up. What an
-application sought meanwhile is left alone (CL-24). Validation: when the leader epoch
+once. The partitions of a broker continue as soon as it has answered, independent of the others, and
+a failed look-up waits for the next round: a partition without a leader delays no other. A partition
+that the application sought meanwhile keeps that position (CL-24). Validation: when the leader epoch
 of a partition has changed, its leader is asked where the epoch of the last record that was read
-ends; if that is below the position, the log was cut and holds other records there now.
+ends; if that is below the position, the log was truncated and holds other records there now.
 """
 
 import asyncio
@@ -61,11 +61,11 @@ class PositionFinder:
         self._coordinator = coordinator
         self._isolation_level = isolation
         self._on_found = on_found
-        # Whether a look-up failed since the last round began: its leader may be another by now.
+        # Whether a look-up failed since the last round began: the leader may have changed.
         self.met_trouble = False
 
     def mark_changed_leaders(self) -> None:
-        """Has positions validated whose partition is led in another epoch than before."""
+        """Marks positions for validation whose partition has a new leader epoch."""
         for state in self._partitions:
             known = self._client.cluster.partition(state.tp)
             if state.stage is not Stage.READY or known is None:
@@ -85,10 +85,10 @@ class PositionFinder:
         )
 
     async def update(self) -> list[Exception]:
-        """One round; what the application has to hear of is returned."""
+        """Does one round; returns the failures for the application."""
         failures: list[Exception] = []
         self.met_trouble = False
-        # One after the other: what has no committed offset is reset, what has one is validated.
+        # In this order: a partition without a committed offset is reset, one with it is validated.
         if committed := self._waiting_for(Stage.AWAIT_COMMITTED):
             failures += await self._use_committed(committed)
         if resets := self._waiting_for(Stage.AWAIT_RESET):
@@ -102,7 +102,7 @@ class PositionFinder:
         states: list[AssignedPartition],
         ask: Callable[[list[AssignedPartition]], Awaitable[list[Exception]]],
     ) -> list[Exception]:
-        """Asks every leader for its own partitions, none waiting for another."""
+        """Asks every leader for its own partitions; no leader waits for another."""
         by_leader: dict[int | None, list[AssignedPartition]] = {}
         for state in states:
             leader = self._client.cluster.leader(state.tp)
@@ -152,7 +152,7 @@ class PositionFinder:
             else:
                 epoch = NO_EPOCH if committed.leader_epoch is None else committed.leader_epoch
                 state.seek(committed.offset, epoch)
-        # Before anything is fetched there: the log may have been cut since the commit.
+        # Before the first fetch: the log may have been truncated since the commit.
         self.mark_changed_leaders()
         return []
 
@@ -160,7 +160,7 @@ class PositionFinder:
         by_policy = [state for state in states if state.reset_timestamp is None]
         failures: list[Exception] = []
         if self._policy.kind == "none" and by_policy:
-            # Told again at every poll until the application seeks, but not more often than that.
+            # Raised again at every poll until the application seeks, but not more often than that.
             self._retry_later(by_policy)
             failures.append(NoOffsetForPartitionError(state.tp for state in by_policy))
             states = [state for state in states if state.reset_timestamp is not None]
@@ -193,7 +193,7 @@ class PositionFinder:
             if not isinstance(answer, ApiError):
                 logger.info("Position of %s is reset to %d", state.tp, answer.offset)
                 state.seek(answer.offset, answer.leader_epoch)
-                self._accept(state, self._client.cluster)  # Its leader has just told it.
+                self._accept(state, self._client.cluster)  # Its leader has just reported it.
                 continue
             self._note_trouble([state])
             if not answer.code.retriable:
@@ -230,7 +230,7 @@ class PositionFinder:
             answer_type=OffsetForLeaderEpochResponse,
             build=_build_validation,
             read=_read_validation,
-            # Before 3 clients were not allowed to ask.
+            # Below 3 only brokers may send it.
             versions=lambda _partitions, _cluster: VersionRange(3, 32767),
         )
         found = await ask_leaders(self._client, call, epochs, self._deadline(), repeats=False)
@@ -249,9 +249,9 @@ class PositionFinder:
                     failures.append(answer)
                 continue
             end = answer[1]
-            assert state.position is not None, "what is validated has a position"
+            assert state.position is not None, "a partition that is validated has a position"
             if (state.position, state.position_epoch) != positions[state.tp]:
-                continue  # Handed out by a call that was under way: the next round asks anew.
+                continue  # A call took records meanwhile: the next round asks again.
             if end < 0 or end >= state.position:
                 self._accept(state, cluster)
             elif self._policy.kind == "none":

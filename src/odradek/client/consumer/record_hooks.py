@@ -1,4 +1,4 @@
-"""What becomes of records on their way to the application: deserializers and interceptors."""
+"""Applies deserializers and interceptors to the records that a poll returns."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class DeserializedRecord(NamedTuple):
-    """A record as `ConsumerRecord`, whose key and value a deserializer made something else of."""
+    """As `ConsumerRecord`, with a key and a value that deserializers have converted."""
 
     topic: str
     partition: int
@@ -28,19 +28,19 @@ class DeserializedRecord(NamedTuple):
 
 
 class ConsumerInterceptor(Protocol):
-    """Sees what goes by. A method that fails is logged, and nothing else."""
+    """Called for records and commits. An exception that a method raises is only logged."""
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Records on their way to the application; what is returned goes on."""
+        """Called with the records of a poll; the application gets the list that this returns."""
         ...
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> object:
-        """These offsets were committed."""
+        """Called when these offsets were committed."""
         ...
 
 
 class RecordHooks:
-    """Deserializers first, then the interceptors in their order."""
+    """Applies deserializers first, then the interceptors in their order."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class RecordHooks:
         self._key_of = key_deserializer
         self._value_of = value_deserializer
         self._interceptors = interceptors
-        # Whether records go out as they are.
+        # Whether `apply` changes nothing.
         self.is_plain = key_deserializer is None and value_deserializer is None and not interceptors
 
     def apply(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Records as the application gets them; `DeserializedRecord`s if something made them so."""
+        """The records for the application; `DeserializedRecord`s if there is a deserializer."""
         if self._key_of is not None or self._value_of is not None:
             deserialized = [
                 _deserialized(record, self._key_of, self._value_of) for record in records
@@ -64,7 +64,7 @@ class RecordHooks:
         for interceptor in self._interceptors:
             try:
                 records = interceptor.on_consume(records)
-            except Exception:  # whatever it raises is its own
+            except Exception:  # the application's code may raise anything
                 logger.exception("%s.on_consume failed", type(interceptor).__name__)
         return records
 

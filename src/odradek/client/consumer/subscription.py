@@ -1,7 +1,7 @@
-"""What an application asked to read: topics, a pattern, or partitions by hand. Pure.
+"""The subscription of an application: topics, a pattern, or partitions by hand. Pure.
 
-The three exclude each other until `unsubscribe`. Topics and patterns need a group, which decides
-who reads which partition; partitions by hand need none.
+The three exclude each other until `unsubscribe`. Topics and patterns need a group, which assigns
+partitions to its members; partitions by hand need none.
 """
 
 import re
@@ -15,30 +15,30 @@ __all__ = ["NO_LISTENER", "RebalanceListener", "SubscriptionState"]
 
 
 class RebalanceListener(Protocol):
-    """Told of changes of the assignment, from within `poll`. Methods may be coroutines in aio."""
+    """Called when the assignment changes, from within `poll`. Methods may be coroutines in aio."""
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> object:
-        """Partitions came; positions may be sought here."""
+        """Called when partitions were assigned; it may seek."""
         ...
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> object:
-        """Partitions are about to go; offsets can still be committed."""
+        """Called before partitions are revoked; offsets can still be committed."""
         ...
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> object:
-        """Partitions are gone already: others may have them, nothing can be committed."""
+        """Called when partitions were lost: other members may have them, commits are refused."""
         ...
 
 
 class _NoListener:
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> object:
-        """Nobody listens."""
+        """Does nothing."""
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> object:
-        """Nobody listens."""
+        """Does nothing."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> object:
-        """Nobody listens."""
+        """Does nothing."""
 
 
 NO_LISTENER: RebalanceListener = _NoListener()
@@ -65,7 +65,7 @@ class SubscriptionState:
         return not self.is_manual and (self.pattern is not None or bool(self._topics))
 
     def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None) -> None:
-        """By name, in place of what was subscribed to before.
+        """Subscribes to topics by name, in place of an earlier subscription.
 
         Raises:
             ValueError: Partitions were assigned by hand.
@@ -81,7 +81,7 @@ class SubscriptionState:
     def subscribe_pattern(
         self, pattern: re.Pattern[str] | str, listener: RebalanceListener | None
     ) -> None:
-        """All topics whose whole name matches, those that come later too.
+        """Subscribes to all topics whose whole name matches, those created later too.
 
         Raises:
             ValueError: Partitions were assigned by hand.
@@ -93,7 +93,7 @@ class SubscriptionState:
         self.listener = listener or NO_LISTENER
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """By hand.
+        """Takes partitions that are assigned by hand.
 
         Raises:
             ValueError: Topics were subscribed to.
@@ -102,14 +102,14 @@ class SubscriptionState:
         self.is_manual = bool(partitions)
 
     def clear(self) -> None:
-        """Nothing."""
+        """Ends every kind of subscription."""
         self._topics = frozenset()
         self.pattern = None
         self.is_manual = False
         self.listener = NO_LISTENER
 
     def match(self, cluster: Cluster) -> bool:
-        """Lets the pattern find its topics again; returns whether they changed."""
+        """Matches the pattern against the topics again; returns whether the result changed."""
         if self.pattern is None:
             return False
         found = frozenset(

@@ -1,14 +1,15 @@
 """Where `send` puts records: an open batch per partition, within the memory of the buffer.
 
-`append` is all that happens on the caller's thread, so it does little: it encodes the record into
-the open batch (`Gathering`), without a lock unless another batch is needed. The loop (`sender`)
-sees to the rest. It closes a batch when it takes it; until then more records may come. A full batch
-that has to wait stays open, too, and grows if it may (see `config`): the more a broker has to do,
-the larger its batches become, and the less each record costs.
+`append` is the only work on the caller's thread, so it does little: it encodes the record into the
+open batch (`Gathering`), without a lock unless another batch is needed. The loop (`sender`) does
+the rest. It closes a batch when it takes it; until then records are added. A full batch that has to
+wait stays open, too, and grows if it may (see `config`): the busier a broker is, the larger its
+batches become, and the less each record costs.
 
-A batch takes its memory when it is opened, as much as a full one, and when it grows; it gives it
-back when it has an outcome. If there is not enough, `append` says so and the caller waits, in turn
-with others who wait: otherwise one large record could starve behind many small ones.
+A batch takes its memory when it is opened, as much as a full one, and when it grows; the memory is
+free again when the batch has an outcome. If there is not enough, `append` returns None and the
+caller waits, in the order of the waiting callers: otherwise one large record could starve behind
+many small ones.
 """
 
 import threading
@@ -32,9 +33,9 @@ __all__ = ["Accumulator", "Headers", "Ticket", "TopicQueues"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-# What a header costs besides its bytes, at most: two lengths.
+# The most that a header costs besides its bytes: two lengths.
 _HEADER_OVERHEAD: Final = 10
-# What a record can cost besides its bytes beyond `RECORD_OVERHEAD`, which is nearly always enough.
+# The most that a record costs beyond its bytes and `RECORD_OVERHEAD`, which mostly suffices.
 _RARE_OVERHEAD: Final = 36 - RECORD_OVERHEAD
 _MAX_TIMESTAMP: Final = 2**63 - 1
 # Of a partition, of rows without a key.
@@ -46,7 +47,7 @@ _new_delivery: Any = tuple.__new__
 
 
 class Ticket:
-    """A place in the queue for room. No two are equal: each is one caller's own."""
+    """The place of one caller in the queue for room. No two are equal."""
 
     __slots__ = ("needed_bytes",)
 
@@ -73,13 +74,13 @@ class TopicQueues:
         self.topic_id = topic_id
         # One per partition. Replaced, never edited: `send` looks at it without a lock.
         self.queues: Sequence[PartitionQueue] = ()
-        # The same and those of partitions that are gone, should they come back: a partition that
-        # began to count anew under the same id and epoch would be taken for its own repetition.
+        # The same and those of partitions that are gone, in case these are created again: records
+        # that are numbered anew under the same id and epoch would pass for repetitions.
         self.every: list[PartitionQueue] = []
         # Those that have a leader; all, if none has.
         self.available: Sequence[PartitionQueue] = ()
         self.sticky: PartitionQueue | None = None
-        self.sticky_from = 0  # What it had taken when it was chosen.
+        self.sticky_from = 0  # The bytes it had taken when it was chosen.
         self.used_s = 0.0  # When a batch was last opened.
 
 
@@ -104,7 +105,7 @@ class Accumulator:
         self._monotonic_s = monotonic_s
         self._rng = rng
         self._partitioner = partitioner
-        # Whether `append` may go without a lock for a record that needs nothing special.
+        # Whether `append` needs no lock for an ordinary record.
         self._is_simple = partitioner is None and IS_ATOMIC
         self._is_sticky_always = options.ignores_keys and partitioner is None
         self._batch_size = options.batch_size
@@ -113,19 +114,19 @@ class Accumulator:
         # A record above this is refused: it would not fit into a request, or never into the buffer.
         self.max_record_bytes = min(options.max_request_size, options.buffer_memory)
         self._linger_s = options.linger_ms / 1000
-        # Topics that may be sent to. Empty after close.
+        # Topics that `send` may use. Empty after close.
         self.topics: dict[str, TopicQueues] = {}
         # Queues with something to do, for the loop.
         self.active: dict[PartitionQueue, None] = {}
         # Batches without an outcome, oldest first.
         self.incomplete: dict[Batch, None] = {}
         self.free_bytes = options.buffer_memory
-        # Who waits for room, in turn.
+        # The callers that wait for room, in order.
         self._tickets: deque[Ticket] = deque()
         self._async_waiters: deque[Callable[[], None]] = deque()
         self.flushing_count = 0
         self.is_closed = False
-        # Set by the loop: how to call it, and when it looks next.
+        # Set by the loop: how to wake it, and when it looks next.
         self.wake: Callable[[], None] = lambda: None
         self.is_woken = False
         self.looks_at_s = float("inf")
@@ -134,7 +135,7 @@ class Accumulator:
 
     @property
     def has_partitioner(self) -> bool:
-        """Whether somebody else chooses partitions."""
+        """Whether the application gave a partitioner."""
         return self._partitioner is not None
 
     # On the thread of the caller
@@ -158,7 +159,7 @@ class Accumulator:
             RecordTooLargeError: It can never be sent.
             ApiError: INVALID_PARTITIONS, the topic has no such partition.
             TypeError: Key, value or a header has a wrong type.
-            ValueError: The timestamp is none.
+            ValueError: The timestamp is not one.
         """
         known = self.topics.get(topic)
         if known is None:
@@ -166,7 +167,7 @@ class Accumulator:
         if timestamp is None:
             timestamp = self._now_ms()
         if partition is None and not headers and self._is_simple:
-            # What most records need, and no more.
+            # The short way, which most records take.
             if key is None or self._is_sticky_always:
                 queue = known.sticky
             elif type(key) is bytes:
@@ -201,7 +202,7 @@ class Accumulator:
         timestamp: int,
         ticket: Ticket | None,
     ) -> Delivery | None:
-        """The same for a record that is not quite usual, or needs another batch."""
+        """The same for a record that is not ordinary, or needs another batch."""
         timestamp = _as_timestamp(timestamp)
         size = RECORD_OVERHEAD
         if key is not None:
@@ -266,7 +267,7 @@ class Accumulator:
                 room = share_bytes
             if len(shares) > 1:
                 known.sticky = queue
-                # What the last share has taken is what counts when all rows are in their queues.
+                # When all rows are in their queues, only the bytes of the last share count.
                 rows_bytes = sum(
                     taken for number, taken in shares[:-1] if number == queue.partition
                 )
@@ -278,7 +279,7 @@ class Accumulator:
     def append_rows(
         self, topic: str, partition: int, rows: EncodedRecords, ticket: Ticket | None = None
     ) -> Batch | None:
-        """Puts a batch that is encoded into the queue of its partition, behind what is there.
+        """Puts an encoded batch at the end of the queue of its partition.
 
         Returns:
             None if the topic is not known, or there is no room.
@@ -324,7 +325,7 @@ class Accumulator:
             return self._room.wait_for(lambda: self._is_turn(ticket), timeout_s)
 
     def call_when_room(self, callback: Callable[[], None]) -> None:
-        """Has the loop told once that there may be room."""
+        """Has the loop notified once when there may be room."""
         with self._lock:
             self._ask_to_send()
             self._async_waiters.append(callback)
@@ -336,11 +337,11 @@ class Accumulator:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether somebody waits for room, so that no batch should linger."""
+        """Whether a caller waits for room, so that no batch should linger."""
         return bool(self._tickets)
 
     def no_room(self, timeout_s: float) -> BufferExhaustedError:
-        """What to raise when it did not come."""
+        """The error of a caller that found no room in time."""
         return BufferExhaustedError(
             f"no room in the buffer within {timeout_s * 1000:.0f} ms: {self.free_bytes} of "
             f"{self._options.buffer_memory} bytes (buffer.memory) are free; the cluster takes "
@@ -358,7 +359,7 @@ class Accumulator:
             self.wake()
 
     def _ask_to_send_to(self, queue: PartitionQueue) -> None:
-        # A broker that may get no more for now is looked at again when it has answered.
+        # A broker that may get no more requests for now is looked at again when it has answered.
         if queue.leader not in self.busy_leaders:
             self._ask_to_send()
 
@@ -367,13 +368,13 @@ class Accumulator:
     ) -> PartitionQueue:
         queues = known.queues
         count = len(queues)
-        who = "a record"
+        chooser = "a record"
         if partition is None:
             assert self._partitioner is not None, "the caller has looked"
             partition = self._partitioner(known.topic, key, value, count)
-            who = "the partitioner"
+            chooser = "the partitioner"
         if not isinstance(partition, int) or not 0 <= partition < count:
-            raise _no_such_partition(who, partition, known)
+            raise _no_such_partition(chooser, partition, known)
         return queues[partition]
 
     # With the lock held
@@ -394,7 +395,7 @@ class Accumulator:
             self.close_batch(queue)
         records = Gathering(HEADER_SIZE, self._batch_size)
         batch = queue.open = self._new_batch(known, queue, records, memory_bytes)
-        # A loop that looks before this batch is due finds it by itself.
+        # A loop that looks before this batch is due needs no wake-up.
         if queue.closed or known.used_s + self._linger_s < self.looks_at_s:
             self._ask_to_send_to(queue)
         return batch
@@ -411,7 +412,7 @@ class Accumulator:
             return False
         limit = min(needed + self._step_bytes, queue.max_batch_bytes)
         more_bytes = limit - batch.memory_bytes
-        # Without more ado or not at all: another batch may need less.
+        # Only without a wait: another batch may need less.
         if more_bytes > self.free_bytes or not self._take_memory(more_bytes, ticket):
             return False
         batch.memory_bytes += more_bytes
@@ -465,12 +466,12 @@ class Accumulator:
             self._ask_to_send_to(queue)
         known.sticky = chosen
         known.sticky_from = chosen.taken_bytes
-        if chosen.open is not None:  # What it holds by now is not of the new share.
+        if chosen.open is not None:  # Its records are not part of the new share.
             known.sticky_from += chosen.open.gathered.size
         return chosen
 
     def _taken_bytes(self, known: TopicQueues, sticky: PartitionQueue) -> int:
-        """What the sticky queue has taken of its share."""
+        """The bytes of its share that the sticky queue has taken."""
         taken_bytes = sticky.taken_bytes - known.sticky_from
         return taken_bytes if sticky.open is None else taken_bytes + sticky.open.gathered.size
 
@@ -483,7 +484,7 @@ class Accumulator:
         )
 
     def close_batch(self, queue: PartitionQueue) -> None:
-        """Lets no more records into the open batch of a queue."""
+        """Closes the open batch of a queue to further records."""
         batch = queue.open
         assert batch is not None, "the caller has looked"
         queue.open = None
@@ -504,13 +505,13 @@ class Accumulator:
                 self._async_waiters.popleft()()
 
     def tell_waiting(self) -> None:
-        """Lets those who wait for room look again; once for all that was freed, for it is dear."""
+        """Wakes the callers that wait for room; once for all freed memory, since it is costly."""
         if self._tickets:
             with self._lock:
                 self._tell_waiting()
 
     def close(self) -> None:
-        """Takes no more records; who waits for room is told."""
+        """Takes no more records; wakes the callers that wait for room."""
         self.is_closed = True
         self.topics = {}
         self._room.notify_all()
@@ -518,19 +519,19 @@ class Accumulator:
             self._async_waiters.popleft()()
 
 
-def _no_such_partition(who: str, partition: object, known: TopicQueues) -> ApiError:
+def _no_such_partition(chooser: str, partition: object, known: TopicQueues) -> ApiError:
     return ApiError(
         ErrorCode.INVALID_PARTITIONS,
-        f"{who} chose partition {partition!r}, but topic {known.topic!r} has "
+        f"{chooser} chose partition {partition!r}, but topic {known.topic!r} has "
         f"{len(known.queues)} partitions, numbered from 0",
     )
 
 
 def _check_refusal(topic: str, gathered: Gathering, most_bytes: int) -> None:
-    """See that it was for want of room: else the next batch would refuse the record, too.
+    """Checks that a batch refused a record for lack of room: else the next batch would, too.
 
     Raises:
-        InvariantViolation: There was room, and nobody closes a batch while we hold the lock.
+        InvariantViolation: There was room, and no batch is closed while the lock is held.
     """
     if gathered.record_count == 0 or gathered.size + most_bytes <= gathered.limit:
         raise InvariantViolation(
@@ -540,8 +541,8 @@ def _check_refusal(topic: str, gathered: Gathering, most_bytes: int) -> None:
         )
 
 
-# Both take what is there, and do not ask the class of it: `Gathering` refuses any other class, and
-# a method like `__bytes__` may give just that.
+# Both take the value without a look at its class: `Gathering` refuses other classes than bytes, and
+# a method like `__bytes__` may return one.
 
 
 def _as_timestamp(given: object) -> int:
@@ -566,7 +567,7 @@ def _checked_headers(
     headers: Headers,
 ) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     """Headers as the encoder wants them, and an upper bound of their bytes."""
-    if not isinstance(headers, list | tuple):  # What can be read once only would get lost.
+    if not isinstance(headers, list | tuple):  # An iterator can be read only once.
         raise TypeError(f"headers are a {type(headers).__name__}, expected a list of pairs")
     checked = []
     size = 0

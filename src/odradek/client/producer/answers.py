@@ -1,4 +1,4 @@
-"""What becomes of a batch that has left, or was given up: the meaning of answers and failures.
+"""The outcome of a batch that was sent, or was given up: the meaning of answers and failures.
 
 ================================================  ===============================================
 written, or DUPLICATE_SEQUENCE_NUMBER             done; the offset of a duplicate is not known
@@ -10,9 +10,9 @@ OUT_OF_ORDER_SEQUENCE_NUMBER and such             back to the front; if it was t
 anything else                                     failed
 ================================================  ===============================================
 
-A batch with a number that fails leaves a hole in the numbers of its partition (`batch`, rule 3).
-One that is given up while it is in flight has its outcome at once, but counts as in flight until
-its answer: only then is it known whether the log has it.
+A numbered batch that fails leaves a hole in the numbers of its partition (`batch`, rule 3). One
+that is given up while it is in flight has its outcome at once, but counts as in flight until its
+answer: only then is it known whether the log has it.
 """
 
 import logging
@@ -62,7 +62,7 @@ class Answers:
         lock: The producer's, which guards queues and the buffer.
         now_s: The loop's time.
         forget_leader: Called with a queue and the broker that does not lead it any more.
-        on_finish: Called with each batch that has its outcome. What it raises is logged.
+        on_finish: Called with each batch that has its outcome. Its exceptions are logged.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Answers:
         self._on_finish = on_finish
 
     def judge(self, batch: Batch, told: PartitionProduceResponse | None, leader: int) -> None:
-        """A broker has answered a request with this batch; None if not for this partition."""
+        """Handles a broker's answer for this batch; None if the answer leaves the partition out."""
         if told is None:
             what = f"broker {leader} left {batch.topic}-{batch.partition} out of its answer"
             self.take_back(batch, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, what), leader)
@@ -106,7 +106,7 @@ class Answers:
     def take_back(
         self, batch: Batch, error: ApiError, leader: int, *, was_sent: bool = True
     ) -> None:
-        """A batch comes back without having been acknowledged."""
+        """Handles a batch that was not acknowledged."""
         queue = batch.queue
         _land(batch)
         if batch.is_done:
@@ -135,10 +135,10 @@ class Answers:
             self._accumulator.active[queue] = None
 
     def _split(self, batch: Batch) -> None:
-        """Two halves take the place of a batch that is too large."""
+        """Replaces a batch that is too large by its halves."""
         queue = batch.queue
         halves = batch.halves()
-        queue.max_batch_bytes = 0  # It takes no larger ones than it was asked to.
+        queue.max_batch_bytes = 0  # No batch of it grows any more: the topic takes smaller ones.
         self._metrics.batch_splits.value += 1
         accumulator = self._accumulator
         with self._lock:
@@ -153,12 +153,12 @@ class Answers:
         batch.forget_records()
 
     def finish(self, batch: Batch, *, base_offset: int = -1, append_time_ms: int = -1) -> None:
-        """A batch is written, or as good as that."""
+        """Ends a batch that is in the log."""
         _land(batch)
         self._end(batch, base_offset=base_offset, append_time_ms=append_time_ms, error=None)
 
     def fail(self, batch: Batch, error: OdradekError) -> None:
-        """A batch is not in flight, and never will be again."""
+        """Ends a batch that is not in flight, and will not be sent again."""
         _land(batch)
         self.give_up(batch, error)
 
@@ -180,7 +180,7 @@ class Answers:
                 self._metrics.records_failed.value += batch.record_count
             try:
                 self._on_finish(batch)
-            except Exception:  # whatever is wrong, its memory is given back
+            except Exception:  # its memory must become free in any case
                 logger.exception("the outcome of a batch for %s-%d", batch.topic, batch.partition)
             batch.forget_records()
             with self._lock:

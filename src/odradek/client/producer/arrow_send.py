@@ -1,14 +1,14 @@
-"""The rows of a table on their way into batches: `send_arrow`, but for the waiting.
+"""Puts the rows of a table into batches: `send_arrow`, except for the waiting.
 
-1. Everything is checked before the first row goes anywhere: types, sizes, partitions.
-2. A row goes where its partition column says, or its key, or, without either, where the producer's
-   records without a key go: as many as make a batch here, the next ones there. Then rows are
-   grouped by partition, and keep their order within one.
+1. Everything is checked before the first row is put into the buffer: types, sizes, partitions.
+2. The partition column chooses the partition of a row, or its key does; rows without either are
+   distributed as the producer's records without a key, a batch to each partition in turn. Then rows
+   are grouped by partition, and keep their order within one.
 3. Batches are encoded one by one, when the one before has found room in the buffer, partition by
    partition in turn: a request takes one batch of each.
 
-Interceptors and partitioners of the user's own see single records. For them a table is taken apart,
-which costs what sending the records one by one does.
+Interceptors and partitioners of the application get single records. For them a table is split into
+records, which costs as much as sending these one by one.
 """
 
 from collections import deque
@@ -29,10 +29,10 @@ __all__ = ["ArrowSend"]
 
 _NO_PARTITION: Final = -1
 _MAX_INT32: Final = 2**31 - 1
-# Rows that are taken apart at once.
+# Rows that are split into records at once.
 _RECORDS_AT_ONCE: Final = 1_000
 
-# Topic, value, key, headers, partition, timestamp: what `Accumulator.append` takes.
+# Topic, value, key, headers, partition, timestamp: the arguments of `Accumulator.append`.
 Fields: TypeAlias = tuple[str, Any, Any, Headers, int | None, int | None]
 # Puts a batch or a record into the buffer, given a ticket if it has waited; None: not yet.
 Attempt: TypeAlias = Callable[[Ticket | None], Share | None]
@@ -58,7 +58,7 @@ class ArrowSend:
         topic: For rows that do not name one.
         columns: The names of its columns, in the order of `ColumnNames`.
         now_ms: For rows without a timestamp.
-        intercept: Sees every record, and may give another for it.
+        intercept: Called with every record; returns it or another one.
 
     Raises:
         TypeError, ValueError: It cannot be sent, see `client.arrow.pieces_of`.
@@ -79,8 +79,8 @@ class ArrowSend:
         self._options = options
         self._intercept = intercept
         self._pieces: list[Piece] = pieces_of(table, topic, ColumnNames(*columns), now_ms)
-        # As they were when `knows` found them: the producer forgets topics that nobody uses, maybe
-        # while it asks about another one of these.
+        # As they were when `knows` found them: the producer forgets unused topics, maybe while it
+        # asks about another one of these.
         self._known: dict[str, TopicQueues] = {}
 
     @property
@@ -89,7 +89,7 @@ class ArrowSend:
         return list(dict.fromkeys(name for piece in self._pieces for name, _ in piece.topics))
 
     def knows(self, topic: str) -> bool:
-        """Whether rows can be shared out among the partitions of a topic; once so, always so."""
+        """Whether the partitions of a topic are known; once they are, they stay known."""
         if topic not in self._known:
             known = self._accumulator.topics.get(topic)
             if known is None:
@@ -98,12 +98,12 @@ class ArrowSend:
         return True
 
     def placements(self) -> Iterator[tuple[str, Attempt]]:
-        """What is to be put into the buffer, in this order, and for which topic.
+        """The attempts to make, in this order, each with its topic.
 
         Raises:
             RecordTooLargeError: A row can never be sent.
             ValueError: A row is malformed, or has a header without a key.
-            ApiError: INVALID_PARTITIONS, a row is for one that is not there.
+            ApiError: INVALID_PARTITIONS, a row names a partition that does not exist.
         """
         self._check_sizes()
         if self._intercept is not None or self._accumulator.has_partitioner:
@@ -150,13 +150,13 @@ class ArrowSend:
             if undecided_bytes:
                 shares = self._accumulator.share_out(known, undecided_bytes)
                 piece.rows.spread(partitions, shares, numbers)
-            # All there ever were: their number may have changed since, either way.
+            # Those of removed partitions as well: the count may have changed since, up or down.
             queues = list(known.every)
             ordered, ends = group_rows(partitions, len(queues), numbers)
             view = memoryview(ordered)
             first = 0
             for queue, end in zip(queues, ends, strict=False):
-                # They wait together, so they may leave together.
+                # Rows wait together, so they may be sent together.
                 max_bytes = max(self._options.batch_size, queue.max_batch_bytes)
                 if end > first:
                     place = (topic, queue.partition)
@@ -194,7 +194,7 @@ def _records(piece: Piece, topic: str, numbers: Buffer | None) -> Iterator[Field
     view = None if numbers is None else memoryview(numbers)
     partitions = None
     if piece.partitions is not None:
-        # As many as a number can tell: what is there for real is checked when a record is sent.
+        # The largest count: whether a partition exists is checked when its record is sent.
         chosen = piece.rows.choose_partitions(
             _MAX_INT32, numbers=numbers, partitions=piece.partitions, ignores_keys=True
         )

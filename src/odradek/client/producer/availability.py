@@ -1,10 +1,10 @@
-"""Leaders that take nothing, and partitions for records without a key while there are such.
+"""Leaders that take no requests, and which partitions records without a key use meanwhile.
 
-A leader is blocked when it owes as many answers as it may, or when something waits that it does not
-take: there is no connection, or it asked for a pause. It no longer is when it takes a request, or
-could take one and nothing waits. Who is blocked for `partitioner.availability.timeout.ms` is
-avoided: records that may go anywhere go elsewhere, unless nobody else leads a partition of the
-topic.
+A leader is blocked when it has as many unanswered requests as it may have, or when a batch waits
+and cannot be sent: there is no connection, or the leader asked for a pause. It is no longer blocked
+when it takes a request, or could take one and no batch waits. A leader that is blocked for
+`partitioner.availability.timeout.ms` is avoided: records without a key go to other leaders, unless
+no other broker leads a partition of the topic.
 
 Example, with 1000 ms: a leader is blocked at 0, takes a request at 900 and is blocked again. It is
 avoided from 1900 on, and if it takes the next request at 2500, until then.
@@ -39,20 +39,20 @@ class Availability:
 
     @property
     def blocked(self) -> dict[int, float]:
-        """Leaders that take nothing, and since when."""
+        """Leaders that take no requests, and since when."""
         return dict(self._blocked_since_s)
 
     def block(self, leader: int, now_s: float) -> None:
-        """The leader takes nothing now."""
+        """Notes that the leader takes no request now."""
         if self._timeout_s:
             self._blocked_since_s.setdefault(leader, now_s)
 
     def unblock(self, leader: int) -> None:
-        """It took something, or could if there were something."""
+        """Notes that the leader took a request, or could take one."""
         self._blocked_since_s.pop(leader, None)
 
     def update(self, now_s: float) -> bool:
-        """Decides whom to avoid from now on; whether that differs from before."""
+        """Decides which leaders to avoid from now on; returns whether that changed."""
         avoided = frozenset(
             leader
             for leader, since_s in self._blocked_since_s.items()
@@ -64,7 +64,7 @@ class Availability:
 
     @property
     def next_s(self) -> float:
-        """When one more is to be avoided, unless something is taken before."""
+        """When one more leader is to be avoided, unless it takes a request before."""
         return min(
             (
                 since_s + self._timeout_s

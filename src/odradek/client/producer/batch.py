@@ -1,17 +1,17 @@
-"""A batch on its way, and the queue of a partition: what has a number, and what may go next.
+"""A batch of records, and the queue of a partition: its numbers, and which batch is sent next.
 
-With idempotence a partition counts its records. Rules:
+With idempotence a partition numbers its records. Rules:
 
-1. A batch gets its number when it first leaves, and keeps it byte for byte when it is sent again.
-2. A batch that comes back goes to the front, in order of the numbers; it leaves again only when no
-   batch before it is without an answer. New ones may leave behind up to five unanswered.
+1. A batch gets its number when it is first sent, and keeps it byte for byte when it is sent again.
+2. A batch that was not acknowledged goes to the front, in order of the numbers; it is sent again
+   only when every batch before it has an answer. New ones may be sent behind up to five unanswered.
 3. A batch that is given up after it may have been written leaves a hole in the numbers. So does a
-   broker that forgot the producer. Then the partition begins anew with a higher epoch from 0, but
-   not before the outcome of every batch that left is known: each is answered, or refused as out of
+   broker that forgot the producer. Then the partition restarts from 0 with a higher epoch, but not
+   before the outcome of every batch that was sent is known: each is answered, or refused as out of
    order, which proves that it is not in the log.
-4. As long as nothing was acknowledged under the producer's id and epoch, one batch is unanswered at
-   most. A broker that knows nothing of a producer takes any number to begin with: were the first
-   batch refused for the moment and the second taken, the first could only come behind it.
+4. As long as nothing was acknowledged under the producer's id and epoch, at most one batch is
+   unanswered. A broker that does not know a producer takes any first number: if it refused the
+   first batch for the moment and took the second, the first could only come behind it.
 
 Example of rule 3: 0-9, 10-19 and 20-29 are in flight and 0-9 is given up. If the log has it,
 10-19 is accepted; if not, it is refused as out of order, like 20-29. Only then is it safe to send
@@ -49,7 +49,7 @@ MAX_UNANSWERED: Final = 5
 
 
 class Batch(Outcome):
-    """Records of one partition that travel together."""
+    """Records of one partition that are sent together."""
 
     __slots__ = (
         "attempts",
@@ -81,7 +81,7 @@ class Batch(Outcome):
     ) -> None:
         super().__init__(owner, queue.topic, queue.partition)
         self.queue = queue
-        self.gathered: Gathering = _NOTHING  # What comes one by one, until it leaves.
+        self.gathered: Gathering = _NOTHING  # The records, until the batch is sent.
         self.packed: EncodedRecords | None = None  # After that, or from the beginning.
         self.record_count = 0  # Set when the batch is closed.
         if isinstance(records, EncodedRecords):
@@ -89,7 +89,7 @@ class Batch(Outcome):
             self.record_count = records.record_count
         else:
             self.gathered = records
-        self.is_ready = False  # Whether it may leave although more would fit.
+        self.is_ready = False  # Whether it may be sent although more records would fit.
         self.created_s = created_s  # In the loop's time, as is the deadline.
         self.deadline_s = deadline_s
         self.memory_bytes = memory_bytes  # Its part of buffer.memory.
@@ -116,13 +116,13 @@ class Batch(Outcome):
         return self.encoded
 
     def records(self) -> list[NewRecord]:
-        """Its records one by one, for the few who want to see them; it has to be closed."""
+        """Its records one by one, for errors and interceptors; it has to be closed."""
         if self.packed is None:
             self.packed = encode_gathering(self.gathered)
         return self.packed.records
 
     def forget_records(self) -> None:
-        """Free the memory of its records, whoever still holds the batch."""
+        """Frees the memory of its records, even if the batch itself is still referenced."""
         self.gathered = _NOTHING
         self.packed = None
         self.encoded = None
@@ -166,7 +166,7 @@ class Batch(Outcome):
         self.sequence = sequence
         if self.encoded is None:
             return
-        # A copy: the old bytes may still wait in the queue of a socket.
+        # A copy: the old bytes may still be in the send queue of a connection.
         encoded = bytearray(self.encoded)
         encoded[PRODUCER_ID_POSITION:PRODUCER_EPOCH_POSITION] = producer_id.to_bytes(8, "big")
         end = PRODUCER_EPOCH_POSITION + 6
@@ -205,12 +205,12 @@ class PartitionQueue:
     def __init__(self, topic: str, partition: int, max_batch_bytes: int = 0) -> None:
         self.topic = topic
         self.partition = partition
-        # What a batch that has to wait may grow to; if that is less than batch.size, none does.
+        # The size up to which a waiting batch may grow; if it is less than batch.size, none does.
         self.max_batch_bytes = max_batch_bytes
         self.open: Batch | None = None
-        # To be sent, in order; those that come back are at the front.
+        # To be sent, in order; those that were not acknowledged are at the front.
         self.closed: deque[Batch] = deque()
-        # Numbered and without an outcome, in order of the numbers: in flight, or come back.
+        # Numbered and without an outcome, in order of the numbers: in flight, or to be sent again.
         self.unanswered: list[Batch] = []
         self.taken_bytes = 0  # Of all batches that were closed.
         self.in_flight_count = 0
@@ -226,7 +226,7 @@ class PartitionQueue:
 
     @property
     def next_batch(self) -> Batch | None:
-        """What may leave next. Who does more than look holds the lock."""
+        """The batch to send next. A caller that changes it holds the lock."""
         if self.closed:
             return self.closed[0]
         batch = self.open
@@ -237,7 +237,7 @@ class PartitionQueue:
         return self.open is None and not self.closed and not self.in_flight_count
 
     def may_leave(self, batch: Batch, *, max_unanswered: int) -> bool:
-        """Whether the numbers let the next batch leave now."""
+        """Whether the numbers allow to send the next batch now."""
         if batch.sequence != NO_SEQUENCE:
             if self.is_broken and (self.in_flight_count or not batch.is_maybe_stored):
                 return False
@@ -258,7 +258,7 @@ class PartitionQueue:
         )
 
     def begin_anew(self, producer_id: int, producer_epoch: int) -> None:
-        """Counts from 0 as another producer; what was refused gets new numbers."""
+        """Restarts the numbers from 0 as another producer; refused batches get new ones."""
         self.is_broken = False
         self.is_known = False
         self.producer_id = producer_id
@@ -270,7 +270,7 @@ class PartitionQueue:
             self.next_sequence = increment_sequence(self.next_sequence, batch.record_count)
 
     def number(self, batch: Batch) -> None:
-        """Gives a batch that leaves for the first time its numbers."""
+        """Numbers a batch that is sent for the first time."""
         batch.number(self.producer_id, self.producer_epoch, self.next_sequence)
         self.next_sequence = increment_sequence(self.next_sequence, batch.record_count)
         self.unanswered.append(batch)

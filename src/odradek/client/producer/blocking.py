@@ -33,7 +33,7 @@ class Producer(Blocking[awaited.Producer]):
     the rest. May be used by several threads.
 
     Args: As `odradek.aio.Producer`. `on_error`, callbacks and acknowledgements of interceptors run
-        on the producer's own thread: what they do must not wait.
+        on the producer's own thread, and must not wait.
 
     Raises:
         ConfigError: A setting is unknown or cannot be used.
@@ -79,22 +79,22 @@ class Producer(Blocking[awaited.Producer]):
     ) -> Delivery:
         """Puts a record into the buffer.
 
-        Waits, up to `max.block.ms`, for what the cluster tells of the topic, and for room.
+        Waits, up to `max.block.ms`, for the metadata of the topic, and for room.
 
         Args:
-            value: Bytes or None, or what `value_serializer` takes.
+            value: Bytes or None, or an argument for `value_serializer`.
             key: The same; decides the partition.
             headers: Pairs of a name and bytes.
             partition: Chosen by the key if not given, or by the producer if there is none.
             timestamp: Milliseconds since 1970; now if not given.
 
         Returns:
-            What can be asked for the `RecordMetadata` (`result`), and need not be.
+            A handle; its `result` is the `RecordMetadata`, and need not be asked for.
 
         Raises:
             RecordTooLargeError: It can never be sent.
-            BufferExhaustedError: The cluster takes too little, the buffer stayed full.
-            ApiError: The topic or the partition is not there.
+            BufferExhaustedError: The buffer stayed full: the cluster takes records too slowly.
+            ApiError: The topic or the partition does not exist.
             ClosedError: The producer is closed.
         """
         if self._fork_guard.is_child:
@@ -159,7 +159,7 @@ class Producer(Blocking[awaited.Producer]):
                 if accumulator.is_closed:
                     raise ClosedError(self._what)
                 self._refuse_own_thread()
-                if topic not in accumulator.topics:  # Nobody had used it for long.
+                if topic not in accumulator.topics:  # It was unused for long.
                     self._call(core.know_topic(topic, deadline))
                 if not accumulator.wait_for_room(ticket, deadline.left_ms() / 1000):
                     raise core.no_room()

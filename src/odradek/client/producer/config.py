@@ -1,4 +1,4 @@
-"""Settings of a producer, and what follows from them together. Pure."""
+"""Settings of a producer, and the values that follow from several of them. Pure."""
 
 import logging
 from collections.abc import Mapping
@@ -18,24 +18,24 @@ ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 
 _MAX_INT32: Final = 2**31 - 1
-# Brokers recognise the last five batches of a producer; more in flight could not be told apart.
+# Brokers recognise the last five batches of a producer as repetitions, not more.
 _MAX_IN_FLIGHT_IN_ORDER: Final = 5
-# Far below what topics take by default (max.message.bytes, 1 MB), and so many to a request at
-# least: larger ones save nothing more.
+# Far below the default limit of topics (max.message.bytes, 1 MB), and a request takes at least so
+# many of them: larger batches save nothing more.
 _MAX_GROWN_BYTES: Final = 256 * 1024
 _GROWN_PER_REQUEST: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """What a producer reads besides the settings of every client."""
+    """The settings of a producer besides those of every client."""
 
     acks: str = key(
         "acks",
         default="all",
         one_of=("all", "-1", "0", "1"),
-        doc="Who must have a record before it counts as sent: all in-sync replicas, nobody, or "
-        "the leader.",
+        doc="Replicas that must have a record before it counts as sent: all in-sync ones, none, "
+        "or the leader.",
     )
     enable_idempotence: bool = key(
         "enable.idempotence",
@@ -138,7 +138,7 @@ class ProducerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """The same, resolved: what the parts of a producer read."""
+    """The same, resolved, for the parts of a producer."""
 
     acks: int
     is_idempotent: bool
@@ -148,7 +148,7 @@ class ProducerOptions:
     request_timeout_ms: int
     max_block_ms: int
     batch_size: int
-    max_batch_bytes: int  # What a batch that is full and has to wait may grow to.
+    max_batch_bytes: int  # The size up to which a full batch that has to wait may grow.
     linger_ms: int
     buffer_memory: int
     max_request_size: int
@@ -169,7 +169,7 @@ _DEFINITION: Final = Definition(ClientConfig, ProducerConfig)
 def read_producer_settings(
     config: Mapping[str, object] | None, keywords: Mapping[str, object]
 ) -> tuple[ClientConfig, ProducerOptions]:
-    """What a producer was given.
+    """The options of a producer, from its settings.
 
     Raises:
         ConfigError: A setting is unknown or cannot be used, or two contradict each other.
@@ -195,7 +195,7 @@ def read_producer_settings(
         ignores_keys=own.partitioner_ignore_keys,
         is_adaptive=own.partitioner_adaptive_partitioning_enable,
         availability_timeout_ms=own.partitioner_availability_timeout_ms,
-        # An age of nothing would have it ask all the time.
+        # With an age of 0 it would ask all the time.
         metadata_max_age_ms=max(common.metadata_max_age_ms, common.retry_backoff_ms),
         metadata_max_idle_ms=own.metadata_max_idle_ms,
         retry_backoff_ms=common.retry_backoff_ms,
@@ -204,7 +204,7 @@ def read_producer_settings(
 
 
 def _with_text_acks(given: Mapping[str, object]) -> dict[str, object]:
-    """``acks=1`` is meant as well as ``acks="1"``."""
+    """Takes ``acks=1`` as well as ``acks="1"``."""
     acks = given.get("acks")
     is_number = isinstance(acks, int) and not isinstance(acks, bool)
     return {**given, "acks": str(acks)} if is_number else dict(given)
@@ -251,14 +251,14 @@ def _delivery_timeout_ms(settings: Settings, common: ClientConfig, own: Producer
 
 
 def _max_batch_bytes(settings: Settings, own: ProducerConfig) -> int:
-    """Who chose a batch size gets it; the default is only where batches begin to leave."""
+    """The size up to which a full batch grows; a batch.size that was configured is kept."""
     if _is_asked_for(settings, "batch.size"):
         return own.batch_size
     return max(own.batch_size, min(_MAX_GROWN_BYTES, own.max_request_size // _GROWN_PER_REQUEST))
 
 
 def _level(settings: Settings, codec: Codec) -> int | None:
-    """The level of compression, if somebody chose one: our codecs have good defaults."""
+    """The level of compression, if one is configured: the codecs have good defaults."""
     name = f"compression.{codec.name.lower()}.level"
     if name not in settings.definition.keys or not _is_asked_for(settings, name):
         return None

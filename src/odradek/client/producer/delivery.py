@@ -1,7 +1,8 @@
-"""What becomes of a record: a light handle per record, one outcome per batch.
+"""Deliveries of records: a light handle per record, one outcome per batch.
 
 `send` makes a handle for every record, so a handle is a bare tuple: the batch, the record's place
-in it, and what only this record knows. The outcome, and whoever waits for it, belong to the batch.
+in it, and the values of this record alone. The outcome and the callbacks that wait for it belong to
+the batch.
 
 A batch that a broker found too large is split in halves. Its handles stay: they find their record
 in the half that has it, however often that is split again.
@@ -22,29 +23,29 @@ logger = logging.getLogger(__name__)
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is."""
+    """The place of a record in its log."""
 
     topic: str
     partition: int
-    offset: int  # -1 if nobody told: acks=0, or the broker had it from an earlier attempt.
+    offset: int  # -1 if unknown: acks=0, or the broker had it from an earlier attempt.
     timestamp: int  # The broker's if the topic has append time.
     serialized_key_size: int  # -1 for no key.
     serialized_value_size: int  # -1 for no value.
 
 
 class OutcomeOwner:
-    """What the outcomes of one producer share."""
+    """The state that the outcomes of one producer share."""
 
     __slots__ = ("lock", "loop", "thread_id")
 
     def __init__(self) -> None:
-        # Guards who waits; the producer's own state as well, so that `send` takes one lock.
+        # Guards the waiting callbacks and the producer's own state, so that `send` takes one lock.
         self.lock = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread_id = 0
 
     def is_here(self) -> bool:
-        """Whether this is the thread of the loop."""
+        """Whether the caller is on the thread of the loop."""
         return threading.get_ident() == self.thread_id
 
 
@@ -85,7 +86,7 @@ class Outcome:
         append_time_ms: int = -1,
         error: OdradekError | None = None,
     ) -> bool:
-        """Decides it and tells who waits; False if it was decided before."""
+        """Decides it and runs the waiting callbacks; False if it was decided before."""
         with self.owner.lock:
             if self.is_done:
                 return False
@@ -134,7 +135,7 @@ class Outcome:
             yield from right.halves_of(first + in_left - self._first_count, count - in_left)
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Calls back on the loop's thread; at once if it is done. What it raises is logged."""
+        """Calls back on the loop's thread; at once if it is done. Its exceptions are logged."""
         with self.owner.lock:
             if not self.is_done:
                 if self._callbacks is None:
@@ -148,7 +149,7 @@ class Outcome:
 
         Raises:
             CallTimeoutError: Not in time.
-            RuntimeError: This is the loop's thread, which would have to decide it.
+            RuntimeError: The caller is on the loop's thread, which would have to decide it.
         """
         if self.owner.is_here():
             raise RuntimeError(
@@ -178,14 +179,15 @@ class Outcome:
 
     @property
     def what(self) -> str:
-        """Whose outcome it is, for messages."""
+        """The record or records of the outcome, for messages."""
         return f"a record for {self.topic}-{self.partition}"
 
 
 class Delivery(tuple[Outcome, int, int, int, int]):
-    """A record on its way: ask `result`, await it, or forget it.
+    """The delivery of a record: ask `result`, await it, or ignore it.
 
-    Made by `Producer.send`. A failure that nobody asks for is told to the producer's `on_error`.
+    Made by `Producer.send`. `on_error` of the producer is called for a failure that is not asked
+    for.
     """
 
     # Outcome of the batch, index in it, timestamp, size of key and of value. A tuple, because one
@@ -197,24 +199,24 @@ class Delivery(tuple[Outcome, int, int, int, int]):
         return self[0].is_done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Waits for the record and tells where it is.
+        """Waits for the record and returns its place.
 
         Args:
             timeout: Seconds; None waits as long as the producer tries (`delivery.timeout.ms`).
 
         Raises:
-            OdradekError: Why it failed.
-            TimeoutError: It is still on its way.
+            OdradekError: The reason why it failed.
+            TimeoutError: It has no outcome yet.
         """
         if not self[0].is_done:
             self[0].wait(timeout)
         return self._metadata()
 
     def exception(self, timeout: float | None = None) -> OdradekError | None:
-        """Waits for the record and tells why it failed; None if it did not.
+        """Waits for the record and returns the reason why it failed; None if it did not.
 
         Raises:
-            TimeoutError: It is still on its way.
+            TimeoutError: It has no outcome yet.
         """
         if not self[0].is_done:
             self[0].wait(timeout)
@@ -224,7 +226,7 @@ class Delivery(tuple[Outcome, int, int, int, int]):
     def add_done_callback(self, callback: "Callable[[Delivery], object]") -> None:
         """Calls back with this delivery when it is done, on the producer's own thread.
 
-        At once, and here, if it is done already. What the callback raises is logged.
+        At once, and on this thread, if it is done already. Exceptions of the callback are logged.
         """
         self[0].when_done(lambda: callback(self))
 
@@ -242,7 +244,7 @@ class Delivery(tuple[Outcome, int, int, int, int]):
         offset = outcome.base_offset + index if outcome.base_offset >= 0 else "unknown"
         return f"<Delivery to {where}: at offset {offset}>"
 
-    # A handle is itself, not what it happens to hold.
+    # Two handles are equal only if they are the same object.
     __eq__ = object.__eq__
     __ne__ = object.__ne__
     __hash__ = object.__hash__
@@ -265,7 +267,7 @@ class Delivery(tuple[Outcome, int, int, int, int]):
 def _call(callback: Callable[[], object]) -> None:
     try:
         callback()
-    except Exception:  # whatever it raises is its own, and others wait as well
+    except Exception:  # it may raise anything, and others wait as well
         logger.exception("a callback of a delivery failed")
 
 

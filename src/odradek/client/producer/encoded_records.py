@@ -1,6 +1,6 @@
-"""Records that are a batch already, but for the numbers a producer gives it when it leaves.
+"""Records that are encoded as a batch, except for the numbers it gets when it is sent.
 
-What a `Gathering` becomes when its batch is sent, and what rows of columns are from the beginning.
+A `Gathering` becomes one when its batch is sent; rows of columns are encoded as one at once.
 """
 
 from odradek.records.batch import HEADER_SIZE
@@ -38,13 +38,13 @@ class EncodedRecords:
 
     @property
     def memory_bytes(self) -> int:
-        """What it occupies."""
+        """The bytes of memory that it occupies."""
         return len(self._encoded)
 
     @property
     def records(self) -> list[NewRecord]:
-        """The records one by one, for the few who want to see them."""
-        # A copy: these bytes may be on their way.
+        """The records one by one, for errors and interceptors."""
+        # A copy: these bytes may be in a send queue.
         sealed = self._seal(bytearray(self._encoded), -1, -1, -1)
         return [record[1:] for record in read_records(sealed)]
 
@@ -70,7 +70,7 @@ class EncodedRecords:
 def encode_gathering(
     gathered: Gathering, *, codec: Codec = Codec.NONE, level: int | None = None
 ) -> EncodedRecords:
-    """What was gathered, which has to be closed, as a batch."""
+    """Encodes gathered records, which have to be closed, as a batch."""
     return _encoded(
         gathered.take(),
         codec,
@@ -91,7 +91,7 @@ def encode_rows(
     codec: Codec = Codec.NONE,
     level: int | None = None,
 ) -> EncodedRecords:
-    """The next rows as a batch of at most so many bytes, or of one row; see `Rows.encode`."""
+    """Encodes rows as a batch of at most so many bytes, or of one row; see `Rows.encode`."""
     encoded, count, base_timestamp, max_timestamp = rows.encode(
         numbers, first, end, max_bytes, HEADER_SIZE
     )

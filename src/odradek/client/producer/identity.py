@@ -1,14 +1,14 @@
 """The identity of a producer: its id and epoch, under which partitions number their records.
 
-The id is asked for when the first batch could leave, and not before. Each partition takes over the
-id and epoch of the moment in which it begins to count, and keeps them. One whose numbers are broken
-(`batch`, rule 3) needs an epoch that it did not have: if it has the newest one, that is raised;
-else the newest one is another by now. The others go on under theirs.
+The id is requested when the first batch could be sent, and not before. Each partition takes the id
+and epoch of the moment in which it begins to number records, and keeps them. One whose numbers are
+broken (`batch`, rule 3) needs a new epoch: if it has the newest one, that is raised; else it takes
+the newest one. The others keep theirs.
 
-Example: partitions 0 and 1 count under epoch 0, and both break. Partition 0 raises the epoch to 1.
-Partition 1 finds that epoch 1 is not its own, and takes it without raising it again.
+Example: partitions 0 and 1 have epoch 0, and the numbers of both break. Partition 0 raises the
+epoch to 1. Partition 1 finds that epoch 1 is not its own, and takes it without raising it again.
 
-After the last epoch, 32767, comes another id. Nothing leaves until the cluster has given one.
+After the last epoch, 32767, comes another id. Nothing is sent until the cluster has given one.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ class Identity:
     """See the module's docstring. All methods are called on the loop.
 
     Args:
-        timeout_ms: How long one question may take, with all its attempts.
-        start: Runs what takes longer than a turn of the loop.
-        on_answer: Called when a question has ended, whether there is an id or not.
-        on_refusal: Called when the cluster will never give one.
+        timeout_ms: How long one request may take, with all its attempts.
+        start: Runs a coroutine as a task.
+        on_answer: Called when a request has ended, with an id or without.
+        on_refusal: Called when the cluster refuses for good.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Identity:
             self._on_answer()
 
     def try_lend(self, queue: PartitionQueue) -> bool:
-        """See that a queue has an id and an epoch to count under; whether it has.
+        """Gives a queue an id and an epoch, if there are any; returns whether it has them.
 
         The caller holds the producer's lock.
         """
@@ -119,7 +119,7 @@ class Identity:
             if not self.has_id:
                 self.ask()
                 return False
-        # Later, because the lock is held, and a log may be what the producer is for.
+        # Later, because the lock is held here, and a handler of the log may use the producer.
         self._loop.call_soon(
             logger.info,
             "%s-%d: begins anew with producer epoch %d",
@@ -131,7 +131,7 @@ class Identity:
         return True
 
     def raise_epoch(self) -> None:
-        """Has who begins to count from now on do so under numbers that nobody had."""
+        """Gives partitions that begin to number records from now on an epoch that none has had."""
         if self._producer_epoch < _MAX_EPOCH:
             self._producer_epoch += 1
         else:

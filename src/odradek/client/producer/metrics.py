@@ -1,4 +1,4 @@
-"""What a producer tells of itself: the names of Kafka's `producer-metrics`."""
+"""The figures of a producer, under the names of Kafka's `producer-metrics`."""
 
 from odradek.client.metrics import Samples, Total
 

@@ -1,9 +1,9 @@
-"""Which partition a record without a chosen one goes to.
+"""Chooses the partition of a record that names none.
 
 A key decides by its hash (`odradek.client.partitioner`). Without a key, records stay with one
-partition until a batch of it is full, then go on with another: full batches beat spread ones.
-The next one is drawn at random among those that have a leader; if it is to be adaptive, one whose
-queue is longer gets less, so that a slow broker does not slow the others down.
+partition until a batch of it is full, then use another: full batches cost less than many small
+ones. The next one is drawn at random among those that have a leader; if the choice is adaptive, one
+with a longer queue gets fewer records, so that a slow broker does not delay the others.
 
 Example: queues of 0, 1 and 3 batches get the weights 4, 3 and 1.
 """

@@ -38,7 +38,7 @@ __all__ = ["FailedRecords", "Interceptor", "Producer", "ProducerRecord", "Serial
 
 logger = logging.getLogger(__name__)
 
-# One more than a producer uses for records, so that metadata need not wait for them.
+# One more than a producer uses for records, so that metadata requests need not wait for them.
 _OTHER_REQUESTS: Final = 1
 
 Serializer = Callable[[Any], bytes | None]
@@ -57,7 +57,7 @@ class ProducerRecord(NamedTuple):
 
 
 class FailedRecords(NamedTuple):
-    """Records that could not be delivered, told to `on_error`."""
+    """Records that could not be delivered, the argument of `on_error`."""
 
     topic: str
     partition: int
@@ -66,7 +66,7 @@ class FailedRecords(NamedTuple):
 
 
 class Interceptor(Protocol):
-    """Sees every record on its way out, and what became of it. What it raises is logged."""
+    """Called with every record and its outcome. Its exceptions are logged."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Called by `send`, on its thread, before a partition is chosen."""
@@ -91,9 +91,9 @@ class Producer:
     Args:
         config: Settings under Kafka's names, as ``{"linger.ms": 5}``.
         partitioner: Chooses partitions instead of the default one.
-        key_serializer: Makes bytes of what is given as a key.
+        key_serializer: Converts a key to bytes.
         value_serializer: The same for values.
-        interceptors: Objects that see every record; see `Interceptor`.
+        interceptors: Called with every record; see `Interceptor`.
         on_error: Called on the producer's loop with records that failed.
         ssl_context: Instead of the ``ssl.*`` settings.
         surroundings: Time, randomness and connections; without it, those of this process.
@@ -150,7 +150,7 @@ class Producer:
         self._closed = asyncio.Event()
         self._is_closing = False
 
-    # Life
+    # Start and end
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -190,7 +190,7 @@ class Producer:
         self.accumulator.wake = wake
 
     async def connect(self, timeout: float | None = None) -> None:
-        """Reaches a broker now. Nobody needs to; it tells a wrong address at once.
+        """Connects to a broker now. Optional: a wrong address is an error at once.
 
         Raises:
             ApiError: No broker of `bootstrap.servers` answers; each was tried once.
@@ -199,11 +199,11 @@ class Producer:
         await self._client.connect(timeout)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Delivers what is in the buffer, as far as the time goes, and ends.
+        """Delivers the records in the buffer, as far as the time allows, and ends.
 
         Args:
             timeout: Seconds; None: until everything has its outcome, which takes no longer than
-                `delivery.timeout.ms`. What is left then fails with `ClosedError`.
+                `delivery.timeout.ms`. Records left then fail with `ClosedError`.
         """
         if self._is_closing:
             await self._closed.wait()
@@ -220,7 +220,7 @@ class Producer:
             self._closed.set()
 
     async def _deliver_rest(self, sender: Sender, timeout: float | None) -> None:
-        # A second more than the longest way of a batch: its own deadline comes first.
+        # A second more than the longest delivery: the batch's own deadline comes first.
         longest_s = self._options.delivery_timeout_ms / 1000 + 1
         deadline = self._client.deadline_after(longest_s if timeout is None else timeout)
         try:
@@ -243,22 +243,22 @@ class Producer:
     ) -> Delivery:
         """Puts a record into the buffer.
 
-        Waits, up to `max.block.ms`, for what the cluster tells of the topic, and for room.
+        Waits, up to `max.block.ms`, for the metadata of the topic, and for room.
 
         Args:
-            value: Bytes or None, or what `value_serializer` takes.
+            value: Bytes or None, or an argument for `value_serializer`.
             key: The same; decides the partition.
             headers: Pairs of a name and bytes.
             partition: Chosen by the key if not given, or by the producer if there is none.
             timestamp: Milliseconds since 1970; now if not given.
 
         Returns:
-            What can be awaited for the `RecordMetadata`, and need not be.
+            A handle that can be awaited for the `RecordMetadata`, and need not be.
 
         Raises:
             RecordTooLargeError: It can never be sent.
-            BufferExhaustedError: The cluster takes too little, the buffer stayed full.
-            ApiError: The topic or the partition is not there.
+            BufferExhaustedError: The buffer stayed full: the cluster takes records too slowly.
+            ApiError: The topic or the partition does not exist.
             ClosedError: The producer is closed.
         """
         prepared = self.prepare(topic, value, key, headers or (), partition, timestamp)
@@ -276,7 +276,7 @@ class Producer:
         partition: int | None,
         timestamp: int | None,
     ) -> tuple[str, Any, Any, Headers, int | None, int | None]:
-        """What `Accumulator.append` takes: after interceptors and serializers."""
+        """The arguments of `Accumulator.append`, after interceptors and serializers."""
         if self._interceptors:
             topic, value, key, headers, partition, timestamp = self._intercept(
                 topic, value, key, headers, partition, timestamp
@@ -292,7 +292,7 @@ class Producer:
         for interceptor in self._interceptors:
             try:
                 record = interceptor.on_send(record)
-            except Exception:  # whatever it raises is its own
+            except Exception:  # the application's code may raise anything
                 logger.exception("an interceptor failed on a record for %r", record.topic)
         return record
 
@@ -316,12 +316,12 @@ class Producer:
         """Puts the rows of an Arrow table into the buffer, in batches of their own.
 
         Rows are grouped by partition and keep their order there; no Python object is made per row.
-        Serializers are not asked. Nothing is sent unless every row can be. Waits for topics and,
-        as often as it has to, for room, each time up to `max.block.ms`: rows that found theirs
-        before are sent even if others do not.
+        Serializers are not called. Nothing is sent unless every row can be. Waits for topics and,
+        as often as needed, for room, each time up to `max.block.ms`: rows that found room before
+        are sent even if later ones find none.
 
         Args:
-            topic: Where rows go that do not say themselves; None if all do.
+            topic: The topic of rows that name none; None if all do.
             batch: A `pyarrow.RecordBatch` or `pyarrow.Table`.
             value: The column of values: binary, or string. Null is a record without a value.
             key: The column of keys, the same. Missing or null: no key.
@@ -336,11 +336,11 @@ class Producer:
 
         Raises:
             ImportError: Pyarrow is not installed.
-            TypeError: It is no table, or a column has another type.
-            ValueError: A column that was named is missing, or a row says something impossible.
+            TypeError: The batch is no table, or a column has another type.
+            ValueError: A named column is missing, or a row has an impossible value.
             RecordTooLargeError: A row can never be sent.
-            BufferExhaustedError: The cluster takes too little, the buffer stayed full.
-            ApiError: A topic or a partition is not there.
+            BufferExhaustedError: The buffer stayed full: the cluster takes records too slowly.
+            ApiError: A topic or a partition does not exist.
             ClosedError: The producer is closed.
         """
         self._running()
@@ -353,7 +353,7 @@ class Producer:
         shares = []
         for name, attempt in sending.placements():
             shares.append(await self._put(name, attempt))
-            await asyncio.sleep(0)  # A table may be long: others have their turn, too.
+            await asyncio.sleep(0)  # A table may be long: other tasks have their turn, too.
         return self.delivery_of(shares)
 
     def delivery_of(self, shares: Sequence[Share]) -> RowsDelivery:
@@ -362,7 +362,7 @@ class Producer:
 
     def arrow_send_of(self, table: Any, topic: str | None, *columns: str | None) -> "ArrowSend":
         """A table that is to be sent, its columns checked."""
-        # Only here, because pyarrow need not be there.
+        # Imported here, because pyarrow need not be installed.
         from odradek.client.producer.arrow_send import ArrowSend
 
         return ArrowSend(
@@ -394,7 +394,7 @@ class Producer:
                 if placed is not None:
                     return placed
                 self._running()
-                if topic not in accumulator.topics:  # Nobody had used it for long.
+                if topic not in accumulator.topics:  # It was unused for long.
                     await self.know_topic(topic, deadline)
                 await self._room(ticket, deadline)
         finally:
@@ -429,12 +429,12 @@ class Producer:
         return self._options.max_block_ms
 
     def no_room(self) -> CallTimeoutError:
-        """What to raise when room did not come."""
+        """The error of a caller that found no room in time."""
         self._metrics.buffer_exhausted.value += 1
         return self.accumulator.no_room(self._options.max_block_ms / 1000)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Sends what is in the buffer now, and waits until each record has arrived or failed.
+        """Sends the records in the buffer, and waits until each has arrived or failed.
 
         Args:
             timeout: Seconds; None: as long as it takes, at most `delivery.timeout.ms`.
@@ -453,7 +453,7 @@ class Producer:
         """The partitions of a topic, with their leaders and replicas.
 
         Raises:
-            ApiError: There is no such topic, or nobody tells in time.
+            ApiError: There is no such topic, or no broker answers in time.
         """
         self._running()
         if timeout is None:
@@ -477,14 +477,14 @@ class Producer:
         return self._sender
 
     async def _make_sure_it_was_read(self, sender: Sender, deadline: Deadline) -> None:
-        """With acks=0 nobody answers; a question on the same connection is answered after all."""
+        """With acks=0, waits for the answer to another request behind the records."""
         request = ApiVersionsRequest(
             client_software_name="odradek", client_software_version="0.1.0"
         )
         for leader in sender.leaders():
             connection = self._client.opened_connection(leader)
             if connection is not None:
-                with suppress(DisconnectedError):  # What it did not read is lost: acks=0.
+                with suppress(DisconnectedError):  # Records that it has not read are lost.
                     await self._client.ask(
                         connection, ApiKey.API_VERSIONS, request, ApiVersionsResponse, deadline
                     )
@@ -503,7 +503,7 @@ class Producer:
             return
         try:
             self._on_error(failed)
-        except Exception:  # whatever it raises is its own
+        except Exception:  # the application's code may raise anything
             logger.exception("on_error failed")
 
     def _tell_interceptors(self, batch: Batch) -> None:
@@ -519,7 +519,7 @@ class Producer:
             for interceptor in self._interceptors:
                 try:
                     interceptor.on_acknowledgement(metadata, batch.error)
-                except Exception:  # whatever it raises is its own
+                except Exception:  # the application's code may raise anything
                     logger.exception("an interceptor failed on an acknowledgement")
 
     def _now_s(self) -> float:

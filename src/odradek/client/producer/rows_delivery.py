@@ -1,4 +1,4 @@
-"""What becomes of the rows of a table: one handle and one outcome for all of them."""
+"""Deliveries of tables: one handle and one outcome for all rows."""
 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
@@ -14,12 +14,12 @@ class OffsetRange(NamedTuple):
 
     topic: str
     partition: int
-    base_offset: int  # -1 if nobody told: acks=0, or the broker had them from an earlier attempt.
+    base_offset: int  # -1 if unknown: acks=0, or the broker had them from an earlier attempt.
     record_count: int
 
 
 class RowsMetadata(NamedTuple):
-    """Where the rows of a table are."""
+    """The places of the rows of a table in their logs."""
 
     record_count: int
     # By topic and partition, and in order within one. Records of others may lie between two ranges.
@@ -27,7 +27,7 @@ class RowsMetadata(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A batch and which of its records are meant."""
+    """Some records of a batch."""
 
     batch: Outcome
     first: int
@@ -35,10 +35,10 @@ class Share(NamedTuple):
 
 
 class RowsDelivery:
-    """Rows on their way: ask `result`, await it, or forget it.
+    """The delivery of rows: ask `result`, await it, or ignore it.
 
-    Made by `Producer.send_arrow`. It is done when every row has arrived or failed. A failure that
-    nobody asks for is told to the producer's `on_error`.
+    Made by `Producer.send_arrow`. It is done when every row has arrived or failed. The
+    producer's `on_error` is called for a failure that is not asked for.
     """
 
     def __init__(self, owner: OutcomeOwner, shares: Sequence[Share]) -> None:
@@ -57,14 +57,14 @@ class RowsDelivery:
         return self._outcome.is_done
 
     def result(self, timeout: float | None = None) -> RowsMetadata:
-        """Waits for the rows and tells where they are.
+        """Waits for the rows and returns their places.
 
         Args:
             timeout: Seconds; None waits as long as the producer tries (`delivery.timeout.ms`).
 
         Raises:
-            OdradekError: Why some of them failed; others may have arrived.
-            TimeoutError: Some are still on their way.
+            OdradekError: The reason why some of them failed; others may have arrived.
+            TimeoutError: Some have no outcome yet.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -72,10 +72,10 @@ class RowsDelivery:
         return RowsMetadata(self.record_count, self._ranges())
 
     def exception(self, timeout: float | None = None) -> OdradekError | None:
-        """Waits for the rows and tells why the first of those that failed did; None if none did.
+        """Waits for the rows and returns the first failure; None if there is none.
 
         Raises:
-            TimeoutError: Some are still on their way.
+            TimeoutError: Some have no outcome yet.
         """
         if not self._outcome.is_done:
             self._outcome.wait(timeout)
@@ -84,7 +84,7 @@ class RowsDelivery:
     def add_done_callback(self, callback: "Callable[[RowsDelivery], object]") -> None:
         """Calls back with this delivery when it is done, on the producer's own thread.
 
-        At once, and here, if it is done already. What the callback raises is logged.
+        At once, and on this thread, if it is done already. Exceptions of the callback are logged.
         """
         self._outcome.when_done(lambda: callback(self))
 

@@ -1,12 +1,12 @@
-"""Takes batches out of the accumulator and sees them through: the part that runs on the loop.
+"""Sends the batches of the accumulator: the part of a producer that runs on the loop.
 
 It has no task of its own: `send` wakes it, answers wake it, and one timer does (a batch that has
 lingered enough, a pause that is over, a batch whose time is up). Each time it looks at all queues
-that have something to do, gathers what may leave for each broker into requests, at most one batch
-per partition and request, and says when it wants to look again.
+with batches, gathers the batches that may be sent into requests for each broker, at most one batch
+per partition and request, and sets the time of its next look.
 
-Others know what it needs for that: `topics` who leads a partition, `identity` what to number
-batches with, `answers` what becomes of a batch once it has left.
+Other modules keep the state that it needs: `topics` the leaders of partitions, `identity` the id
+and epoch of the numbers, `answers` the outcome of a batch that was sent.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _FIRST_VERSION: Final = 3
 _FIRST_ZSTD_VERSION: Final = 7
 _LAST_VERSION_BY_NAME: Final = 12
 
-# How soon to look again at a broker that has not read yet what needs no answer.
+# How soon to look again at a broker that has not yet read requests without an answer.
 _UNREAD_PAUSE_S: Final = 0.002
 _FOREVER_S: Final = float("inf")
 
@@ -83,7 +83,7 @@ class Sender:
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_flight: dict[int, int] = {}  # Requests, by broker.
         self._connecting: set[int] = set()
-        # By broker, in the loop's time: until when it asked to be left alone.
+        # By broker, in the loop's time: the end of the pause that it asked for.
         self._throttled_until_s: dict[int, float] = {}
         self._availability = Availability(options.availability_timeout_ms)
         self._identity = Identity(
@@ -119,17 +119,17 @@ class Sender:
         """Opens a topic to `send`.
 
         Raises:
-            ApiError: The cluster does not tell, or has no such topic.
+            ApiError: No broker answers, or there is no such topic.
         """
         await self._topics.know(name, deadline)
 
     # Looking
 
     def look(self) -> None:
-        """Sends what may leave, gives up what is late, and sees to it that it is called again."""
+        """Sends batches, gives up late ones, and sets the timer of the next look."""
         with self._lock:
             self._accumulator.is_woken = False
-            # A batch that is opened while we look may be overlooked: it has to wake us again.
+            # A batch that is opened during the look may be overlooked: it has to cause another one.
             self._accumulator.looks_at_s = _FOREVER_S
         try:
             now_s = self._loop.time()
@@ -140,12 +140,12 @@ class Sender:
                 self._topics.look_at_age(now_s),
                 self._look_at_availability(now_s),
             )
-        except Exception as error:  # nobody else would ever end the deliveries
+        except Exception as error:  # the deliveries would never have an outcome
             logger.exception("the producer cannot go on")
             self.fail_all(OdradekError(f"a bug in the producer: {error!r}"))
             return
         self._accumulator.tell_waiting()
-        with self._lock:  # Who sends meanwhile adds batches.
+        with self._lock:  # Concurrent calls of `send` add batches.
             oldest = next(iter(self._accumulator.incomplete), None)
         if oldest is not None:
             next_s = min(next_s, oldest.deadline_s)
@@ -163,7 +163,7 @@ class Sender:
             self._loop.call_soon(self.look)
 
     def _mark_due(self, now_s: float) -> float:
-        """Lets batches leave that have waited enough; when the next one has."""
+        """Marks batches that have lingered enough; returns when the next one has."""
         accumulator = self._accumulator
         is_urgent = accumulator.flushing_count > 0 or accumulator.is_exhausted
         is_urgent = is_urgent or self._is_closing
@@ -204,7 +204,7 @@ class Sender:
             self._answers.give_up(batch, error)
 
     def _send_all(self, now_s: float) -> float:
-        """Sends what may leave to every broker; when something that waits may."""
+        """Sends to every broker the batches that may be sent; returns when a waiting one may."""
         by_leader: dict[int, list[PartitionQueue]] = {}
         next_s = _FOREVER_S
         is_leader_missing = False
@@ -255,13 +255,13 @@ class Sender:
         return _FOREVER_S
 
     def _look_at_availability(self, now_s: float) -> float:
-        """Has records without a key go elsewhere while a leader takes nothing; when next."""
+        """Avoids leaders that take no requests; returns when to look again."""
         if not self._options.availability_timeout_ms:
             return _FOREVER_S
         availability = self._availability
         blocked = availability.blocked
         if blocked:
-            active = list(self._accumulator.active)  # Who sends meanwhile adds to it.
+            active = list(self._accumulator.active)  # Concurrent calls of `send` add to it.
             awaited = {queue.leader for queue in active if queue.next_batch is not None}
             for leader in blocked.keys() - awaited:
                 if self._in_flight.get(leader, 0) < self._options.max_in_flight:
@@ -277,7 +277,7 @@ class Sender:
         taken: list[Batch] = []
         room = self._options.max_request_size
         active = self._accumulator.active
-        with self._lock:  # Who sends meanwhile may put another batch in the place of an open one.
+        with self._lock:  # A concurrent `send` may replace an open batch by another one.
             for queue in queues:
                 batch = queue.next_batch
                 if batch is None or not self._may_leave(queue, batch):
@@ -291,7 +291,7 @@ class Sender:
                 room -= size
                 self._let_go(batch)
                 taken.append(batch)
-                # Who was served goes behind who was not.
+                # Queues that were served go behind those that were not.
                 if active.pop(queue, False) is None:
                     active[queue] = None
         return taken
@@ -355,7 +355,7 @@ class Sender:
             is_first = batch.encoded is None
             try:
                 encoded = batch.encode(options.codec, options.level)
-            except Exception as error:  # its neighbours are not to suffer
+            except Exception as error:  # the other batches are still sent
                 logger.exception("a batch for %s-%d", batch.topic, batch.partition)
                 self._answers.fail(batch, OdradekError(f"it cannot be encoded: {error}"))
                 continue
@@ -434,7 +434,7 @@ class Sender:
         for batch in batches:
             self._answers.judge(batch, told.get((batch.topic, batch.partition)), leader)
 
-    # What takes longer than a turn of the loop
+    # Tasks
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -452,7 +452,7 @@ class Sender:
             await self._client.connection_to(leader, deadline)
         except ApiError as error:
             logger.info("broker %d cannot be reached: %s", leader, error)
-            # It may have moved, or another leads now.
+            # The broker may have moved, or another one leads now.
             await self._topics.refresh()
             if self._client.opened_connection(leader) is None:
                 await asyncio.sleep(self._answers.pause_s(1))
@@ -463,7 +463,7 @@ class Sender:
     # The end
 
     async def flush(self, deadline: Deadline) -> None:
-        """Waits until everything that was sent before has its outcome.
+        """Waits until every record that was sent before has its outcome.
 
         Raises:
             CallTimeoutError: Not in time.
@@ -498,7 +498,7 @@ class Sender:
                 accumulator.flushing_count -= 1
 
     def refuse_more(self) -> None:
-        """Takes no more records; what is there goes at once."""
+        """Takes no more records; those in the buffer are sent at once."""
         self._is_closing = True
         with self._lock:
             self._accumulator.close()
@@ -518,13 +518,13 @@ class Sender:
         accumulator.tell_waiting()
 
     async def stop(self) -> None:
-        """Gives up what is left, and every task."""
+        """Gives up the remaining batches, and cancels every task."""
         self._is_closing = True
         self.fail_all(ClosedError("producer"))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._accumulator.is_woken = True  # Nobody looks any more.
+        self._accumulator.is_woken = True  # There is no further look.
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,12 +1,12 @@
 """The topics that a producer knows: their partitions and leaders.
 
-A topic is known from the first record for it until nobody has used it for `metadata.max.idle.ms`.
+A topic is known from the first record for it until it is unused for `metadata.max.idle.ms`.
 Meanwhile the cluster is asked about it when its metadata is old, when a leader is missing, and when
-a broker says that it is not the leader. Partitions that are told for the first time get a queue;
-one that is gone keeps its queue, which gets nothing more and has no leader.
+a broker says that it is not the leader. New partitions get a queue; a partition that is gone keeps
+its queue, which gets no more records and has no leader.
 
-A topic that is forgotten takes the numbers of its partitions with it. Should it come back, it has
-to count under an epoch that it never had: whoever owns the epoch is told (`on_numbers_lost`).
+The numbers of a topic's partitions are forgotten with it. If it is used again, it needs an epoch
+that it never had: `on_numbers_lost` is called.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ class KnownTopics:
     """See the module's docstring. All methods are called on the loop.
 
     Args:
-        lock: The producer's, which guards what `send` sees.
-        start: Runs what takes longer than a turn of the loop.
-        look_soon: Called when something may leave that could not before.
+        lock: The producer's, which guards the state that `send` reads.
+        start: Runs a coroutine as a task.
+        look_soon: Called when a batch may be sent that could not be sent before.
         on_numbers_lost: Called when partitions that had numbers are forgotten.
     """
 
@@ -62,12 +62,12 @@ class KnownTopics:
         self._look_soon = look_soon
         self._on_numbers_lost = on_numbers_lost
         self._loop = asyncio.get_running_loop()
-        # Every topic that has been sent to of late; the accumulator's are those open to `send`.
+        # Every topic that was used lately; the accumulator's are those open to `send`.
         self._topics: dict[str, TopicQueues] = {}
         self._is_refreshing = False
         self._due_s = self._loop.time() + options.metadata_max_age_ms / 1000
 
-    # What is known
+    # Look-ups
 
     def topic_id(self, name: str) -> bytes:
         """The id of a known topic; `NO_TOPIC_ID` if the brokers have none."""
@@ -85,21 +85,21 @@ class KnownTopics:
         )
 
     def spread_anew(self) -> None:
-        """Has records without a key go where `availability` lets them now."""
+        """Lets records without a key use the partitions that `availability` allows now."""
         availability = self._availability
         with self._lock:
             for topic in self._topics.values():
                 topic.available = availability.among(topic.queues)
                 if topic.sticky is not None and topic.sticky.leader in availability.avoided:
-                    topic.sticky = None  # It does not get the rest of its share.
+                    topic.sticky = None  # The rest of its share goes to another partition.
 
-    # Asking
+    # Metadata requests
 
     async def know(self, name: str, deadline: Deadline) -> None:
         """Opens a topic to `send`.
 
         Raises:
-            ApiError: The cluster does not tell, or has no such topic.
+            ApiError: No broker answers, or there is no such topic.
         """
         await self._client.topic(name, create=True, deadline=deadline)
         if name not in self._topics:
@@ -108,7 +108,7 @@ class KnownTopics:
         self._learn()
 
     def look_at_age(self, now_s: float) -> float:
-        """Forgets topics that nobody uses, and asks about the others in time; when next."""
+        """Forgets unused topics, and asks about the others in time; returns when to look again."""
         if now_s < self._due_s:
             return self._due_s if self._topics else _FOREVER_S
         self._due_s = now_s + self._options.metadata_max_age_ms / 1000
@@ -131,7 +131,7 @@ class KnownTopics:
             self._on_numbers_lost()
 
     def forget_leader(self, queue: PartitionQueue, leader: int) -> None:
-        """The broker does not lead the partition any more, or never did: ask who does."""
+        """Asks for the leader of a partition that the broker does not lead."""
         self._client.forget_leader(TopicPartition(queue.topic, queue.partition), leader)
         queue.leader = NO_LEADER
         self.refresh_soon()
@@ -147,7 +147,7 @@ class KnownTopics:
             for pause_ms in self._client.pauses_ms():
                 await self.refresh()
                 self._look_soon()
-                queues = list(self._accumulator.active)  # Who sends meanwhile adds to it.
+                queues = list(self._accumulator.active)  # Concurrent calls of `send` add to it.
                 if not any(queue.next_batch and queue.leader == NO_LEADER for queue in queues):
                     return
                 await asyncio.sleep(pause_ms / 1000)
@@ -155,7 +155,7 @@ class KnownTopics:
             self._is_refreshing = False
 
     async def refresh(self) -> None:
-        """Asks about every known topic once; that nobody answers is logged."""
+        """Asks about every known topic once; a failure is logged."""
         deadline = self._client.deadline(self._options.request_timeout_ms)
         try:
             await self._client.refresh(sorted(self._topics), deadline)
@@ -164,7 +164,7 @@ class KnownTopics:
         self._due_s = self._loop.time() + self._options.metadata_max_age_ms / 1000
         self._learn()
 
-    # Taking over what was told
+    # Metadata answers
 
     def _learn(self) -> None:
         cluster = self._client.cluster
@@ -190,7 +190,7 @@ class KnownTopics:
                 if not self._accumulator.is_closed:
                     self._accumulator.topics[name] = topic
         if has_moved:
-            self._look_soon()  # What the old leader had no time for, the new one may have.
+            self._look_soon()  # The new leader may take batches that the old one could not.
 
     def _set_partition_count(self, topic: TopicQueues, count: int) -> None:
         every = topic.every
@@ -201,12 +201,12 @@ class KnownTopics:
             topic.queues = every[:count]
             if topic.sticky is not None and topic.sticky.partition >= count:
                 topic.sticky = None
-        for queue in every[count:]:  # What they still have is given up when its time is over.
+        for queue in every[count:]:  # Their remaining batches are given up when their time is over.
             queue.leader = NO_LEADER
 
 
 def _begin_anew(topic: TopicQueues) -> None:
-    """Another topic has the name now: nothing that left can be in it."""
+    """Handles another topic of the same name: no batch that was sent can be in it."""
     for queue in topic.every:
         queue.is_broken = True
         for batch in queue.unanswered:
