@@ -1,4 +1,4 @@
-"""Configuration: keys beside their readers, sources merged by strength, errors by name. Pure."""
+"""Configuration: keys declared beside their readers, sources merged by strength. Pure."""
 
 from odradek.config.agreement import SettingDifference, agreed_values, differences
 from odradek.config.checks import AtLeast, Between, EachOneOf, NonEmpty, OneOf, Rule, ValueCheck

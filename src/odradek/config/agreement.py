@@ -1,11 +1,11 @@
-"""Settings that the brokers of a cluster must share: told by one broker, compared by another.
+"""Settings that all brokers of a cluster must share, and their comparison between two brokers.
 
-Most settings are a broker's own: its disks, its memory, its threads. Those declared with
-`agreed=True` decide what a client is promised, or where a group or a transaction is kept, whichever
-broker answers. If two brokers differ in one of them, the promise changes with a leader that moves.
+Most settings concern one broker: its disks, its memory, its threads. Those declared with
+`agreed=True` decide what the cluster guarantees to a client, or which broker stores a group or a
+transaction. If two brokers differ in one of them, the guarantee changes when a leader moves.
 
-A broker tells `agreed_values`, texts by key; the broker that is asked to let it join compares them
-with its own by `differences`.
+`agreed_values` returns the values of one broker, as text by key; `differences` compares them with
+those of another broker.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class SettingDifference(NamedTuple):
 
 
 def agreed_values(settings: Settings) -> dict[str, str | None]:
-    """The values that count for every agreed key, as texts; under the key, not under a synonym."""
+    """The effective value of every agreed key, as text, by the key's own name."""
     keys = settings.definition.keys
     return {
         name: format_value(settings.get(name).value) for name in sorted(keys) if keys[name].agreed
@@ -41,7 +41,7 @@ def differences(
 ) -> tuple[SettingDifference, ...]:
     """The agreed keys in which two brokers differ, by name.
 
-    A key that only one of them knows, because their versions differ, is such a difference.
+    A key that only one of the two brokers declares, because their versions differ, is included.
     """
     missing = object()
     return tuple(

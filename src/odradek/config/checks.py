@@ -1,4 +1,4 @@
-"""Checks on a setting's value: each says why a value will not do, and what would, for the docs."""
+"""Checks on a setting's value: each gives the reason of a refusal, and its text for the docs."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -75,7 +75,7 @@ class EachOneOf:
 
 @dataclass(frozen=True, slots=True)
 class NonEmpty:
-    """For text and lists: there is something, and no item of a list is empty."""
+    """For text and lists: the value has content, and no item of a list is empty."""
 
     def why_not(self, value: Value) -> str | None:
         if isinstance(value, tuple):
@@ -88,7 +88,7 @@ class NonEmpty:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Anything else: a predicate and its description, which completes "must be …"."""
+    """Any other check: a predicate and its description, which completes "must be …"."""
 
     description: str
     holds: Callable[[Value], bool]

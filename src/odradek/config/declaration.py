@@ -1,4 +1,6 @@
-"""Settings are declared once, as fields of a frozen dataclass beside the code that reads them::
+"""Declaration of settings, once, as fields of a frozen dataclass beside the code that reads them.
+
+Example::
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class LogConfig:
@@ -17,9 +19,9 @@
             doc="How long a segment is kept; -1: for ever.",
         )
 
-The Kafka key is the external name. From the declaration come parsing, checks, the environment
-variable, dynamic updates and the reference page; the component receives the dataclass and nothing
-else. ``LogConfig()`` holds the defaults, so tests need no configuration.
+The Kafka key is the external name. Parsing, checks, the environment variable, dynamic updates and
+the reference page are derived from the declaration; the component receives the dataclass and
+nothing else. ``LogConfig()`` has the defaults, so tests need no configuration.
 
 **Synonyms** are weaker names of the same setting, strongest first. Each is a key of its own, with
 its own kind and default, and is converted: a positive number is multiplied by `scale`, a negative
@@ -62,7 +64,7 @@ _PLAIN = "plain"
 
 
 class Update(Enum):
-    """Whether a running broker takes a new value, and for whom it can be set."""
+    """Whether a running broker accepts a new value, and for one broker or for all of them."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -85,14 +87,14 @@ class Synonym:
     """A weaker name of a key."""
 
     name: str
-    kind: Kind | None  # None: that of the key it stands for.
+    kind: Kind | None  # None: the kind of the key.
     scale: int  # Factor from this name's unit to the key's.
     default: Value
     doc: str
 
     @property
     def is_bare(self) -> bool:
-        """Whether it says nothing about its name, which somebody else may declare."""
+        """Whether it gives nothing but the name, which may be a key declared elsewhere."""
         return self.kind is None and self.default is None and not self.doc
 
     def convert(self, value: Value) -> Value:
@@ -127,7 +129,7 @@ class ConfigKey:
         return environment_name(self.name)
 
     def effective_default(self) -> Value | Required:
-        """The default, or the one of the strongest synonym that has one."""
+        """The default, or that of the strongest synonym with a default."""
         if self.default is not None:
             return self.default
         for weaker in self.synonyms:
@@ -136,7 +138,7 @@ class ConfigKey:
         return None
 
     def parse(self, raw: object, name: str | None = None) -> Value:
-        """Reads and checks a value; `name` is what the operator wrote, if not the key itself.
+        """Reads and checks a value; `name` is the name the operator used, if not the key's.
 
         Raises:
             ConfigError: Naming key, value (unless secret) and reason.
@@ -149,7 +151,7 @@ class ConfigKey:
         return value
 
     def check(self, value: Value, raw: object, name: str | None = None) -> None:
-        """Raises `ConfigError` unless the value passes; `raw` is what the operator wrote."""
+        """Raises `ConfigError` unless the value passes; `raw` is the value as given."""
         if value is None:
             return
         for check in self.checks:
@@ -180,8 +182,8 @@ def key(
     """Declares a setting as a field of a dataclass.
 
     Args:
-        default: Value when nobody sets it; `REQUIRED` if somebody must.
-        kind: Needed where the default does not tell: None, or a short or long number.
+        default: Value when no source sets the key; `REQUIRED` if one must.
+        kind: Needed where the default does not imply it: None, or a short or long number.
         dynamic: True for a cluster-wide dynamic key, or the exact `Update`.
         agreed: Whether the brokers of a cluster must have the same value.
     """
@@ -210,7 +212,7 @@ def key(
         agreed=agreed,
     )
     if agreed and declared.is_sensitive:
-        raise TypeError(f"{name}: a secret is not told to other brokers")
+        raise TypeError(f"{name}: a secret is not sent to other brokers; drop agreed=True")
     effective = declared.effective_default()
     if isinstance(effective, Required):
         return dataclasses.field(metadata={_METADATA: declared})
@@ -227,17 +229,17 @@ def inherited_key(
     topic_checks: tuple[ValueCheck, ...] | None = None,
     **facts: Any,
 ) -> Any:  # A dataclass field, as `key` returns.
-    """Declares a setting of a topic, whose default is a setting of the broker, once for both.
+    """Declares a topic's setting together with the broker's setting that is its default.
 
-    The class that has the field declares the topic's key. A class derived from it that says
-    `declares_defaults` declares the broker's.
+    The class that has the field declares the topic's key. A class derived from it that sets
+    `declares_defaults` declares the broker's key.
 
     Args:
         broker: The broker's key. It is a synonym of the topic's, with its default, so that
             DescribeConfigs shows the default there.
         topic_synonyms: Other names a topic may use, stronger than the broker's.
-        topic_checks: Instead of those of the broker's key.
-        facts: Of both, as for `key`; the synonyms are those of the broker's key.
+        topic_checks: Replace the checks of the broker's key.
+        facts: Arguments of `key`, for both keys; the synonyms are those of the broker's key.
     """
     field = key(broker, **facts)
     default: ConfigKey = field.metadata[_METADATA]
@@ -257,7 +259,7 @@ def inherited_key(
 
 
 def plain_field(default: Any) -> Any:
-    """A field of a declaring dataclass that no key sets; it is given by the code."""
+    """A field of a declaring dataclass that no key sets; the code sets it."""
     return dataclasses.field(default=default, metadata={_METADATA: _PLAIN})
 
 
@@ -268,15 +270,15 @@ def synonym(
     return Synonym(name=name, kind=kind, scale=scale, default=default, doc=doc)
 
 
-# Found once for each class: what type hints mean takes a while to find out.
+# Computed once for each class: resolving type hints is slow.
 _keys_by_class: dict[type, Mapping[str, ConfigKey]] = {}
 
 
 def keys_of(config_class: type) -> Mapping[str, ConfigKey]:
     """The keys a dataclass declares, by field name.
 
-    Fields that are computed, or plain, have none; of a class that says `declares_defaults`, those
-    of a topic alone have none either.
+    Computed and plain fields have no key. In a class that sets `declares_defaults`, neither has a
+    field that only topics have.
     """
     known = _keys_by_class.get(config_class)
     if known is None:
@@ -308,7 +310,7 @@ def _find_keys(config_class: type) -> dict[str, ConfigKey]:
 
 
 def check_declared(config: object) -> None:
-    """Holds an instance that was made by hand to the checks of its keys.
+    """Applies the checks of its keys to an instance that was built by hand.
 
     Raises:
         ConfigError: Naming key, value and reason.
@@ -331,8 +333,8 @@ class Definition:
         for declared in self._declared():
             if self._keys.setdefault(declared.name, declared) != declared:
                 raise TypeError(f"{declared.name} is declared twice, differently")
-        # A synonym with facts of its own declares its name; a bare one refers to it, or is the
-        # key's twin if nobody declares it.
+        # A synonym with a kind, default or doc of its own declares its name. A bare one refers to
+        # a key declared elsewhere or, if there is none, becomes a key like the one it belongs to.
         synonyms = [
             (declared, weaker) for declared in self._declared() for weaker in declared.synonyms
         ]
@@ -385,7 +387,7 @@ def _kind_of(name: str, default: Value | Required) -> Kind:
         case tuple():
             return Kind.LIST
         case _:
-            raise TypeError(f"{name}: the default {default!r} does not tell the kind; give it")
+            raise TypeError(f"{name}: the default {default!r} implies no kind; pass kind=")
 
 
 def _key_of_synonym(declared: ConfigKey, weaker: Synonym) -> ConfigKey:
@@ -398,7 +400,7 @@ def _key_of_synonym(declared: ConfigKey, weaker: Synonym) -> ConfigKey:
 
 
 def _fits(hint: object, kind: Kind) -> bool:
-    """Whether a field annotated so can hold values of the kind, with or without None."""
+    """Whether a field with this annotation can hold values of the kind, with or without None."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     wanted = python_type(kind)
     return all(

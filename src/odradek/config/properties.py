@@ -1,4 +1,4 @@
-"""Configuration as text: Java's .properties files and ``key=value`` arguments.
+r"""Configuration as text: Java's .properties files and ``key=value`` arguments.
 
 The file format, as Java reads it:
 
@@ -7,8 +7,8 @@ The file format, as Java reads it:
   dropped. Comments are not joined.
 * The key ends at the first unescaped ``=``, ``:`` or blank. Blanks around the separator are
   dropped, blanks at the end of the value are not.
-* ``\\t \\n \\r \\f`` and ``\\uXXXX`` are escapes; a backslash before anything else is dropped.
-* The last of several equal keys counts.
+* ``\t \n \r \f`` and ``\uXXXX`` are escapes; a backslash before anything else is dropped.
+* Of several lines with the same key the last one is used.
 
 Blanks are space, tab and form feed.
 """
@@ -30,10 +30,10 @@ _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The keys and values of a properties file.
+    r"""The keys and values of a properties file.
 
     Raises:
-        ConfigError: For a malformed ``\\uXXXX`` escape, naming the line.
+        ConfigError: For a malformed ``\uXXXX`` escape, naming the line.
     """
     properties: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -47,7 +47,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def parse_assignments(arguments: Iterable[str]) -> dict[str, str]:
-    """``["log.dirs=/a,/b"]`` as given on a command line; the value is taken as it is.
+    """The keys and values of arguments such as ``log.dirs=/a,/b``; values are not unescaped.
 
     Raises:
         ConfigError: For an argument without ``=`` or without a key.
@@ -97,7 +97,7 @@ def _unescape(text: str, line_number: int) -> str:
         return chr(int(escape[1:], 16))
 
     plain = _ESCAPE.sub(replace, text)
-    # Java writes characters beyond 16 bits as two escapes; a lone half has no meaning.
+    # Java writes a character beyond 16 bits as two escapes; one of the two alone has no meaning.
     if any("\ud800" <= character <= "\udfff" for character in plain):
         plain = plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return plain

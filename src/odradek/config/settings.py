@@ -1,20 +1,21 @@
-"""Settings: what each source says, and which of them counts.
+"""Settings: the values each source gives, and the effective value of each key.
 
 Sources from weak to strong: default < file < environment < command line < dynamic default of the
 cluster < dynamic value of this broker < dynamic value of a topic or another resource.
 
 Rules:
 
-1. The strongest source that sets a key **or one of its synonyms** counts. Within one source the key
-   beats its synonyms, in their order. So ``--set log.retention.hours=1`` wins over a file's
-   ``log.retention.ms``, while of two lines in one file the finer one counts, as in Kafka.
+1. The strongest source that sets a key **or one of its synonyms** gives the value. Within one
+   source the key beats its synonyms, in their order. So ``--set log.retention.hours=1`` wins over
+   a file's ``log.retention.ms``, while within one file ``log.retention.ms`` wins, as in Kafka.
 2. ``listener.name.<listener>.<key>`` beats the plain key from any source, for that listener.
-3. Every value of every source is checked when it comes in, also one that does not count now: it
-   would once a stronger one is deleted, when it is too late to refuse it.
-4. Names nobody declared are ignored and reported in `Settings.unknown`, with the nearest known
-   name.
+3. Every value of every source is checked when it is loaded, also one that a stronger source
+   overrides: it takes effect once the stronger one is deleted, too late to refuse it.
+4. Names that no class declares are ignored and reported in `Settings.unknown`, with the nearest
+   known name.
 
-`Settings` are immutable: a dynamic update makes new ones, and `changed_keys` tells what differs.
+`Settings` are immutable: a dynamic update makes new ones, and `changed_keys` lists the keys that
+differ.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +38,7 @@ __all__ = ["Level", "Setting", "SettingSource", "Settings", "UnknownKey"]
 
 _Config = TypeVar("_Config")
 
-# How alike two names must be, from 0 to 1, for one to be suggested instead of the other.
+# Similarity of two names, from 0 to 1, from which one is suggested instead of the other.
 _SUGGESTION_CUTOFF = 0.75
 
 
@@ -65,12 +66,12 @@ class SettingSource(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownKey:
-    """A name nobody declared."""
+    """A name that a source sets and no class declares."""
 
     name: str
     source: SettingSource
     suggestion: str | None
-    # What was given for it, which may be a secret.
+    # The given value, which may be a secret.
     value: Password
 
     def __str__(self) -> str:
@@ -89,12 +90,12 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The value of a key that counts, and all that were given for it."""
+    """The effective value of a key, and all values given for it."""
 
     key: ConfigKey
     value: Value
     source: SettingSource
-    # Strongest first; the first one counts. Empty if there is not even a default.
+    # Strongest first; the first is the effective one. Empty if there is not even a default.
     levels: tuple[Level, ...]
 
 
@@ -102,7 +103,7 @@ class Settings:
     """Values of every source for the keys of a definition.
 
     Args:
-        definition: The keys there are.
+        definition: All declared keys.
         layers: For each source the values it gives, as text or of the key's type; None is unset.
 
     Raises:
@@ -130,13 +131,13 @@ class Settings:
         command_line: Mapping[str, object] | None = None,
         reserved_variables: Iterable[str] = (),
     ) -> "Settings":
-        """What a process starts with.
+        """The settings a process starts with.
 
         Args:
             environment: All variables; those that begin with ``ODRADEK_`` are read, by the rule
                 ``log.segment.bytes`` is ``ODRADEK_LOG_SEGMENT_BYTES``. Overrides of one listener
                 have no variable.
-            reserved_variables: Variables that serve other purposes.
+            reserved_variables: Variables with that prefix that are no settings.
         """
         reserved = frozenset(reserved_variables)
         from_environment: dict[str, object] = {}
@@ -189,7 +190,7 @@ class Settings:
         """The setting of a key.
 
         Raises:
-            KeyError: If nobody declared it; that is a bug, not a configuration error.
+            KeyError: No class declares it: a bug, not a configuration error.
         """
         declared = self.definition.keys[name]
         levels = self._levels(declared, listener)
@@ -203,7 +204,7 @@ class Settings:
         )
 
     def build(self, config_class: type[_Config], *, listener: str | None = None) -> _Config:
-        """The dataclass a component reads, with the values that count.
+        """The dataclass a component reads, with the effective values.
 
         Raises:
             ConfigError: For a required key that is missing, or a combination the class refuses.
@@ -217,12 +218,12 @@ class Settings:
         return config_class(**values)
 
     def check(self) -> None:
-        """Builds every class of the definition, for the sake of the errors."""
+        """Builds every class of the definition, so that its errors are raised now."""
         for config_class in self.definition.classes:
             self.build(config_class)
 
     def values(self) -> dict[str, Value]:
-        """What counts for every key, and for every listener override that is set."""
+        """The effective value of every key, and of every listener override that is set."""
         overrides = {
             name: value
             for source in sorted(self._layers, key=lambda source: source.strength)
@@ -231,7 +232,7 @@ class Settings:
         return overrides | {name: self.get(name).value for name in self.definition.keys}
 
     def names_given_by(self, source: SettingSource) -> tuple[str, ...]:
-        """What one source sets, overrides of listeners and synonyms included."""
+        """The names one source sets, listener overrides and synonyms included."""
         return tuple(self._layers.get(source, ()))
 
     def changed_keys(self, before: "Settings") -> tuple[str, ...]:
@@ -289,7 +290,7 @@ class Settings:
         return declared if declared in self.definition.fields[config_class].values() else None
 
     def _nearest(self, name: str) -> str | None:
-        # Only wrong configurations need it, and the import costs more than a start has to spare.
+        # Imported here because only wrong configurations need it, and the import is slow.
         from difflib import get_close_matches
 
         known = self.definition.keys

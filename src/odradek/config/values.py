@@ -1,4 +1,4 @@
-"""Values of settings: their kinds, their text forms, and secrets that do not show themselves."""
+"""Values of settings: their kinds, their text forms, and secrets that print as `[hidden]`."""
 
 import math
 import re
@@ -6,14 +6,14 @@ from enum import IntEnum
 
 __all__ = ["HIDDEN", "Kind", "Password", "Value", "format_value", "parse_value"]
 
-# What stands for a secret wherever a human or a log may read it.
+# Printed instead of a secret, on terminals and in logs.
 HIDDEN = "[hidden]"
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 class Kind(IntEnum):
-    """Kinds of values. The number is the wire's, in DescribeConfigs."""
+    """Kinds of values. The number is the type in DescribeConfigs responses."""
 
     BOOLEAN = 1
     STRING = 2
@@ -26,7 +26,7 @@ class Kind(IntEnum):
 
 
 class Password:
-    """A secret: only `reveal` tells it; printing, logging and comparing by eye do not."""
+    """A secret: only `reveal` returns it; printing and logging show `[hidden]`."""
 
     __slots__ = ("_secret",)
 
@@ -67,7 +67,7 @@ def python_type(kind: Kind) -> type:
 
 
 def parse_value(kind: Kind, raw: object) -> Value:
-    """Reads a value from text, or takes one that is of the right type already.
+    """Reads a value from text, or returns one that has the right type already.
 
     Numbers, booleans and lists ignore surrounding blanks; strings and passwords keep them.
 
@@ -97,7 +97,7 @@ def parse_value(kind: Kind, raw: object) -> Value:
 
 
 def format_value(value: Value) -> str | None:
-    """The text form Kafka's tools show; secrets stay hidden, and None is no text at all."""
+    """The text form Kafka's tools show; a secret stays hidden, and None has no text."""
     match value:
         case None:
             return None
@@ -129,7 +129,7 @@ def _parse_text(kind: Kind, text: str) -> Value:
             return _parse_double(text)
         case Kind.INT | Kind.SHORT | Kind.LONG:
             stripped = text.strip()
-            # Twenty digits hold every long; more only cost time to convert.
+            # Twenty characters hold every long; converting thousands of digits only takes time.
             if not _WHOLE_NUMBER.fullmatch(stripped) or len(stripped) > 64:
                 raise ValueError(f"expected {_expected(kind)}")
             return _in_range(kind, int(stripped))

@@ -1,7 +1,7 @@
-"""What measures: histogram, timer, buckets, gauge; and `odradek.metrics.meter`.
+"""The instruments: histogram, timer, buckets, gauge; the meter is `odradek.metrics.meter`.
 
 Measuring is on the path of every request, reading happens once in many seconds. So measuring only
-adds an integer or appends to a list; everything else is done when somebody reads.
+adds an integer or appends to a list; everything else is done when the metrics are read.
 """
 
 import heapq
@@ -52,7 +52,7 @@ class Snapshot:
         return len(self._values)
 
     def quantile(self, quantile: float) -> float:
-        """The value below which this share of the sample lies, interpolated; 0 if there is none."""
+        """The value below which this share of the sample lies, interpolated; 0 if it is empty."""
         values = self._values
         if not values:
             return 0.0
@@ -67,19 +67,20 @@ class Snapshot:
 
 
 class Buckets:
-    """Durations counted by size, exactly and for ever: a histogram in the sense of Prometheus.
+    """Durations counted by size, exactly and since the start: what Prometheus calls a histogram.
 
     The bounds double. A value of n nanoseconds belongs to the bucket whose number is the bit length
-    of n >> 16, so that counting needs no search: bucket i holds what lies below 2^(16 + i) ns.
+    of n >> 16, so that counting needs no search: the values of bucket i are below 2^(16 + i) ns.
     """
 
     __slots__ = ("counts", "total_ns")
 
     def __init__(self) -> None:
-        self.counts = [0] * 64  # Of any number of nanoseconds; those past the bounds are one.
+        # One per bit length of an int64. `cumulative` reports those past the bounds as one.
+        self.counts = [0] * 64
         self.total_ns = 0
 
-    # A hot loop may do itself what this does.
+    # A hot loop may do these two additions itself.
     def update(self, value_ns: int) -> None:
         self.counts[(value_ns >> FIRST_BOUND_BITS).bit_length()] += 1
         self.total_ns += value_ns
@@ -215,7 +216,7 @@ class Timer:
 
 
 class Gauge:
-    """A value that is looked up when somebody reads it."""
+    """A value that is computed when the metrics are read."""
 
     __slots__ = ("read",)
 

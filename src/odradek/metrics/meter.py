@@ -1,4 +1,4 @@
-"""Counts events. Every request counts several, so this is a module of its own that is compiled."""
+"""The meter, which counts events. Every request counts several, so this module is compiled."""
 
 import math
 from typing import Final, final
@@ -29,15 +29,15 @@ class Rates:
 
 @final
 class Meter:
-    """Counts events; tells their rate over the last minute, five and fifteen.
+    """Counts events, and computes their rate over the last minute, five and fifteen.
 
     The rates are exponentially weighted averages. With window w and the average rate x since the
     last look, d ms ago::
 
         rate = x + (rate - x) * exp(-d / w)
 
-    which is what ticking every five seconds gives if the events came evenly. A hot loop may add to
-    `count` itself; `mark` does nothing else.
+    which is the result of ticking every five seconds if the events came evenly. A hot loop may add
+    to `count` itself; `mark` does nothing else.
     """
 
     __slots__ = ("_clock", "_counted", "_last_ms", "_rates", "_start_ms", "count")

@@ -1,4 +1,4 @@
-"""Metric names: Kafka's own, and what Prometheus calls the same thing.
+"""Metric names: Kafka's, and the Prometheus family and labels of the same metric.
 
 Kafka names a metric by domain, type, name and tags::
 
@@ -71,7 +71,7 @@ class MetricName:
         return tuple((label_name(tag), value) for tag, value in self.tags)
 
 
-@lru_cache(maxsize=1024)  # Tags are few, and every sample of a page asks.
+@lru_cache(maxsize=1024)  # Tags are few, and every sample of a page needs the names of its own.
 def label_name(tag: str) -> str:
     label = _NOT_IN_A_NAME.sub("_", tag)
     return f"_{label}" if label[:1].isdigit() else label

@@ -1,13 +1,13 @@
 """The registry as Prometheus text, version 0.0.4.
 
-It comes in pieces, so that whoever serves a large page can let others run in between::
+The text is produced in pieces, so that a server of a large page can run other tasks in between::
 
     # HELP kafka_server_brokertopicmetrics_bytesin_total Bytes written by clients.
     # TYPE kafka_server_brokertopicmetrics_bytesin_total counter
     kafka_server_brokertopicmetrics_bytesin_total 4096
     kafka_server_brokertopicmetrics_bytesin_total{topic="orders"} 4096
 
-How names are formed is told in `odradek.metrics.names`.
+`odradek.metrics.names` describes how names are formed.
 """
 
 import logging
@@ -61,8 +61,8 @@ def _render(family: str, series: Sequence[tuple[MetricName, Instrument]]) -> str
     for name, instrument in series:
         try:
             lines.extend(_samples(family, name, instrument))
-        except Exception:  # a gauge is anybody's code, logged
-            # One broken gauge must not take the page away.
+        except Exception:  # a gauge runs code of any component, logged
+            # One gauge that fails must not fail the page.
             logger.exception("Metric %s cannot be read", name)
     return "".join(f"{line}\n" for line in lines)
 

@@ -1,14 +1,15 @@
 """The registry: every metric of a process by its name.
 
-Instruments are asked for once and kept by whoever measures; looking one up is not for the hot path.
+A component looks its instruments up once and keeps them; the lookup is too slow for the hot path.
 
 The number of series in a family is bounded, since topics, clients and error names come from
-outside. Past the bound new names share one instrument whose tag values are all `OTHER`: nothing is
-lost from the sums, and memory stays flat. A gauge cannot be shared; past the bound it is left out.
+outside. Past the bound new names share one instrument whose tag values are all `OTHER`: sums stay
+complete, and memory stays flat. A gauge cannot be shared; past the bound it is left out.
 
-Where series come and go with what they tell of, they are not registered one by one: `collect` names
-somebody who knows them all, and is asked whenever they are read. Who counts in a list of their own,
-because instruments cost too much on their way, is told `before_reading`.
+Series that appear and disappear often, such as those of partitions, are not registered one by one:
+`collect` registers a function that lists all of them at each reading. A component that counts in a
+list of its own, because instruments are too slow for it, transfers its counts in a callback
+registered with `before_reading`.
 """
 
 import logging
@@ -28,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 Instrument = Meter | Histogram | Timer | Buckets | Gauge
 _Made = TypeVar("_Made", Meter, Histogram, Timer)
-# Tags and value of each series there is at the moment.
+# Tags and value of each series that exists now.
 Collected: TypeAlias = Iterable[tuple[tuple[tuple[str, str], ...], float]]
 
-# Tag value of the series that stands for those beyond the bound.
+# Tag value of the one series that counts for all those beyond the bound.
 OTHER = "(other)"
 
 # More than the topics or clients a broker usually has; one full family is half a megabyte of text.
@@ -63,12 +64,12 @@ class Family:
         return _KINDS[self.instrument_type]
 
     def items(self) -> "Iterator[tuple[MetricName, Instrument]]":
-        """The series as of now; others may come and go between two steps."""
+        """The series as of now; the family may change between two steps."""
         return iter(tuple(self.series.items()))
 
 
 class CollectedFamily(Family):
-    """One whose series are asked for when they are read, and not kept."""
+    """A family whose series are listed by a function at each reading, and not kept."""
 
     __slots__ = ("_max_series", "_name", "_read")
 
@@ -85,7 +86,7 @@ class CollectedFamily(Family):
         try:
             for tags, value in islice(self._read(), self._max_series):
                 yield MetricName(domain, type_name, name, tags), Gauge(_constant(value))
-        except Exception:  # anybody's code, logged
+        except Exception:  # code of any component, logged
             logger.exception("Metric %s cannot be read", self.name)
 
 
@@ -131,28 +132,28 @@ class MetricRegistry:
         return self._get_or_make(name, Timer, lambda: Timer(self._clock, self._random), doc)
 
     def gauge(self, name: MetricName, read: Callable[[], float], doc: str = "") -> None:
-        """Registers a gauge; a gauge of that name, if there is one, is replaced."""
+        """Registers a gauge; it replaces an earlier one of that name."""
         family = self._family(name, Gauge, doc)
         if name in family.series or self._has_room(family):
             self._put(family, name, Gauge(read))
 
     def show_buckets(self, name: MetricName, buckets: Buckets, doc: str = "") -> None:
-        """Registers durations that their owner counts; those of that name are replaced."""
+        """Registers buckets that their owner updates; they replace earlier ones of that name."""
         family = self._family(name, Buckets, doc)
         if name in family.series or self._has_room(family):
             self._put(family, name, buckets)
 
     def collect(self, name: MetricName, read: Callable[[], Collected], doc: str = "") -> None:
-        """Registers gauges that differ in their tags, asked for by their reader.
+        """Registers gauges that differ in their tags; `read` lists them at each reading.
 
-        `read` goes on where it was after others have run: it must not mind what they change.
+        Other tasks run between two items of `read`, so its iteration must survive their changes.
         """
         doc = doc or f"{name.domain}:type={name.type},name={name.name}"
         family = CollectedFamily(name, read, doc, self._max_series)
         self._collected[family.name] = family
 
     def before_reading(self, callback: Callable[[], object]) -> None:
-        """Calls back whenever all metrics are about to be read."""
+        """Registers a function to call whenever all metrics are about to be read."""
         self._before_reading.append(callback)
 
     def get(self, name: MetricName) -> Instrument | None:
@@ -171,7 +172,10 @@ class MetricRegistry:
                 yield family
 
     def remove(self, name: MetricName) -> bool:
-        """Forgets a metric; whether it was there. Whoever still holds it measures into the void."""
+        """Forgets a metric and returns whether it was registered.
+
+        A component that keeps the instrument measures on, but the value is no longer read.
+        """
         for family in tuple(self._families.values()):
             if name in family.series:
                 self._drop(family, name)
@@ -179,14 +183,14 @@ class MetricRegistry:
         return False
 
     def remove_where(self, matches: Callable[[MetricName], bool]) -> None:
-        """Forgets every metric with such a name."""
+        """Forgets every metric whose name matches."""
         for family in tuple(self._families.values()):
             for name in tuple(family.series):
                 if matches(name):
                     self._drop(family, name)
 
     def remove_tagged(self, tag: str, value: str) -> int:
-        """Forgets every metric with that tag, as for a deleted topic; how many there were."""
+        """Forgets every metric with that tag, as for a deleted topic, and returns their number."""
         tagged = tuple(self._by_tag.get((tag, value), {}).items())
         for name, family in tagged:
             self._drop(family, name)

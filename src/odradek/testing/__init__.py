@@ -1,4 +1,4 @@
-"""Public helpers for tests: a broker in one line, a clock that stands still, a disk that fails."""
+"""Public helpers for tests: an embedded broker, a manual clock, a disk with planted faults."""
 
 from odradek.testing.broker import AsyncEmbeddedBroker, EmbeddedBroker
 from odradek.testing.clock import ManualClock

@@ -1,4 +1,4 @@
-"""A whole broker for tests: started in one line, gone with its data afterwards.
+"""A whole broker for tests: started in one line, removed with its data afterwards.
 
 From ordinary tests, with any client, since the broker runs on a loop in a thread of its own::
 
@@ -33,7 +33,7 @@ __all__ = ["AsyncEmbeddedBroker", "EmbeddedBroker"]
 _DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
     {
         "listeners": "PLAINTEXT://127.0.0.1:0",
-        # One is enough for a test, and quicker to make.
+        # One is enough for a test, and quicker to create.
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
     }
@@ -41,7 +41,7 @@ _DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
 
 
 class AsyncEmbeddedBroker:
-    """A broker on the running loop, from `async with` to its end."""
+    """A broker on the running loop, for the duration of an `async with`."""
 
     def __init__(
         self,
@@ -49,10 +49,12 @@ class AsyncEmbeddedBroker:
         *,
         data_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Args:
-        settings: Kafka's names, e.g. ``{"auto.create.topics.enable": "false"}``.
-        data_dir: Kept afterwards, so that a second broker finds what the first one left;
-            without it a temporary directory, which is removed.
+        """Prepares a broker; `async with` starts it.
+
+        Args:
+            settings: Kafka's names, e.g. ``{"auto.create.topics.enable": "false"}``.
+            data_dir: Kept afterwards, so that a second broker can use the data of the first one.
+                None: a temporary directory, which is removed.
         """
         self._settings = dict(settings or {})
         self._data_dir = data_dir
@@ -72,7 +74,7 @@ class AsyncEmbeddedBroker:
         return self._bootstrap_servers
 
     async def __aenter__(self) -> Self:
-        """Starts.
+        """Starts the broker.
 
         Raises:
             RuntimeError: It is running already.
@@ -110,7 +112,7 @@ class AsyncEmbeddedBroker:
             await life
 
     async def _live(self, ready: "asyncio.Future[None]", end: "asyncio.Event") -> None:
-        # Importing makes much and leaves no garbage; looking for some is a tenth of the time.
+        # Imports allocate much and leave no garbage; collections would take a tenth of their time.
         with _without_collection():
             from odradek.broker.broker import Broker
             from odradek.broker.config import load_broker_settings
@@ -132,7 +134,7 @@ class AsyncEmbeddedBroker:
 
 
 class EmbeddedBroker:
-    """A broker on a thread of its own, from `with` to its end, or from `start` to `stop`."""
+    """A broker on a thread of its own, for the duration of a `with`, or from `start` to `stop`."""
 
     def __init__(
         self,
@@ -140,9 +142,11 @@ class EmbeddedBroker:
         *,
         data_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Args:
-        settings: Kafka's names, e.g. ``{"auto.create.topics.enable": "false"}``.
-        data_dir: Kept afterwards; without it a temporary directory, which is removed.
+        """Prepares a broker; `with` or `start` starts it.
+
+        Args:
+            settings: Kafka's names, e.g. ``{"auto.create.topics.enable": "false"}``.
+            data_dir: Kept afterwards. None: a temporary directory, which is removed.
         """
         self._broker = AsyncEmbeddedBroker(settings, data_dir=data_dir)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -158,7 +162,7 @@ class EmbeddedBroker:
         return self._broker.bootstrap_servers
 
     def start(self) -> None:
-        """Starts; returns when clients are served.
+        """Starts the broker and returns when it serves clients.
 
         Raises:
             RuntimeError: It is running already.
@@ -180,7 +184,7 @@ class EmbeddedBroker:
             raise
 
     def stop(self) -> None:
-        """Stops in order; a second call does nothing."""
+        """Stops the broker gracefully; a second call does nothing."""
         if self._thread is None:
             return
         try:
@@ -221,7 +225,7 @@ class EmbeddedBroker:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Keeps Python from looking for garbage, if it does."""
+    """Suspends the garbage collector, if it is enabled."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -232,7 +236,7 @@ def _without_collection() -> Iterator[None]:
 
 
 async def _end_tasks(loop: "asyncio.AbstractEventLoop") -> None:
-    """Leaves nothing behind that would complain when it is collected."""
+    """Ends tasks, generators and threads of the loop, which would else warn when collected."""
     import asyncio
 
     current = asyncio.current_task()

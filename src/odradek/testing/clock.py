@@ -1,10 +1,10 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that moves only when a test advances it."""
 
 __all__ = ["ManualClock"]
 
 
 class ManualClock:
-    """A `Clock` in the hands of a test; wall and monotonic time move together.
+    """A `Clock` that a test advances; wall and monotonic time move together.
 
     Args:
         now_ms: Wall time at the start.
@@ -30,7 +30,7 @@ class ManualClock:
     def advance(self, ms: int) -> None:
         """Lets `ms` milliseconds pass on both clocks."""
         if ms < 0:
-            raise ValueError(f"time does not pass backwards: {ms} ms; use step_wall")
+            raise ValueError(f"expected ms >= 0, not {ms}; step_wall moves the wall clock back")
         self._now_ms += ms
         self._monotonic_ms += ms
 

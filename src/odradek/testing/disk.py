@@ -1,19 +1,19 @@
-"""A disk that forgets what was not synced, and fails when told to.
+"""A simulated disk that loses data which was not synced, and fails where a test plants a fault.
 
 `SimDisk` works on real files below a root directory, so mappings, `sendfile` and directory
-listings work as ever. Beside them it keeps a shadow of what is durable:
+listings work as usual. Beside them it keeps a shadow of the durable state:
 
 =============  =========================================  ====================================
 State          changes with                               becomes durable with
 =============  =========================================  ====================================
 bytes, length  write, writev, ftruncate, O_TRUNC, stores  fsync, fsync_path, flush_map of that
-of a file      into a mapping, anything outside the seam  file, under whatever name
+of a file      into a mapping, changes past the disk      file, under any name
 names in a     open with O_CREAT, rename, unlink, mkdir,  fsync_dir of that directory; a rename
-directory      rmdir, anything outside the seam           between two: of either
+directory      rmdir, changes past the disk               between two: of either
 =============  =========================================  ====================================
 
 All that the root holds when the disk is made is durable. A file whose name is not durable is gone
-after a crash, however often its bytes were synced; a durable name with un-synced bytes is an
+after a crash, however often its bytes were synced; a durable name with unsynced bytes is an
 empty file. `crash` turns the shadow into the real tree, and what it leaves is durable again:
 
 * ``drop``: durable bytes and names, nothing else. The worst that rules 1 and 2 of `odradek.files`
@@ -58,12 +58,12 @@ __all__ = ["SimDisk"]
 
 class _Descriptor(NamedTuple):
     node: DiskNode
-    # Device and inode: tells a descriptor of ours from one that was given its number later.
+    # Device and inode: distinguish a descriptor of ours from one that later has the same number.
     identity: tuple[int, int]
 
 
 class SimDisk(Disk):
-    """Real files below `root` with a memory of what is durable; see the module's docstring.
+    """Real files below `root`, and a record of what is durable; see the module's docstring.
 
     Paths in `operations`, in messages and in `path_contains` are relative to the root; that of a
     rename is ``source -> target``. Safe to use from several threads.
@@ -89,7 +89,7 @@ class SimDisk(Disk):
     def crash(
         self, random: Random | None = None, *, mode: Literal["drop", "torn", "keep"] = "drop"
     ) -> None:
-        """Stops the machine and starts it again on what the disk has kept.
+        """Stops the machine and starts it again with the data that survives on the disk.
 
         Planted errors and a full disk stay; a crash point is used up.
 
@@ -107,18 +107,18 @@ class SimDisk(Disk):
                 self._shadow.crash(random if mode == "torn" else None)
 
     def kill(self) -> None:
-        """Ends the process: descriptors close, the page cache and its debts stay."""
+        """Ends the process: descriptors close; the page cache stays, with its unsynced pages."""
         with self._lock:
             self._close_descriptors()
             self._faults.restart()
 
     def settle(self) -> None:
-        """Makes all that is there durable, for a test that prepares files behind the seam."""
+        """Makes all existing files durable, for a test that prepares files past the disk."""
         with self._lock:
             self._shadow.settle()
 
     def durable_bytes(self, path: str) -> bytes | None:
-        """Returns what ``crash(mode="drop")`` would leave at `path`, None if no file."""
+        """Returns the bytes ``crash(mode="drop")`` would leave at `path`; None if no file."""
         with self._lock:
             node = self._shadow.find_durable(path)
             return node.durable.to_bytes() if isinstance(node, File) else None
@@ -147,7 +147,7 @@ class SimDisk(Disk):
     ) -> None:
         """Makes matching operations fail without effect.
 
-        A failed fsync moreover drops the file's un-synced pages for good, see
+        A failed fsync also drops the file's unsynced pages for good, see
         `odradek.testing.durability`; a failed fsync_dir leaves its names as they were.
 
         Args:

@@ -1,6 +1,6 @@
-"""What a machine crash leaves behind: bytes as images of pages, names as an ordered journal.
+"""A model of what a machine crash leaves: bytes as images of pages, names as a journal.
 
-This module is the bookkeeping of `SimDisk` and knows nothing of descriptors or faults.
+This module is the bookkeeping of `SimDisk`; descriptors and faults are not its concern.
 
 Bytes. A `File` has one durable `Image`, taken at its last successful sync. At a crash each 4 KB
 page that differs from it has one of three outcomes, drawn page by page and in no order:
@@ -119,7 +119,7 @@ def _data_extents(fd: int, length: int) -> Iterator[tuple[int, int]]:
 
 
 class DiskNode:
-    """What a name stands for. Keeps its last name, so that it can be told about in a message."""
+    """The file or directory of a name. Keeps its last name, for use in messages."""
 
     __slots__ = ("name", "parent")
 
@@ -137,7 +137,7 @@ class DiskNode:
 
 
 class Directory(DiskNode):
-    """Names as the running process sees them, and as a crash leaves them at the least."""
+    """Names as the running process sees them, and those that survive any crash."""
 
     __slots__ = ("durable", "live")
 
@@ -155,8 +155,8 @@ class File(DiskNode):
     def __init__(self) -> None:
         super().__init__()
         self.durable = Image()
-        # Pages a failed sync dropped, with their content at that time: while a page still has
-        # that content nobody has written it again, and no later sync makes it durable.
+        # Pages a failed sync dropped, with their content at that time. A page that still has that
+        # content was not written again, and no later sync makes it durable.
         self.lost: dict[int, bytes] = {}
         # Content when its last name was removed; a crash may bring the name back.
         self.removed: Image | None = None
@@ -169,7 +169,7 @@ class File(DiskNode):
         self.durable = Image.cut(current.length, pages)
 
     def fail_sync(self, current: Image) -> None:
-        """Drops all that is not durable from what a later sync can save."""
+        """Marks all pages that are not durable as lost: a later sync does not save them."""
         for number in current.differing_pages(self.durable):
             self.lost[number] = current.page(number)
 
@@ -190,7 +190,7 @@ class File(DiskNode):
 
 
 class NameChange(NamedTuple):
-    """From now on `name` in `directory` stands for `node`, or for nothing."""
+    """`name` in `directory` becomes the name of `node`; None: the name is removed."""
 
     directory: Directory
     name: str

@@ -1,4 +1,4 @@
-"""The faults a test plants in a `SimDisk`: errors, short writes, a full disk, a crash point."""
+"""Faults that a test plants in a `SimDisk`: errors, short writes, a full disk, a crash point."""
 
 import errno
 import os
@@ -8,17 +8,17 @@ __all__ = ["Faults", "SimulatedCrash"]
 
 
 class SimulatedCrash(BaseException):
-    """The machine stopped here. Not an `Exception`, so that no handler outlives it."""
+    """The machine stopped here. Not an `Exception`, so that no handler of the code catches it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Rule:
     operation: str
     path_contains: str
-    # Matching operations to let pass first, then how many to hit; None is for ever.
+    # Number of matching operations that pass first, then of those that fail; None: all.
     after: int
     times: int | None
-    # One of the two: the error to raise, or the bytes a write is cut to.
+    # One of the two is set: the error to raise, or the bytes a write is cut to.
     error_number: int | None = None
     short_bytes: int | None = None
 
@@ -34,7 +34,7 @@ class _Rule:
 
 
 class Faults:
-    """Planted faults, asked before each operation."""
+    """Planted faults, checked before each operation."""
 
     __slots__ = ("_crash_countdown", "_crash_operation", "_room_bytes", "_rules", "is_crashed")
 
@@ -46,10 +46,10 @@ class Faults:
         self._rules: list[_Rule] = []
         self._room_bytes: int | None = None  # Bytes until the disk is full; None is no limit.
         self._crash_countdown: int | None = None  # Mutating operations still to let pass.
-        self._crash_operation: str | None = None  # Those that count; None is all.
+        self._crash_operation: str | None = None  # The operation that is counted; None is all.
 
     def restart(self) -> None:
-        """The machine is up again; a crash point is used once."""
+        """Starts the machine again; a crash point is used once."""
         self.is_crashed = False
         self._crash_countdown = None
 
@@ -106,7 +106,7 @@ class Faults:
                 raise OSError(rule.error_number, os.strerror(rule.error_number), path)
 
     def take_room(self, path: str, wanted_bytes: int) -> int:
-        """Returns how many of `wanted_bytes` a write may write; raises ENOSPC when none."""
+        """Returns how many of `wanted_bytes` a write may write; raises ENOSPC if none."""
         granted = wanted_bytes
         for rule in self._rules:
             if rule.short_bytes is not None and rule.hits("short_write", path):

@@ -2,9 +2,9 @@
 
 `odradek_broker`           a fresh broker for one test
 `odradek_session_broker`   one broker for all tests of a run: faster, topics are shared
-`odradek_broker_settings`  override it to give both their settings
+`odradek_broker_settings`  override it to set the settings of both
 
-All give `bootstrap_servers`. Nothing of the broker is imported until a test asks for one.
+Both brokers have `bootstrap_servers`. The broker's modules are imported when a test requests one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ def odradek_broker_settings() -> Mapping[str, object]:
 
 @pytest.fixture
 def odradek_broker(odradek_broker_settings: Mapping[str, object]) -> "Iterator[EmbeddedBroker]":
-    """A fresh broker, stopped and forgotten after the test."""
+    """A fresh broker, stopped and deleted with its data after the test."""
     from odradek.testing.broker import EmbeddedBroker
 
     with EmbeddedBroker(odradek_broker_settings) as broker:

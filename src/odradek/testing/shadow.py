@@ -1,7 +1,7 @@
-"""The shadow of a directory tree: what the running process sees, and what is durable of it.
+"""The shadow of a directory tree: its state as the process sees it, and the durable part.
 
-`SimDisk` tells it each operation that succeeded. What happened past the disk (a file a test wrote
-itself) is found by listing directories, and counts as not durable.
+`SimDisk` reports each successful operation to it. Changes made past the disk (a file a test wrote
+itself) are found by listing directories, and count as not durable.
 """
 
 import os
@@ -13,12 +13,12 @@ from odradek.testing.durability import Directory, DiskNode, File, Image, NameCha
 
 __all__ = ["Shadow"]
 
-# What a crash leaves of a directory: names to the content of a file or to a directory.
+# The content of a directory after a crash: names to the content of a file or to a directory.
 _Tree = dict[str, "Image | _Tree"]
 
 
 class Shadow:
-    """All names below `root` as nodes, and the journal of what is not durable among them."""
+    """All names below `root` as nodes, and the journal of the changes that are not durable."""
 
     __slots__ = ("_journal", "_root", "_top")
 
@@ -27,7 +27,7 @@ class Shadow:
         self._adopt()
 
     def _adopt(self) -> None:
-        """Starts anew: what the root holds is durable."""
+        """Starts anew: all that is below the root is durable."""
         self._top = Directory()
         self._journal = UnsyncedNames()
         self.settle()
@@ -49,7 +49,7 @@ class Shadow:
         self._adopt()
 
     def keep(self) -> None:
-        """A crash after everything has reached the disk."""
+        """Crashes after everything has reached the disk."""
         self._adopt()
 
     def relative(self, path: str) -> str:
@@ -62,7 +62,7 @@ class Shadow:
         return absolute[len(self._root) + 1 :]
 
     def find(self, path: str) -> DiskNode | None:
-        """Returns what the running process sees at `path`."""
+        """Returns the node that the running process sees at `path`."""
         node: DiskNode | None = self._top
         for name in self._names(path):
             if not isinstance(node, Directory):
@@ -73,7 +73,7 @@ class Shadow:
         return node
 
     def find_durable(self, path: str) -> DiskNode | None:
-        """Returns what is at `path` at the least after a crash."""
+        """Returns the node that is at `path` after any crash."""
         node: DiskNode | None = self._top
         for name in self._names(path):
             node = node.durable.get(name) if isinstance(node, Directory) else None
@@ -100,7 +100,7 @@ class Shadow:
         self._journal.sync(directory)
 
     def _reconcile(self, directory: Directory, *, recursive: bool = False) -> None:
-        """Records what was created and removed past the disk, as operations not yet durable."""
+        """Records names created and removed past the disk, as operations not yet durable."""
         found = _listing(self._absolute(directory))
         for name in sorted(directory.live.keys() - found.keys()):
             self._journal.record(NameChange(directory, name, None))

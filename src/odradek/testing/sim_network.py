@@ -1,25 +1,27 @@
-"""A network of byte streams in one process: delays, cuts, resets, from a seed.
+"""A simulated network of byte streams in one process: delays, cuts and resets drawn from a seed.
 
-`SimNetwork.at(host)` is the `ByteStreams` of one host: what it gives to a broker or to a client of
-that host behaves as the kernel's sockets do, on a `VirtualLoop`:
+`SimNetwork.at(host)` is the `ByteStreams` of one host: its sockets behave as the kernel's do, on a
+`VirtualLoop`:
 
 * bytes arrive in order, in pieces, each some milliseconds after it was sent;
-* a peer that does not read fills its window, and the sender is told to wait;
-* closing is told to the peer after what was sent before; bytes that were not read reset it.
+* a peer that does not read lets its window fill, and `send` raises `BlockingIOError`;
+* the peer sees the end of the stream after all bytes sent before it; a socket that is closed with
+  unread bytes resets the connection.
 
 ============================  ===================================================================
 fault                         effect
 ============================  ===================================================================
-`cut(a, b)`                   nothing passes from a to b, neither bytes nor the end of a stream nor
-                              the attempt to connect; it all waits, and passes once it is healed.
-                              The other direction is another cut
+`cut(a, b)`                   nothing passes from a to b: bytes, ends of streams and attempts to
+                              connect wait, and pass after `heal`. The direction from b to a is cut
+                              separately
 `reset(host)`                 every connection of a host breaks, at both ends
-`slow(factor)`                what is sent from now on takes so many times as long
+`slow(factor)`                pieces sent from now on take `factor` times as long
 `kill(process)`               its streams end, as the kernel ends those of a process that died
-`silence(process)`            they vanish, as with the power: peers are told nothing until they send
+`silence(process)`            its streams vanish, as when the host loses power: a peer notices only
+                              when it sends
 ============================  ===================================================================
 
-A piece of a file is read and sent (`PieceTransport`), where the kernel would have `sendfile`.
+A piece of a file is read and sent (`PieceTransport`), where the kernel would use `sendfile`.
 """
 
 import contextvars
@@ -39,12 +41,13 @@ from odradek.testing.virtual_loop import Process, VirtualLoop
 
 __all__ = ["HostStreams", "PieceTransport", "SimNetwork"]
 
-# Bytes of a direction that were sent and not read, as with the buffers of a kernel.
+# Most bytes of one direction that are sent and not yet read, like the buffers of a kernel.
 WINDOW_BYTES: Final = 64 << 10
-# So long a piece is under way.
+# Bounds of the delay between sending a piece and its arrival.
 _SHORTEST_S: Final = 0.000_2
 _LONGEST_S: Final = 0.003
-# A peer of a host that lost its power finds that out when it sends.
+# States of a connection in the kernel's TCP_INFO. A socket whose peer's host lost its power stays
+# ESTABLISHED until it sends.
 _ESTABLISHED: Final = 1
 _CLOSE_WAIT: Final = 8
 
@@ -64,13 +67,13 @@ class SimSocket:
         self.fd = network.loop.add_descriptor(self)
         self.unread = bytearray()
         self.in_flight_bytes = 0  # Sent by this end, not arrived.
-        self.is_eof = False  # The peer sends no more, and all that it sent has arrived.
+        self.is_eof = False  # The peer closed its end, and all its bytes have arrived.
         self.is_reset = False
         self.is_closed = False
-        # What arrives here arrives in the order in which it was sent.
+        # Time of the latest arrival so far: a later piece does not overtake it.
         self.arrives_at_s = 0.0
 
-    # As sockets have it
+    # The interface of a socket
 
     def fileno(self) -> int:
         return -1 if self.is_closed else self.fd
@@ -87,7 +90,7 @@ class SimSocket:
         assert not flag, "nothing here blocks"
 
     def setsockopt(self, level: int, name: int, value: int | bytes, /) -> None:
-        """All that could be chosen is the network's."""
+        """Ignores the option: the network simulates none."""
 
     def getsockopt(self, level: int, name: int, size: int, /) -> bytes:
         assert (level, name, size) == (socket.IPPROTO_TCP, socket.TCP_INFO, 1), "not simulated"
@@ -107,7 +110,7 @@ class SimSocket:
         view[:count] = self.unread[:count]
         del self.unread[:count]
         if self.peer is not None:
-            self.network.changed(self.peer)  # It may have been waiting for room.
+            self.network.changed(self.peer)  # The peer may have been waiting for room.
         return count
 
     def send(self, data: bytes | memoryview, flags: int = 0, /) -> int:
@@ -132,10 +135,10 @@ class SimSocket:
         self.network.forget(self)
         if self.is_reset or self.peer is None:
             return
-        # The peer of bytes that nobody read is told so by a reset.
+        # As TCP does: closing with unread bytes resets the connection.
         self.network.transmit(self, _RESET if self.unread else _END)
 
-    # As the network has it
+    # The interface to the network
 
     @property
     def room_bytes(self) -> int:
@@ -158,7 +161,7 @@ class SimSocket:
         )
 
     def arrive(self, piece: bytes) -> None:
-        """Takes what the peer sent."""
+        """Receives a piece that the peer sent."""
         if self.is_closed or self.is_reset:
             if piece is not _END and piece is not _RESET:
                 self.network.transmit(self, _RESET)
@@ -173,7 +176,7 @@ class SimSocket:
         self.network.changed(self)
 
     def break_off(self) -> None:
-        """The connection is broken, for this end."""
+        """Resets this end of the connection."""
         self.is_reset = True
         self.unread.clear()
         self.network.changed(self)
@@ -185,7 +188,7 @@ class SimSocket:
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
 
 
-# What is sent beside bytes; compared by identity.
+# Signals that are transmitted like pieces of bytes; compared by identity.
 _END: Final = b"the end of the stream"
 _RESET: Final = b"the connection is broken"
 
@@ -230,7 +233,7 @@ class SimListener:
         return False
 
     def try_add(self, arrived: SimSocket) -> bool:
-        """A connection arrives; whether there is room for it."""
+        """Queues an arriving connection; returns False if the backlog is full or closed."""
         if self.is_closed or len(self._waiting) >= self._backlog:
             return False
         self._waiting.append(arrived)
@@ -239,12 +242,12 @@ class SimListener:
 
 
 class SimEpoll:
-    """Tells which sockets are ready, those first that have been for longest."""
+    """Reports the sockets that are ready, beginning with those ready for longest."""
 
     def __init__(self, network: "SimNetwork") -> None:
         self._network = network
         self._watched: dict[int, int] = {}
-        self._ready: dict[int, None] = {}  # Perhaps: a look tells.
+        self._ready: dict[int, None] = {}  # May be ready; `poll` asks each of them.
         self.fd = network.loop.add_descriptor(self)
         network.epolls[self.fd] = self
 
@@ -274,7 +277,7 @@ class SimEpoll:
                 del self._ready[fd]
             elif len(found) < max_events:
                 found.append((fd, events))
-        # The next look begins with those that were left out of this one.
+        # The next poll begins with those that were left out of this one.
         for fd, _ in found:
             del self._ready[fd]
             self._ready[fd] = None
@@ -293,13 +296,13 @@ class SimEpoll:
         return False
 
     def changed(self, fd: int) -> None:
-        """A socket is perhaps ready now."""
+        """Notes that a socket may be ready now."""
         if fd in self._watched and self._events(fd):
             self._ready.setdefault(fd)
             self._network.loop.poke(self.fd)
 
     def forget(self, fd: int) -> None:
-        """A socket is closed: it is not watched any more."""
+        """Stops watching a socket that was closed."""
         self._watched.pop(fd, None)
         self._ready.pop(fd, None)
 
@@ -314,7 +317,7 @@ class SimEpoll:
 
 
 class PieceTransport:
-    """Moves bytes as they are through a stream that is not the kernel's: files are read."""
+    """A plain transport over a stream that is not the kernel's: files are read, then sent."""
 
     has_pending: Final = False
     wants_write: Final = False
@@ -335,7 +338,7 @@ class PieceTransport:
         return not queue
 
     def shut_down(self) -> None:
-        """Nothing to say: the network says it."""
+        """Does nothing: closing the socket informs the peer."""
 
     def peer_certificate(self) -> bytes | None:
         return None
@@ -365,15 +368,15 @@ class HostStreams:
         return SimEpoll(self._network)
 
     def bind_local(self, path: str) -> socket.socket:
-        raise OSError(errno.EOPNOTSUPP, "there are no local sockets here", path)
+        raise OSError(errno.EOPNOTSUPP, "the simulated network has no local sockets", path)
 
 
 class SimNetwork:
     """See the module's docstring.
 
     Args:
-        loop: Where it happens.
-        random: Draws how long bytes are under way.
+        loop: The loop that runs the deliveries.
+        random: Draws the delay of each piece.
     """
 
     def __init__(self, loop: VirtualLoop, random: Random) -> None:
@@ -382,7 +385,7 @@ class SimNetwork:
         self._factor = 1.0
         self._listeners: dict[tuple[str, int], SimListener] = {}
         self._cut: set[tuple[str, str]] = set()
-        # What waits behind cuts, in order.
+        # Deliveries that wait behind cuts, in order.
         self._held: list[Callable[[], None]] = []
         self._next_port = _FIRST_PORT
         self.sockets: dict[int, SimSocket] = {}
@@ -399,11 +402,11 @@ class SimNetwork:
         self._cut.add((source, target))
 
     def slow(self, factor: float) -> None:
-        """Makes what is sent from now on take so many times as long."""
+        """Multiplies the delay of pieces sent from now on by `factor`."""
         self._factor = factor
 
     def heal(self) -> None:
-        """Lets everything pass again; what waited goes on its way."""
+        """Removes all cuts and the slowness; deliveries that waited are sent."""
         self._cut.clear()
         self._factor = 1.0
         held, self._held = self._held, []
@@ -417,14 +420,14 @@ class SimNetwork:
                 sock.break_off()
 
     def kill(self, process: Process) -> None:
-        """Ends the streams of a process that died; the host tells their peers."""
+        """Closes the streams of a process that died; their peers see the end."""
         for listener in [each for each in self._listeners.values() if each.process is process]:
             listener.close()
         for sock in [each for each in self.sockets.values() if each.process is process]:
             sock.close()
 
     def silence(self, process: Process) -> None:
-        """Forgets the streams of a process whose host lost its power."""
+        """Removes the streams of a process whose host lost power; their peers see nothing."""
         for listener in [each for each in self._listeners.values() if each.process is process]:
             listener.is_closed = True
             self.forget_listener(listener)
@@ -443,7 +446,7 @@ class SimNetwork:
         return listener
 
     async def connect(self, source: str, target: str, port: int) -> SimSocket:
-        """Connects two hosts; it takes a way there and a way back."""
+        """Connects two hosts; it takes one delay there and one back."""
         own_port, self._next_port = self._next_port, self._next_port + 1
         near = SimSocket(self, source, own_port, self.loop.running_process)
         self.sockets[near.fd] = near
@@ -479,7 +482,7 @@ class SimNetwork:
         return near
 
     def transmit(self, sender: SimSocket, piece: bytes) -> None:
-        """Takes bytes, or the end, on their way to the peer."""
+        """Sends a piece of bytes, or a signal, to the peer."""
         receiver = sender.peer
         if receiver is None:
             return
@@ -492,20 +495,20 @@ class SimNetwork:
         self._pass((sender.host, receiver.host), arrive, receiver)
 
     def changed(self, sock: SimSocket) -> None:
-        """Tells those who watch a socket that it is perhaps ready now."""
+        """Notifies the watchers of a socket that it may be ready now."""
         self.loop.poke(sock.fd)
         for epoll in tuple(self.epolls.values()):
             epoll.changed(sock.fd)
 
     def forget(self, sock: SimSocket) -> None:
-        """A socket is closed."""
+        """Removes a closed socket."""
         self.sockets.pop(sock.fd, None)
         self.loop.remove_descriptor(sock.fd)
         for epoll in tuple(self.epolls.values()):
             epoll.forget(sock.fd)
 
     def forget_listener(self, listener: SimListener) -> None:
-        """A listening socket is closed."""
+        """Removes a closed listening socket."""
         self._listeners.pop((listener.host, listener.port), None)
         self.loop.remove_descriptor(listener.fd)
 
@@ -515,7 +518,7 @@ class SimNetwork:
         action: Callable[[], None],
         receiver: SimSocket | None = None,
     ) -> None:
-        """Does something at the other end, after a while; behind a cut, when it is healed."""
+        """Runs an action at the other end after a delay; behind a cut, after `heal`."""
         if way in self._cut:
             self._held.append(lambda: self._pass(way, action, receiver))
             return
@@ -523,5 +526,5 @@ class SimNetwork:
         at_s = self.loop.time() + delay_s
         if receiver is not None:
             at_s = receiver.arrives_at_s = max(at_s, receiver.arrives_at_s)
-        # It is done by the network, and by no process: it goes on when the sender is killed.
+        # In an empty context, so that it belongs to no process and survives that of the sender.
         self.loop.call_at(at_s, action, context=contextvars.Context())

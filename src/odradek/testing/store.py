@@ -1,14 +1,14 @@
-"""A coordination store with a bad link: what ZooKeeper does to its clients, on the embedded engine.
+"""A coordination store with a faulty link: behaves as ZooKeeper may, on the embedded engine.
 
 The embedded engine never loses a link, never serves an old read and never suspends a session. Code
-that was only tried on it would break on ZooKeeper, so `FaultyStore` wraps a session and adds all
-three on command:
+that was only tested on it would break on ZooKeeper, so `FaultyStore` wraps a session and adds all
+three on request:
 
 * `cut_next_write`: the next write ends in `ConnectionLost`, applied or not as the test chooses.
 * `suspend` and `resume`: the session is SUSPENDED; writes end in `ConnectionLost` and are not
   applied, reads wait for the link (engines repeat them), watches fire after it is back.
-* `hold_reads`: reads show the tree of that moment and watches keep silent, until `sync`,
-  `release_reads` or an own write brings the session up to date.
+* `hold_reads`: reads return the tree of that moment and watches do not fire, until `sync`,
+  `release_reads` or a write of this session brings it up to date.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class _HeldNode(NamedTuple):
 
 
 class FaultySession:
-    """The wrapped session, which can be SUSPENDED on top."""
+    """The wrapped session, which a test can also suspend."""
 
     def __init__(self, store: CoordinationStore) -> None:
         self._session = store.session
@@ -71,7 +71,7 @@ class FaultySession:
         await self._session.close()
 
     def set_suspended(self, is_suspended: bool) -> None:
-        """Changes the state and tells the listeners."""
+        """Changes the state and calls the listeners."""
         if is_suspended != self._is_suspended:
             self._is_suspended = is_suspended
             for callback in self._callbacks:
@@ -86,19 +86,19 @@ class FaultyStore:
         self._session = FaultySession(store)
         self._link = asyncio.Event()
         self._link.set()
-        # Whether the write that loses its answer is applied; None: no write is to lose it.
+        # Whether the next write, which loses its answer, is applied; None: no write loses it.
         self._cut: bool | None = None
         self._held: dict[str, _HeldNode] | None = None
         self._late_events: list[tuple[Watch, WatchEvent]] = []
-        # (path, watch, whether on children) armed on a held read.
+        # (path, watch, whether on children) of watches set by a held read.
         self._late_watches: list[tuple[str, Watch, bool]] = []
-        # One wrapper per watch, so that arming it twice still counts once.
+        # One wrapper per watch, so that a watch set twice still fires once.
         self._gates: dict[Watch, Watch] = {}
 
     # Faults
 
     def cut_next_write(self, *, applied: bool) -> None:
-        """Takes the answer of the next write away, and its effect unless `applied`."""
+        """Makes the next write lose its answer, and its effect unless `applied`."""
         self._cut = applied
 
     def suspend(self) -> None:
@@ -107,13 +107,13 @@ class FaultyStore:
         self._session.set_suspended(True)
 
     def resume(self) -> None:
-        """Brings the link back; what fired meanwhile is told now."""
+        """Restores the link; watches that fired meanwhile are called now."""
         self._session.set_suspended(False)
         self._link.set()
         self._tell_late_events()
 
     async def hold_reads(self) -> None:
-        """Freezes what this session sees."""
+        """Freezes the tree that this session reads."""
         held: dict[str, _HeldNode] = {}
         waiting = ["/"]
         while waiting:
@@ -125,7 +125,7 @@ class FaultyStore:
         self._held = held
 
     async def release_reads(self) -> None:
-        """Lets this session see the present, and tells it what fired meanwhile."""
+        """Lets this session read the current tree, and calls watches that fired meanwhile."""
         held, self._held = self._held, None
         late, self._late_watches = self._late_watches, []
         self._tell_late_events()
@@ -200,7 +200,7 @@ class FaultyStore:
         await self._store.sync()
         await self.release_reads()
 
-    # How the faults are done
+    # Implementation of the faults
 
     async def _write(self, write: Callable[[], Awaitable[_T]]) -> _T:
         cut, self._cut = self._cut, None
@@ -223,7 +223,7 @@ class FaultyStore:
             self._late_watches.append((path, watch, on_children))
 
     def _gate(self, watch: Watch | None) -> Watch | None:
-        """A watch that keeps silent while the session does not see the present."""
+        """A watch that is delayed while reads are held or the link is broken."""
         if watch is None:
             return None
 

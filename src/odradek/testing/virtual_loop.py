@@ -1,26 +1,26 @@
-"""An event loop whose time is a number: it jumps to the next thing that is due.
+"""An event loop with virtual time, which jumps to the next callback that is due.
 
-One priority queue holds all there is to do, as (time, sequence, handle). Running means: take the
-first, move the time to it, run it. Nothing sleeps, nothing looks at a real socket, no thread runs:
-a minute of timeouts takes as long as its callbacks, and the same calls give the same order.
+One priority queue holds all callbacks, as (time, sequence, handle). Running means: take the first,
+move the time to it, run it. Nothing sleeps, no real socket is read, no thread runs: a minute of
+timeouts takes as long as its callbacks, and the same calls give the same order.
 
 ============================  ===================================================================
 of asyncio                    here
 ============================  ===================================================================
-`call_soon`, futures, tasks   as ever: in the order of the calls
-`call_later`, `call_at`       at their time; of two at the same time the one that was asked first
+`call_soon`, futures, tasks   as in asyncio: in the order of the calls
+`call_later`, `call_at`       at their time; of two at the same time, the one requested first
 `run_in_executor`             one step of this loop, after a delay that the seed draws: the work is
-                              done whole, and other steps run before and after it
-`add_reader`, `add_writer`    of `Descriptor`s that were added with `add_descriptor`; they are
-                              called again as long as it is ready, like those of the kernel
+                              not interrupted, and other steps run before and after it
+`add_reader`, `add_writer`    for `Descriptor`s added with `add_descriptor`; they are called again
+                              as long as it is ready, like those of the kernel
 sockets, pipes, signals       none
 ============================  ===================================================================
 
 **Processes.** Callbacks and tasks belong to the `Process` in whose context they were made, so that
 several programs share one loop as several processes share a machine. `kill` ends one of them
 between two steps, or within one: nothing of it runs any more, neither its callbacks nor the
-cleaning up of its tasks. The loop keeps what it held for as long as the loop lives, since Python
-would run the cleaning up of what it collects; a program that simulates ends with `os._exit`.
+`finally` blocks of its tasks. The loop keeps the objects of a killed process until it is collected
+itself, since collecting them would run those blocks; a simulation therefore ends with `os._exit`.
 """
 
 import asyncio
@@ -44,16 +44,16 @@ __all__ = [
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
-# The time of the first step, in seconds: code that takes 0 for "never" fails visibly.
+# The time of the first step, in seconds. Not 0, so that code for which 0 means "never" fails.
 _START_S: Final = 1_000.0
 # The wall clock at that time.
 _EPOCH_MS: Final = 1_600_000_000_000
-# What a step takes: a program that asks again and again gets on.
+# Duration of a step: a program that polls without waiting still makes time pass.
 _STEP_S: Final = 1e-6
 
 
 class Descriptor(Protocol):
-    """Something that a loop can watch."""
+    """An object that a loop can watch for readiness."""
 
     def is_readable(self) -> bool: ...
 
@@ -61,7 +61,7 @@ class Descriptor(Protocol):
 
 
 class ProcessKilled(BaseException):
-    """Ends the step in which its process was killed; no `Exception`: no handler holds it up."""
+    """Ends the step in which its process was killed. No `Exception`: no handler catches it."""
 
 
 class Process:
@@ -83,7 +83,7 @@ _PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proce
 
 
 class _Step(asyncio.TimerHandle):
-    """Something to do, and the process that does it."""
+    """A callback with its time, and the process it belongs to."""
 
     __slots__ = ("process",)
 
@@ -100,7 +100,7 @@ class _Step(asyncio.TimerHandle):
 
 
 class _Watcher:
-    """Called when a descriptor is ready."""
+    """A callback for a descriptor that is ready."""
 
     __slots__ = ("args", "callback", "context", "is_called", "process")
 
@@ -109,11 +109,12 @@ class _Watcher:
         self.args = args
         self.context = contextvars.copy_context()
         self.process = _PROCESS.get()
-        self.is_called = False  # Its call is on its way.
+        self.is_called = False  # Whether a call of it is in the queue.
 
 
 if TYPE_CHECKING:
-    # What it does not have raises NotImplementedError; for a type checker it has all of it.
+    # A type checker sees a complete loop; at runtime a method that is missing raises
+    # NotImplementedError.
     _Loop = asyncio.SelectorEventLoop
 else:
     _Loop = asyncio.AbstractEventLoop
@@ -123,15 +124,15 @@ class VirtualLoop(_Loop):
     """See the module's docstring.
 
     Args:
-        random: Draws how long work on threads takes.
-        longest_work_s: The longest of it.
+        random: Draws the delay of work for `run_in_executor`.
+        longest_work_s: Upper bound of that delay.
 
     Attributes:
         on_step: Called after each step of any process.
-        on_failure: Called with what asyncio tells an exception handler.
+        on_failure: Called with the context that asyncio passes to an exception handler.
         endings: Errors that end a step without being a failure.
-        step_count: Steps so far.
-        last_process: The process of the last one.
+        step_count: Number of steps run so far.
+        last_process: The process of the last step.
     """
 
     def __init__(self, random: Random, longest_work_s: float = 0.004) -> None:
@@ -162,7 +163,7 @@ class VirtualLoop(_Loop):
         return self._now_s
 
     def run_forever(self) -> None:
-        """Runs until `stop`, or until there is nothing more to do."""
+        """Runs until `stop`, or until the queue is empty."""
         if self._is_running:
             raise RuntimeError("this loop is running")
         self._is_running = True
@@ -180,7 +181,7 @@ class VirtualLoop(_Loop):
         """Runs until the future is done.
 
         Raises:
-            RuntimeError: Nothing is left to do, and it is not done: it waits for ever.
+            RuntimeError: The queue is empty and the future is not done: it would wait for ever.
         """
         task = asyncio.ensure_future(future, loop=self)
         task.add_done_callback(self._stop_with)
@@ -189,14 +190,14 @@ class VirtualLoop(_Loop):
         finally:
             task.remove_done_callback(self._stop_with)
         if not task.done():
-            raise RuntimeError(f"nothing is left to do, and {task!r} still waits")
+            raise RuntimeError(f"no callback is left, and {task!r} still waits")
         return task.result()
 
     def _stop_with(self, _done: "asyncio.Future[Any]") -> None:
         self.stop()
 
     def _run_one(self) -> bool:
-        """Runs the next step; whether there was one."""
+        """Runs the next step; returns False if there was none."""
         while self._queue:
             when_s, _, step = heapq.heappop(self._queue)
             if step.cancelled():
@@ -227,15 +228,15 @@ class VirtualLoop(_Loop):
         self._is_closed = True
 
     async def shutdown_asyncgens(self) -> None:
-        """Nothing to do: what is left is forgotten with the loop."""
+        """Does nothing: generators that are left end with the loop."""
 
     async def shutdown_default_executor(self) -> None:
-        """Nothing to do: there is none."""
+        """Does nothing: the loop has no executor."""
 
     # Processes
 
     def run_in(self, process: Process, work: Callable[..., _T], *args: Any) -> _T:
-        """Calls a function as a process: what it starts belongs to that one."""
+        """Calls a function as a process: tasks and callbacks it starts belong to that process."""
         context = contextvars.copy_context()
         context.run(_PROCESS.set, process)
         return context.run(work, *args)
@@ -306,7 +307,7 @@ class VirtualLoop(_Loop):
         return step
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Called by a handle that is cancelled; it is passed over when its time comes."""
+        """Called by a handle that is cancelled; `_run_one` skips it at its time."""
 
     # Futures and tasks
 
@@ -321,7 +322,7 @@ class VirtualLoop(_Loop):
         context: contextvars.Context | None = None,
     ) -> "asyncio.Task[_T]":
         if name is None:
-            # Not asyncio's own: those number all tasks of the process, of all loops.
+            # Not asyncio's default names, which number the tasks of all loops of the process.
             kind = getattr(coro, "__qualname__", type(coro).__name__)
             name = f"{kind}-{next(self._task_numbers)}"
         task: asyncio.Task[_T]
@@ -359,19 +360,19 @@ class VirtualLoop(_Loop):
         return done
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
-        """No names are looked up: a simulated network knows its hosts."""
-        raise OSError(f"{host}:{port}: there is no such network here")
+        """Raises `OSError`: a simulated network resolves its hosts itself."""
+        raise OSError(f"{host}:{port}: a virtual loop resolves no names; use a SimNetwork")
 
     # Descriptors
 
     def add_descriptor(self, descriptor: Descriptor) -> int:
-        """Makes something watchable; returns its number."""
+        """Adds an object that can be watched; returns its number."""
         fd = next(self._numbers)
         self._descriptors[fd] = descriptor
         return fd
 
     def remove_descriptor(self, fd: int) -> None:
-        """Forgets what was added, and who watched it."""
+        """Removes a descriptor and its watchers."""
         self._descriptors.pop(fd, None)
         self._readers.pop(fd, None)
         self._writers.pop(fd, None)
@@ -391,7 +392,7 @@ class VirtualLoop(_Loop):
         return self._writers.pop(fd, None) is not None
 
     def poke(self, fd: int) -> None:
-        """Says that a descriptor may have become ready: its watchers are called soon."""
+        """Schedules the watchers of a descriptor that may have become ready."""
         for table, is_read in ((self._readers, True), (self._writers, False)):
             watcher = table.get(fd)
             if watcher is not None and not watcher.is_called:
@@ -425,7 +426,8 @@ class VirtualLoop(_Loop):
             self.on_failure(context)
         elif isinstance(error, BaseException):
             raise error
-        # Else a task is forgotten that still waited, as those of a killed process are.
+        # Without an exception asyncio reports a pending task that was collected, such as one of a
+        # killed process: no failure.
 
 
 class VirtualClock:
@@ -447,9 +449,9 @@ class VirtualClock:
 
 
 class SimExecutor(Executor):
-    """An executor without threads: what is submitted is done before `submit` returns.
+    """An executor without threads: submitted work is done before `submit` returns.
 
-    `VirtualLoop.run_in_executor` does not ask it; it does the work as a step of its own.
+    `VirtualLoop.run_in_executor` does not use it; it does the work as a step of its own.
     """
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **named: Any) -> "Future[_T]":
