@@ -73,7 +73,7 @@ def check_topics(odradek: Commands) -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in gone.err
     missing = (
         "odradek topics describe: topic 't-one' does not exist (UNKNOWN_TOPIC_OR_PARTITION); "
-        "`odradek topics list` shows what there is\n"
+        "`odradek topics list` shows all topics\n"
     )
     eventually(lambda: odradek("topics", "describe", "t-one"), lambda shown: shown.err == missing)
 
@@ -236,7 +236,7 @@ def check_delete_records(odradek: Commands) -> None:
     assert sorted(rest.lines) == ["4", "5", "6", "7"]
     late = odradek("consume", "del", "--offset", 0, "--partition", 0, "--max-messages", 2)
     assert (late.code, late.lines) == (0, ["4", "6"])
-    assert late.err == ("odradek consume: del-0: 2 offsets are deleted already, going on at 2\n")
+    assert late.err == ("odradek consume: del-0: 2 offsets are deleted already, continuing at 2\n")
     (one,) = odradek.ok(
         "delete-records", "del", "--before", "latest", "--partition", 1, "--json"
     ).json

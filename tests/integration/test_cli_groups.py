@@ -105,7 +105,7 @@ def test_groups_are_listed_by_state(odradek: Commands) -> None:
         assert by_name[busy]["state"] == "Stable"
         unknown = odradek("groups", "list", "--state", "asleep")
         assert unknown.code == 2
-        assert "asleep is no state, expected one of PreparingRebalance, " in unknown.err
+        assert "asleep is not a state: expected one of PreparingRebalance, " in unknown.err
         table = odradek.ok("groups", "list", terminal=True).lines
         assert table[0].split() == ["GROUP", "STATE", "PROTOCOL"]
 
@@ -140,7 +140,7 @@ def test_a_group_with_a_member_is_described_and_kept(odradek: Commands) -> None:
         assert (reset.code, reset.out) == (1, "")
         assert reset.err == (
             f"odradek groups reset-offsets: group {group!r} has active members (1); "
-            "stop them first: they would commit over it\n"
+            "stop them first: their next commit would overwrite the change\n"
         )
         idle = group_at(odradek, topic, 1, 1)
         deleted = odradek("groups", "delete", group, idle)
@@ -248,9 +248,9 @@ def test_offsets_that_cannot_be_moved(odradek: Commands, shared_topic: str) -> N
     assert "GROUP_ID_NOT_FOUND" in refusal("nobody", "--to-earliest")
     assert "one of the arguments --to-earliest" in refusal(group)
     assert "not allowed with" in refusal(group, "--to-earliest", "--to-latest")
-    assert "soon is no time such as" in refusal(group, "--to-datetime", "soon")
+    assert "soon is not a time such as" in refusal(group, "--to-datetime", "soon")
     assert "'soon' is no duration such as" in refusal(group, "--by-duration", "soon")
-    assert "-1 is no offset" in refusal(group, "--to-offset=-1")
+    assert "-1 is not an offset" in refusal(group, "--to-offset=-1")
     only = ("--to-earliest", "--topic")
     assert "has partitions 0 to 1" in refusal(group, *only, f"{shared_topic}:2")
     assert "expected TOPIC or TOPIC:0,1" in refusal(group, *only, f"{shared_topic}:all")
@@ -278,7 +278,7 @@ def test_groups_and_offsets_are_deleted(odradek: Commands, shared_topic: str) ->
     assert odradek.ok("groups", "delete", first, second, "--json").json == [first, second]
     gone = odradek("groups", "delete", first)
     assert (gone.code, gone.out) == (1, "")
-    assert gone.err.endswith("GROUP_ID_NOT_FOUND; `odradek groups list` shows what there is\n")
+    assert gone.err.endswith("GROUP_ID_NOT_FOUND; `odradek groups list` shows all groups\n")
     for view in ("--offsets", "--members", "--state"):
         missing = odradek("groups", "describe", first, view)
         assert (missing.code, missing.out) == (1, "")

@@ -1,1 +1,1 @@
-"""One module per command: parses arguments, calls a client, prints."""
+"""The command line: one module per command, which parses arguments, calls a client and prints."""

@@ -1,4 +1,4 @@
-"""`odradek api-versions`: which requests the brokers serve."""
+"""`odradek api-versions`: shows which requests the brokers serve."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 _DESCRIPTION = """\
-Shows for every broker which requests it serves in which versions, and the newest version that this
-client speaks, too (USABLE; empty if there is none).
+Shows for every broker the requests it serves, in which versions, and the newest version that this
+client also speaks (USABLE; empty if there is none).
 """
 
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Asks every broker."""
+    """Asks every broker and prints the answers."""
     return run_with_admin("api-versions", arguments, lambda admin: _show(admin, arguments))
 
 

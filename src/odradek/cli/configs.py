@@ -1,4 +1,4 @@
-"""`odradek configs`: settings of topics and brokers."""
+"""`odradek configs`: shows and changes settings of topics and brokers."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -21,14 +21,14 @@ __all__ = ["add_arguments", "run"]
 
 _EXAMPLES = """\
 examples:
-  odradek configs describe topic orders              # what somebody has set; --all: every key
+  odradek configs describe topic orders              # settings that were changed; --all: every key
   odradek configs alter topic orders --set retention.ms=3600000 --delete max.message.bytes
   odradek configs alter broker default --set message.max.bytes=2000000
   odradek configs alter broker-logger 0 --set odradek.network=DEBUG
 """
 
 _NAME_HELP = (
-    "topic name, broker id, or name of a subscription to client metrics; `default` stands for all"
+    "topic name, broker id, or name of a subscription to client metrics; `default` means all"
     " brokers"
 )
 _KINDS = ("topic", "broker", "broker-logger", "client-metrics")
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describe = actions.add_parser(
         "describe",
         help="show settings and where they come from",
-        description="Shows the settings that somebody has set; with --all every other, too.",
+        description="Shows the settings that were changed; with --all, those at their default too.",
     )
     alter = actions.add_parser(
         "alter",
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (describe, alter):
         action.add_argument("kind", choices=_KINDS, metavar="KIND", help=", ".join(_KINDS))
         action.add_argument("name", metavar="NAME", help=_NAME_HELP)
-    describe.add_argument("--all", action="store_true", help="settings nobody has set, too")
+    describe.add_argument("--all", action="store_true", help="settings at their default, too")
     alter.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     alter.add_argument(
         "--delete", action="append", default=[], metavar="KEY", help="back to the default"
@@ -61,10 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--append", action="append", default=[], metavar="KEY=VALUE", help="add to a list"
     )
     alter.add_argument(
-        "--subtract", action="append", default=[], metavar="KEY=VALUE", help="take out of a list"
+        "--subtract", action="append", default=[], metavar="KEY=VALUE", help="remove from a list"
     )
     alter.add_argument(
-        "--validate-only", action="store_true", help="only say whether it could be done"
+        "--validate-only", action="store_true", help="only check whether it can be done"
     )
     for action in (describe, alter):
         add_json_argument(action)
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what was asked; returns 1 if it failed."""
+    """Runs the action; returns 1 if it failed."""
     action = {"describe": _describe, "alter": _alter}[arguments.action]
     return run_with_admin(
         f"configs {arguments.action}", arguments, lambda admin: action(admin, arguments)

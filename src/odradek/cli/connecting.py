@@ -1,6 +1,6 @@
-"""What all commands that talk to a cluster have in common: options, settings, errors as one line.
+"""Common parts of all commands that use a cluster: options, settings, errors as one line.
 
-Nothing of the client is imported before a command runs: `--help` must not wait for it.
+The client is imported when a command runs, so that `--help` does not wait for it.
 """
 
 import argparse
@@ -35,24 +35,24 @@ __all__ = [
 T = TypeVar("T")
 
 _DEFAULT_BOOTSTRAP = "localhost:9092"
-# How long a topic that was created this moment may take to be known to every broker.
+# How long brokers may take to learn of a topic that was just created.
 NEW_TOPIC_MS = 3_000
 _NEW_TOPIC_PAUSE_MS = 100
 _MAX_CONNECT_MS = 10_000
 
-# What an option sets: mistakes are told under the name that was typed.
+# Settings that options set: an error names the option, which is what the user typed.
 _OPTIONS = {"bootstrap.servers": "--bootstrap-server", "ssl.truststore.location": "--tls-ca"}
 
 # What to do about an error, by its name.
 _ADVICE = {
     "TOPIC_ALREADY_EXISTS": "--if-not-exists accepts that",
-    "UNKNOWN_TOPIC_OR_PARTITION": "`odradek topics list` shows what there is",
+    "UNKNOWN_TOPIC_OR_PARTITION": "`odradek topics list` shows all topics",
     "INVALID_REPLICATION_FACTOR": "lower --replication-factor or start more brokers",
     "MESSAGE_TOO_LARGE": "raise max.message.bytes of the topic (`odradek configs alter`)",
     "OFFSET_OUT_OF_RANGE": "`odradek consume TOPIC --partition N --offset -1 --json` shows the end",
     "NOT_ENOUGH_REPLICAS": "bring brokers back or lower min.insync.replicas",
     "UNSUPPORTED_VERSION": "`odradek api-versions` shows what the brokers serve",
-    "GROUP_ID_NOT_FOUND": "`odradek groups list` shows what there is",
+    "GROUP_ID_NOT_FOUND": "`odradek groups list` shows all groups",
     "NON_EMPTY_GROUP": "stop its members first",
     "GROUP_SUBSCRIBED_TO_TOPIC": "stop the members that read it first",
     "TOPIC_DELETION_DISABLED": "set delete.topic.enable=true on the brokers",
@@ -60,7 +60,7 @@ _ADVICE = {
 
 
 class CommandError(Exception):
-    """A failure that is told in one line."""
+    """A failure that is printed as one line."""
 
 
 def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,16 +70,16 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
         "--bootstrap-server",
         default=_DEFAULT_BOOTSTRAP,
         metavar="HOST:PORT,…",
-        help="brokers to learn of the others from (default: %(default)s)",
+        help="brokers to connect to first; they name the others (default: %(default)s)",
     )
     group.add_argument(
         "--request-timeout",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="how long to try before giving up (default: 30)",
+        help="how long to keep trying (default: 30)",
     )
-    group.add_argument("--tls", action="store_true", help="speak TLS")
+    group.add_argument("--tls", action="store_true", help="connect with TLS")
     group.add_argument(
         "--tls-ca", metavar="FILE", help="certificates to trust, as PEM; implies --tls"
     )
@@ -91,7 +91,7 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(command: str, work: Callable[[], Awaitable[int]]) -> int:
-    """Does the work; turns errors into one line and exit code 1."""
+    """Runs a command; turns errors into one line and exit code 1."""
     import asyncio
 
     from odradek.errors import ApiError, ConfigError
@@ -115,7 +115,7 @@ def run_with_admin(
     arguments: argparse.Namespace,
     work: "Callable[[Admin], Awaitable[int]]",
 ) -> int:
-    """The same for commands that administrate."""
+    """Runs a command with an admin client; turns errors into one line and exit code 1."""
 
     async def administrate() -> int:
         from odradek.client.admin.admin import Admin
@@ -128,7 +128,7 @@ def run_with_admin(
 
 
 def client_settings(arguments: argparse.Namespace) -> dict[str, object]:
-    """The options of the connection, under Kafka's names."""
+    """The settings that the connection options give, by Kafka's names."""
     timeout_ms = max(int(arguments.request_timeout * 1000), 1)
     settings: dict[str, object] = {
         "bootstrap.servers": arguments.bootstrap_server,
@@ -145,10 +145,10 @@ def client_settings(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 async def reach(client: "Admin | Consumer | Producer", arguments: argparse.Namespace) -> None:
-    """Finds a broker before anything else is tried: who mistyped an address hears it at once.
+    """Connects to a broker before anything else, so that a mistyped address fails at once.
 
     Raises:
-        CommandError: There is none.
+        CommandError: No broker answers.
     """
     from odradek.errors import ApiError
 
@@ -162,7 +162,7 @@ async def reach(client: "Admin | Consumer | Producer", arguments: argparse.Names
 
 
 def explain(error: "ApiError") -> str:
-    """An error with its name, if it does not tell it, and what to do about it."""
+    """The text of an error, with its name if it lacks that, and with advice."""
     name = error.code.name
     text = str(error)
     if name not in text:
@@ -172,7 +172,7 @@ def explain(error: "ApiError") -> str:
 
 
 def report_errors(command: str, errors: "Iterable[ApiError]") -> int:
-    """Prints a line for each; the exit code of the command."""
+    """Prints a line for each error; returns the exit code of the command."""
     code = 0
     for error in errors:
         print_error(command, explain(error))
@@ -181,11 +181,11 @@ def report_errors(command: str, errors: "Iterable[ApiError]") -> int:
 
 
 async def find_topic(admin: "Admin", name: str) -> "TopicView":
-    """A topic; brokers hear of a new one by and by, so one that is missing is waited for a little.
+    """Describes a topic; retries a missing one shortly, since brokers learn of new topics late.
 
     Raises:
-        CommandError: There is none; says what to do.
-        ApiError: What else the cluster says of it.
+        CommandError: It does not exist; the message gives advice.
+        ApiError: The cluster refuses for another reason.
     """
     from odradek.client import Deadline
     from odradek.clock import SystemClock
@@ -206,7 +206,7 @@ async def _described(admin: "Admin", name: str, until: "Deadline") -> "TopicView
 
 
 async def is_there(name: str, answer: Awaitable[T]) -> T:
-    """What a client says of a topic, or an error that says what to do.
+    """Awaits an answer about a topic; an unknown topic becomes an error with advice.
 
     Raises:
         CommandError: There is no such topic.

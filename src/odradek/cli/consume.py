@@ -31,8 +31,9 @@ __all__ = ["add_arguments", "run"]
 _DESCRIPTION = """\
 Prints messages as they arrive, until --max-messages, --timeout or Ctrl-C. Without --from-beginning
 or --offset it begins with the messages that arrive from now on. It belongs to no consumer group and
-commits nothing, unless --group is given: then it begins where the group is, and commits what was
-shown. Within a partition messages come in order; between partitions there is none.
+commits nothing, unless --group is given: then it begins at the group's offsets, and commits those
+of the messages it printed. Messages of one partition are in order; between partitions there is no
+order.
 """
 
 _EXAMPLES = """\
@@ -44,7 +45,7 @@ examples:
   odradek consume __consumer_offsets --from-beginning --format offsets --timeout 2
 """
 
-# The longest wait before the time without messages is looked at again.
+# Longest wait of one poll; after it --timeout is checked again.
 _POLL_MS = 1_000
 _MAX_RECORDS = 10_000
 
@@ -59,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--from-beginning",
         action="store_true",
-        help="from the first message that is there",
+        help="from the first message of the log",
     )
     start.add_argument(
         "--offset",
         type=_offset,
         metavar="OFFSET",
-        help="from an offset on; -N: the last N messages, fewer if offsets among them are gaps; "
+        help="from this offset; -N: the last N messages, fewer if offsets among them are gaps; "
         "earliest; latest (the default). -1 is the last message, not the end. Needs --partition",
     )
     parser.add_argument(
@@ -80,7 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--isolation-level",
         choices=("read_uncommitted", "read_committed"),
         default="read_uncommitted",
-        help="whether messages of open and aborted transactions are shown (default: they are)",
+        help="read_committed leaves out messages of open and aborted transactions "
+        "(default: read_uncommitted)",
     )
     parser.add_argument(
         "--max-messages", type=_count, metavar="N", help="end after this many messages"
@@ -89,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         type=_seconds,
         metavar="SECONDS",
-        help="end when no message came for so long",
+        help="end after SECONDS without a message",
     )
     _add_output_arguments(parser)
     add_connection_arguments(parser)
@@ -102,15 +104,15 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
         choices=FORMATS,
         default="value",
         help="value: the bytes of the value and a line end (default); key-value: key, separator, "
-        "value; json: an object per line, with everything; offsets, group-metadata: what "
-        "__consumer_offsets holds, as Kafka's formatters show it",
+        "value; json: an object per line, with all fields; offsets, group-metadata: the content of "
+        "__consumer_offsets, as Kafka's formatters print it",
     )
     parser.add_argument(
         "--formatter",
         dest="format",
         type=parse_formatter,
         metavar="CLASS",
-        help="the same two by the names of Kafka's classes, in quotes; those of "
+        help="offsets or group-metadata by the name of Kafka's class, in quotes; classes of "
         "kafka.coordinator.group.GroupMetadataManager print key::value",
     )
     parser.add_argument(
@@ -153,7 +155,8 @@ async def _consume(arguments: argparse.Namespace) -> int:
         "allow.auto.create.topics": False,
         "group.id": arguments.group,
         "max.poll.records": min(max(arguments.max_messages or _MAX_RECORDS, 1), _MAX_RECORDS),
-        # Without a group it begins where it was told, and a position that is gone is looked at.
+        # Without a group the options give the positions, and `_go_on_at_start` handles one that
+        # is out of range.
         "auto.offset.reset": "none"
         if arguments.group is None
         else "earliest"
@@ -178,7 +181,7 @@ async def _consume(arguments: argparse.Namespace) -> int:
 
 
 def _goes_to_a_file() -> bool:
-    """Whether the terminal shows nothing of the messages; behind a pipe somebody may."""
+    """Whether messages go to a file. Those in a pipe may still end on the terminal."""
     return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
 
 
@@ -203,7 +206,7 @@ async def _print_messages(
             await _go_on_at_start(consumer, error.offsets)
             continue
         if left is not None:
-            # What is not printed is not read: a group goes on behind the last message shown.
+            # Seek back to the first message not printed, so that the group commits no further.
             for tp, offset in _first_offsets(records[left:]).items():
                 await consumer.seek(tp, offset)
             records = records[:left]
@@ -226,7 +229,7 @@ def _first_offsets(records: "Iterable[ConsumerRecord]") -> dict[tuple[str, int],
 
 
 async def _go_on_at_start(consumer: "Consumer", offsets: "Mapping[TopicPartition, int]") -> None:
-    """A position below the log goes on at its start; one above it is an error."""
+    """Moves positions below the log to its start; one above it is an error."""
     from odradek.errors import OffsetOutOfRangeError
 
     starts = await consumer.beginning_offsets(offsets)
@@ -238,13 +241,13 @@ async def _go_on_at_start(consumer: "Consumer", offsets: "Mapping[TopicPartition
             )
         print_error(
             "consume",
-            f"{tp}: {starts[tp] - offset} offsets are deleted already, going on at {starts[tp]}",
+            f"{tp}: {starts[tp] - offset} offsets are deleted already, continuing at {starts[tp]}",
         )
         await consumer.seek(tp, starts[tp])
 
 
 class _TroubleHandler(logging.Handler):
-    """Tells people of trouble that is tried again."""
+    """Prints warnings of the fetcher, which tries again."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print_error("consume", f"{record.getMessage()}; trying again")
@@ -280,7 +283,7 @@ async def _start_positions(
 def _offset(text: str) -> str:
     if text in ("earliest", "latest") or re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
         return text
-    raise argparse.ArgumentTypeError(f"{text} is none of N, -N, earliest, latest")
+    raise argparse.ArgumentTypeError(f"expected N, -N, earliest or latest, not {text}")
 
 
 def _count(text: str) -> int:

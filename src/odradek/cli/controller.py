@@ -1,4 +1,4 @@
-"""`odradek controller`: have the controller of a running cluster elected anew."""
+"""`odradek controller`: makes a running cluster elect a new controller."""
 
 import argparse
 from typing import Any
@@ -8,16 +8,16 @@ from odradek.cli.output import print_error, print_json
 __all__ = ["add_arguments", "run"]
 
 _HELP = """\
-Makes the controller resign, so that one is elected. The new one reads all metadata from the store
-and sends it to every broker: partitions whose leader shows as -1 although a replica in sync is
-alive have a leader again, without a restart.
+Makes the controller resign, so that a new one is elected. The new one reads all metadata from the
+store and sends it to every broker: partitions whose leader shows as -1 although a replica in sync
+is alive have a leader again, without a restart.
 
-It costs: for about a second nobody can create or delete topics and no leader is elected, and the
-metadata of every partition is read and sent again. Clients go on reading and writing. Do it
-when metadata is wrong, not as a habit.
+The cost: for about a second no topic can be created or deleted and no leader is elected, and the
+metadata of every partition is read and sent again. Clients keep reading and writing. Use it when
+metadata is wrong, not routinely.
 
-It reaches the broker by a socket in its data directory, so it runs on the same machine, as the
-user that runs the broker.
+The command reaches the broker by a socket in its data directory, so it runs on the same machine, as
+the user that runs the broker.
 """
 
 _EXAMPLES = """\
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     re_elect = actions.add_parser(
         "re-elect",
-        help="make the controller resign, so that one is elected and tells all metadata anew",
+        help="make the controller resign; the next one sends all metadata to the brokers again",
         description=_HELP,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Asks the broker; returns 1 if there is none, or nobody was elected."""
+    """Asks the broker; returns 1 if there is none, or no controller was elected."""
     from odradek.broker.control_socket import ask
 
     directory: str = arguments.data
@@ -61,15 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
         answer = ask(directory, "re-elect-controller", timeout_s=arguments.timeout)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
         why = (
-            f"no broker takes commands in {directory}: expected one that runs on it; name the first"
-            " of its log.dirs, or start it with `odradek serve`"
+            f"no broker takes commands in {directory}: expected the data directory of a running"
+            " broker; name the first of its log.dirs, or start it with `odradek serve`"
         )
     except TimeoutError:
-        why = f"no answer within {arguments.timeout:g} s; the broker's log tells what it does"
+        why = f"no answer within {arguments.timeout:g} s; the broker's log may show the reason"
     except PermissionError:
-        why = f"not allowed to command the broker in {directory}: become the user that runs it"
+        why = f"not allowed to command the broker in {directory}: run this as the broker's user"
     except (OSError, ValueError) as error:
-        why = f"the broker in {directory} gave no answer that makes sense: {error}"
+        why = f"the broker in {directory} gave no valid answer: {error}"
     else:
         if "error" not in answer:
             _print(answer, as_json=arguments.json)

@@ -26,7 +26,7 @@ deleted. Prints the first offset that is left in each partition.
 _EXAMPLES = """\
 examples:
   odradek delete-records orders --before 1000 --partition 0
-  odradek delete-records orders --before latest        # everything that is there
+  odradek delete-records orders --before latest        # all messages
 """
 
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=_offset,
         metavar="OFFSET",
-        help="first offset to keep; `latest`: delete everything that is there",
+        help="first offset to keep; `latest`: delete all messages",
     )
     parser.add_argument(
         "--partition",
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Deletes; returns 1 if a partition failed."""
+    """Deletes the messages; returns 1 if a partition failed."""
     return run_with_admin("delete-records", arguments, lambda admin: _delete(admin, arguments))
 
 

@@ -1,4 +1,4 @@
-"""Where `odradek groups reset-offsets` moves offsets to."""
+"""Computes the offsets that `odradek groups reset-offsets` sets."""
 
 import argparse
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ __all__ = ["Move", "TargetOptions", "move_offsets", "parse_places"]
 
 
 class Move(NamedTuple):
-    """What happens to one partition."""
+    """The change of one partition's offset."""
 
     tp: "TopicPartition"
     before: int | None  # None: nothing was committed.
@@ -24,16 +24,16 @@ class Move(NamedTuple):
 
 
 class TargetOptions:
-    """The options that say where to."""
+    """The options that choose the new offsets."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """Declares them; one must be given."""
+        """Declares the options; one must be given."""
         place = parser.add_mutually_exclusive_group(required=True)
         place.add_argument("--to-earliest", action="store_true", help="to the first message")
         place.add_argument("--to-latest", action="store_true", help="to the end")
         place.add_argument("--to-offset", type=_offset, metavar="N", help="to an offset")
-        place.add_argument("--shift-by", type=int, metavar="N", help="by so many; negative: back")
+        place.add_argument("--shift-by", type=int, metavar="N", help="by N offsets; negative: back")
         place.add_argument(
             "--to-datetime",
             type=_time_ms,
@@ -52,7 +52,7 @@ async def parse_places(admin: "Admin", topics: Sequence[str]) -> "list[TopicPart
     """Reads `TOPIC` and `TOPIC:0,1`.
 
     Raises:
-        CommandError: A topic or a partition is not there.
+        CommandError: A topic or a partition does not exist.
     """
     from odradek.model import TopicPartition
 
@@ -77,10 +77,10 @@ async def parse_places(admin: "Admin", topics: Sequence[str]) -> "list[TopicPart
 
 
 async def move_offsets(admin: "Admin", arguments: argparse.Namespace) -> list[Move]:
-    """What the options ask for; nothing is changed.
+    """Computes the moves that the options ask for; changes nothing.
 
     Raises:
-        CommandError: There is nothing to move, or nothing to move it from.
+        CommandError: The group has no offsets, or none for a partition to shift.
         ApiError: Offsets cannot be looked up.
     """
     from odradek.client import EARLIEST, LATEST
@@ -139,7 +139,7 @@ async def _offsets(
 
 def _offset(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is no offset, expected 0 or more")
+        raise argparse.ArgumentTypeError(f"{text} is not an offset: expected 0 or more")
     return int(text)
 
 
@@ -148,7 +148,7 @@ def _time_ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text} is no time such as 2026-01-31T12:00:00Z"
+            f"{text} is not a time such as 2026-01-31T12:00:00Z"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""`odradek groups`: list, describe and delete consumer groups, move and forget their offsets."""
+"""`odradek groups`: lists, describes and deletes consumer groups, moves and deletes offsets."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 _RESET_DESCRIPTION = """\
-Moves the offsets of a group that has no members. Shows what would be done; --execute does it.
-Without --topic all topics that the group has offsets of are moved.
+Moves the offsets of a group that has no members. Only shows the new offsets; --execute sets them.
+Without --topic, the offsets of all topics of the group are moved.
 """
 
 _RESET_EXAMPLES = """\
@@ -35,7 +35,7 @@ examples:
   odradek groups reset-offsets billing --topic orders --to-datetime 2026-01-31T12:00:00Z --execute
 """
 
-# Of classic groups, and those that other clusters may have besides.
+# States of classic groups, and of the other kinds of groups that Kafka clusters may have.
 _STATES = (
     "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning",
     "Reconciling", "NotReady",
@@ -78,7 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete = actions.add_parser("delete", help="delete groups that have no members")
     delete.add_argument("groups", nargs="+", metavar="GROUP")
 
-    forget = actions.add_parser("delete-offsets", help="forget offsets of topics nobody reads")
+    forget = actions.add_parser(
+        "delete-offsets", help="delete offsets of topics that no member reads"
+    )
     forget.add_argument("group", metavar="GROUP")
     _add_topic_argument(forget, required=True)
 
@@ -98,7 +100,7 @@ def _add_topic_argument(parser: argparse.ArgumentParser, *, required: bool = Fal
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what was asked; returns 1 if any group failed."""
+    """Runs the action; returns 1 if any group failed."""
     work = {
         "list": _list,
         "describe": _describe,
@@ -114,7 +116,7 @@ def _state(text: str) -> str:
     for state in _STATES:
         if state.lower() == text.lower():
             return state
-    raise argparse.ArgumentTypeError(f"{text} is no state, expected one of {', '.join(_STATES)}")
+    raise argparse.ArgumentTypeError(f"{text} is not a state: expected one of {', '.join(_STATES)}")
 
 
 async def _list(admin: "Admin", arguments: argparse.Namespace) -> int:
@@ -256,13 +258,13 @@ async def _reset(admin: "Admin", arguments: argparse.Namespace) -> int:
     described = await admin.describe_groups([arguments.group])
     group = described[arguments.group]
     if isinstance(group, ApiError):
-        # A group that has no offsets yet may be given some.
+        # A group that does not exist yet may be given offsets of named topics.
         if group.code is not ErrorCode.GROUP_ID_NOT_FOUND or not arguments.topic:
             raise group
     elif group.members:
         raise CommandError(
             f"group {arguments.group!r} has active members ({len(group.members)}); "
-            "stop them first: they would commit over it"
+            "stop them first: their next commit would overwrite the change"
         )
     moves = await move_offsets(admin, arguments)
     if arguments.execute:
@@ -309,7 +311,7 @@ def _report_done(results: "dict[str, ApiError | None]", *, is_json: bool) -> Non
 
 
 def assigned_partitions(assignment: bytes) -> "tuple[TopicPartition, ...]":
-    """What a member reads; nothing if its assignment is not of the consumer protocol."""
+    """The partitions of a member; none if its assignment is not of the consumer protocol."""
     from odradek.client.assignors import parse_assignment
     from odradek.errors import DecodeError
 

@@ -1,4 +1,4 @@
-"""Lines of standard input as they arrive, without a thread that Ctrl-C would have to wait for."""
+"""Reads lines of standard input as they arrive, without a thread, which would delay Ctrl-C."""
 
 import asyncio
 import os
@@ -10,12 +10,12 @@ from odradek.cli.connecting import CommandError
 __all__ = ["read_lines"]
 
 _CHUNK_BYTES: Final = 256 * 1024
-# Above what any broker takes in one record; a stream without line ends must not fill the memory.
+# More than a broker accepts in one record; a stream without line ends must not fill the memory.
 _MAX_LINE_BYTES: Final = 256 * 1024 * 1024
 
 
 async def read_lines(fd: int) -> AsyncIterator[list[bytes]]:
-    """The lines that are there, in lists, each without its line end; the last needs none.
+    """Yields lists of the lines read so far, without line ends; the last line needs none.
 
     Raises:
         CommandError: A line is too long.

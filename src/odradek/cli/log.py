@@ -1,4 +1,4 @@
-"""`odradek log`: look into the files of a log."""
+"""`odradek log`: prints the files of a log."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     dump = actions.add_parser(
         "dump",
-        help="print what stands in log, index, snapshot and checkpoint files",
+        help="print the content of log, index, snapshot and checkpoint files",
         description=_DUMP_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,13 +1,13 @@
 """Log lines of a running broker on standard error: for people, or as JSON for collectors.
 
 A line of text is `time LEVEL logger: message`. A JSON line has `time`, `level`, `logger`,
-`message`, `exception` if there is one, and whatever else the caller gave as `extra`.
+`message`, `exception` if there is one, and the fields the caller gave as `extra`.
 
-Names in messages were chosen by clients. So here, where all lines pass, a message becomes one line
-of bounded length: control characters are escaped, and lines of an exception are indented, so that
-none of them can be taken for a line of its own. And `RateLimit` bounds the lines that one statement
-writes in a second, since a request can name many things; what reads disks (`odradek.storage`) has
-no such bound, each of its lines tells of data.
+Clients choose the names that appear in messages. So the formatters turn each message into one line
+of bounded length: control characters are escaped, and the lines of an exception are indented, so
+that none of them can be mistaken for a log line. `RateLimit` bounds the lines that one statement
+writes in a second, since one request can name many topics. `odradek.storage` has no such bound:
+each of its lines concerns stored data.
 """
 
 import json
@@ -22,14 +22,14 @@ __all__ = ["FORMATS", "LEVELS", "set_up_logging"]
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 
-# What every record has; the rest was given by the caller.
+# Fields that every record has; the others were given by the caller.
 _OWN_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
-# What ends a line or moves the cursor of a terminal, and bytes that were no text.
+# Characters that end a line or move the cursor of a terminal, and bytes that were not UTF-8.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-# A name has up to 32,767 bytes; the beginning says whose it is.
+# A name has up to 32,767 bytes; its beginning is enough to identify it.
 _MAX_MESSAGE_CHARACTERS: Final = 4_096
-# Of one statement; more than an operator reads, less than fills a disk.
+# Limit for one statement: more than an operator reads, and less than fills a disk.
 _LINES_PER_SECOND: Final = 50
 _UNBOUNDED: Final = "odradek.storage"
 
@@ -43,11 +43,11 @@ def escape(text: str) -> str:
 
 
 class RateLimit(logging.Filter):
-    """Lets a statement of the code log so many lines a second; then says how many it left out."""
+    """Limits the log lines of one statement per second; the next line counts those left out."""
 
     def __init__(self) -> None:
         super().__init__()
-        # By statement: second, lines in it, lines left out since the last that was let through.
+        # By statement: second, lines in it, lines left out since the last one that was written.
         self._seen: dict[tuple[str, int], tuple[int, int, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -98,7 +98,7 @@ class JsonFormatter(logging.Formatter):
         fields |= {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        # A name that was no text has half characters, which are no UTF-8 either.
+        # A name that was not UTF-8 has lone surrogates, which UTF-8 cannot encode.
         return _UNPRINTABLE.sub(
             lambda found: f"\\u{ord(found.group()):04x}",
             json.dumps(fields, ensure_ascii=False, default=str),

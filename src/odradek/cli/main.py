@@ -1,7 +1,8 @@
-"""The `odradek` command: finds the subcommand, hands over, turns errors into exit codes.
+"""The `odradek` command: finds the subcommand, runs it, turns errors into exit codes.
 
-Subcommands are modules of this package, imported when they are asked for, so that `--help` costs
-no more than the interpreter. Exit codes: 0 done, 1 the work found or met a problem, 2 wrong usage.
+Subcommands are modules of this package, imported when they are called, so that `--help` costs no
+more than the interpreter. Exit codes: 0 done, 1 the command found a problem or failed, 2 wrong
+usage.
 """
 
 import argparse
@@ -26,9 +27,9 @@ COMMANDS = {
     "configs": ("odradek.cli.configs", "show and change settings of topics and brokers"),
     "delete-records": ("odradek.cli.delete_records", "delete the oldest messages of partitions"),
     "api-versions": ("odradek.cli.api_versions", "show which requests the brokers serve"),
-    "controller": ("odradek.cli.controller", "have the controller elected anew"),
+    "controller": ("odradek.cli.controller", "make the cluster elect a new controller"),
     "metrics": ("odradek.cli.metrics", "show and watch the metrics of a broker"),
-    "log": ("odradek.cli.log", "look into the files of a log"),
+    "log": ("odradek.cli.log", "print the files of a log"),
     "pipeline": ("odradek.cli.pipeline", "check, plan and run data pipelines on Spark"),
 }
 
@@ -50,10 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parse(words)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # The reader has seen enough.
+    except BrokenPipeError:  # The reader of the pipe, such as `head`, has ended.
         _discard_output()
         return 1
-    except OSError as error:  # Files are the command's own affair; this is where it prints to.
+    except OSError as error:  # Commands handle errors of their files; this one is of the output.
         _discard_output()
         print(f"odradek: cannot write the output: {error.strerror or error}", file=sys.stderr)
         return 1
@@ -80,7 +81,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 def _prepare_streams() -> None:
-    """Makes every text printable, whatever the locale, and a closed stream one that swallows."""
+    """Makes every text printable, in any locale, and replaces closed streams by /dev/null."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

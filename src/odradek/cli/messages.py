@@ -1,4 +1,4 @@
-"""How `odradek consume` shows messages."""
+"""Printers of messages for `odradek consume`, one per format."""
 
 import argparse
 import base64
@@ -14,8 +14,8 @@ __all__ = ["FORMATS", "Printer", "make_printer", "parse_formatter"]
 
 FORMATS: Final = ("value", "key-value", "json", "offsets", "group-metadata")
 
-# What the classes are called that Kafka's console consumer is given, and the formats they stand
-# for. Those of before Kafka 4 write text, their successors JSON.
+# Class names that Kafka's console consumer takes, and the formats they mean. Classes of versions
+# before Kafka 4 write text, their successors JSON.
 _FORMATTERS: Final = {
     "kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter": "offsets-text",
     "kafka.coordinator.group.GroupMetadataManager$GroupMetadataMessageFormatter": (
@@ -27,7 +27,7 @@ _FORMATTERS: Final = {
 
 
 def parse_formatter(name: str) -> str:
-    """The format that a formatter class of Kafka stands for."""
+    """The format that a formatter class of Kafka means."""
     if name not in _FORMATTERS:
         known = "".join(f"\n  {one}" for one in _FORMATTERS)
         raise argparse.ArgumentTypeError(
@@ -41,7 +41,7 @@ class Printer(Protocol):
     """Writes messages in some format."""
 
     def print(self, records: "Iterable[ConsumerRecord]") -> None:
-        """Writes each as a line, if it is shown at all."""
+        """Writes each as a line; a format may leave records out."""
         ...
 
 
@@ -91,7 +91,7 @@ class _PlainPrinter:
 
 
 def _json(record: "ConsumerRecord") -> dict[str, object]:
-    """All of a message. Bytes that are no UTF-8 come as base64, under a name that says so."""
+    """All of a message. Bytes that are not UTF-8 become base64, under a name that says so."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -116,10 +116,10 @@ def _text(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 class _GroupPrinter:
-    """What `__consumer_offsets` holds, a line per record, as Kafka's formatters have it.
+    """Writes the records of `__consumer_offsets`, one per line, as Kafka's formatters do.
 
-    Records of the other kind are passed over. As text a line is ``key::value``, with ``NULL`` for
-    a tombstone; otherwise it is an object of both.
+    It shows either committed offsets or group metadata and skips the other kind. As text a line is
+    ``key::value``, with ``NULL`` for a tombstone; otherwise it is a JSON object of both.
     """
 
     def __init__(self, out: BinaryIO, *, shows_offsets: bool, is_text: bool) -> None:
@@ -141,7 +141,7 @@ class _GroupPrinter:
             return None
         try:
             key = parse_key(record.key)
-            # An int: of a version that only newer brokers know.
+            # An int: the version of a key that only newer brokers can read.
             if isinstance(key, int) or isinstance(key, OffsetKey) is not self._shows_offsets:
                 return None
             if self._is_text:
@@ -154,7 +154,7 @@ class _GroupPrinter:
         return json.dumps(shown, ensure_ascii=False)
 
 
-# What `__consumer_offsets` holds, as JSON
+# Records of `__consumer_offsets` as JSON
 
 
 def _json_record(
@@ -222,7 +222,7 @@ def _group_value(value: bytes | None) -> object:
     }
 
 
-# The same as text; what need not be there looks as it does in the language of Kafka
+# The same as text; optional fields look as Scala prints them
 
 
 def _text_value(key: "OffsetKey | GroupKey", value: bytes | None) -> str:

@@ -1,4 +1,4 @@
-"""`odradek metrics`: the metrics of a running broker, once or again and again."""
+"""`odradek metrics`: prints the metrics of a running broker, once or at an interval."""
 
 import argparse
 import http.client
@@ -13,9 +13,9 @@ from odradek.cli.output import print_error, print_json, print_table
 __all__ = ["Sample", "add_arguments", "parse_samples", "run"]
 
 _DESCRIPTION = """\
-Prints the metrics that a broker offers on its metrics port (odradek.metrics.port). Names are
-patterns as a shell has them: 'kafka_server_brokertopicmetrics_*'; without one, all are printed.
-With --interval it goes on until Ctrl-C and shows what a counter gained per second as well.
+Prints the metrics that a broker serves on its metrics port (odradek.metrics.port). Names are
+patterns as in a shell: 'kafka_server_brokertopicmetrics_*'; without one, all are printed.
+With --interval it repeats until Ctrl-C and also shows the growth of counters per second.
 """
 
 _SAMPLE = re.compile(r"(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)(?: \d+)?")
@@ -32,7 +32,7 @@ class Sample:
 
     @property
     def is_counter(self) -> bool:
-        """Whether the value only grows, so that its growth is worth telling."""
+        """Whether the value only grows, so that its growth is worth showing."""
         return self.name.endswith(("_total", "_count", "_sum"))
 
 
@@ -42,16 +42,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="HOST:PORT", help="the metrics port of a broker")
     parser.add_argument("names", metavar="NAME", nargs="*", help="patterns of names to print")
     parser.add_argument(
-        "--interval", type=_seconds, metavar="SECONDS", help="print again after so many seconds"
+        "--interval", type=_seconds, metavar="SECONDS", help="print again every SECONDS seconds"
     )
     parser.add_argument(
-        "--count", type=_at_least_one, metavar="N", help="with --interval: stop after N times"
+        "--count",
+        type=_at_least_one,
+        metavar="N",
+        help="with --interval: stop after printing N times",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, a document each time")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Asks once, or every interval."""
+    """Reads and prints the metrics once, or at every interval."""
     if arguments.count is not None and arguments.interval is None:
         print_error("metrics", "--count needs --interval")
         return 2
@@ -67,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_error("metrics", f"cannot read metrics from {arguments.address}: {error}")
             return 1
         if not samples:
-            print_error("metrics", f"no metric of {arguments.address} is called {arguments.names}")
+            print_error("metrics", f"no metric of {arguments.address} matches {arguments.names}")
             return 1
         _print(samples, before, arguments)
         done += 1

@@ -1,7 +1,7 @@
-"""What commands print: tables for people, tab-separated lines for pipes, JSON for programs.
+"""Output of commands: tables for people, tab-separated lines for pipes, JSON for programs.
 
-On a terminal a table has headings and aligned columns. Into a pipe go the same columns separated by
-tabs and without headings, so that `cut -f1` and `while read` work on them.
+On a terminal a table has headings and aligned columns. In a pipe the same columns are separated by
+tabs and have no headings, so that `cut -f1` and `while read` work on them.
 """
 
 import sys
@@ -11,7 +11,7 @@ __all__ = ["print_error", "print_json", "print_table"]
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Prints rows; a column whose values are all numbers is set flush right."""
+    """Prints rows; a column whose values are all numbers is aligned right."""
     texts = [["" if value is None else str(value) for value in row] for row in rows]
     if not sys.stdout.isatty():
         for row in texts:
@@ -41,7 +41,7 @@ def print_json(value: object) -> None:
 
 
 def print_error(command: str, message: str) -> None:
-    """Prints one line on standard error, behind what was printed before."""
+    """Prints one line on standard error, after all output printed before."""
     from odradek.cli.progress import end_open_line
 
     sys.stdout.flush()

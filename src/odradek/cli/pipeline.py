@@ -1,6 +1,6 @@
 """`odradek pipeline`: data pipelines on Spark, from a file.
 
-Each action is one entry of `ACTIONS`; what needs Spark imports it when it is asked for.
+Each action is one entry of `ACTIONS`; those that need Spark import it when they run.
 Exit codes: 0 done, 1 failed, 2 invalid file or usage, 3 refused (checkpoint, lock, guarantee).
 """
 
@@ -15,16 +15,16 @@ from odradek.cli.pipeline_run import add_run, add_test
 
 __all__ = ["ACTIONS", "add_arguments", "run"]
 
-# Action -> (one line of help, what declares its arguments and sets `act`).
+# Action -> (one line of help, function that declares its arguments and sets `act`).
 ACTIONS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "init": ("write an example to begin with", add_init),
-    "validate": ("find everything that is wrong with a file, without Spark", add_validate),
+    "init": ("write an example to start from", add_init),
+    "validate": ("find all problems of a file, without Spark", add_validate),
     "plan": ("show what a run would do, without Spark", add_plan),
-    "test": ("run the tests that a file holds, without a broker", add_test),
+    "test": ("run the tests in a file, without a broker", add_test),
     "run": ("run a pipeline on Spark", add_run),
-    "backfill": ("run records of the past through a pipeline once more", add_backfill),
-    "status": ("show how far the queries of a pipeline are", add_status),
-    "reset": ("forget how far they are: the next run begins anew", add_reset),
+    "backfill": ("run past records through a pipeline again", add_backfill),
+    "status": ("show the progress of a pipeline's queries", add_status),
+    "reset": ("delete that progress: the next run starts anew", add_reset),
 }
 _NEEDED = ("ruamel.yaml", "sqlglot")
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="KEY=VALUE",
             action="append",
             default=[],
-            help="a value over that of the file, by dotted path; may be given more than once",
+            help="a value that overrides the file's, by dotted path; may be repeated",
         )
         declare(action)
 

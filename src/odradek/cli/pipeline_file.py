@@ -1,4 +1,4 @@
-"""`odradek pipeline init`, `validate` and `plan`: what needs no Spark."""
+"""`odradek pipeline init`, `validate` and `plan`: the actions that need no Spark."""
 
 import argparse
 import os
@@ -16,16 +16,16 @@ _COMMAND = "pipeline"
 
 def add_init(parser: argparse.ArgumentParser) -> None:
     """Declares `init`."""
-    parser.description = "Writes a complete example to FILE, which must not be there yet."
+    parser.description = "Writes a complete example to FILE, which must not exist yet."
     parser.set_defaults(act=_init)
 
 
 def add_validate(parser: argparse.ArgumentParser) -> None:
     """Declares `validate`."""
-    parser.description = "Finds everything that is wrong with a file, without Spark."
+    parser.description = "Finds all problems of a file, without Spark."
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "--deep", action="store_true", help="have Spark, too, look at every query; takes seconds"
+        "--deep", action="store_true", help="let Spark analyse every query, too; takes seconds"
     )
     parser.set_defaults(act=_validate)
 
@@ -33,8 +33,8 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
 def add_plan(parser: argparse.ArgumentParser) -> None:
     """Declares `plan`."""
     parser.description = (
-        "Shows sources, steps and queries: where each keeps its checkpoint, which group shows its "
-        "progress, and what its sink guarantees. Needs no Spark and no broker."
+        "Shows sources, steps and queries: the checkpoint of each query, the group that shows its "
+        "progress, and the guarantee of its sink. Needs no Spark and no broker."
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(act=_plan)
@@ -51,19 +51,19 @@ def load_file(arguments: argparse.Namespace, *, master: str | None = None) -> "L
 
 
 def parse_settings(words: list[str]) -> dict[str, str] | None:
-    """`KEY=VALUE` words; None, with the error printed, if one is none."""
+    """Reads `KEY=VALUE` words; None, with the error printed, if one has another form."""
     settings: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            print_error(_COMMAND, f"expected KEY=VALUE behind --set, came '{word}'")
+            print_error(_COMMAND, f"expected KEY=VALUE after --set, found '{word}'")
             return None
         settings[key] = value
     return settings
 
 
 def print_problems(loaded: "Loaded") -> None:
-    """Prints every problem on a line of its own, as an editor understands it."""
+    """Prints every problem on a line of its own, in the form that editors parse."""
     for problem in loaded.problems:
         print(problem)
 
@@ -73,14 +73,14 @@ def _init(arguments: argparse.Namespace) -> int:
 
     if arguments.file.endswith(".py"):
         print_error(
-            _COMMAND, f"init writes YAML: expected FILE to end in .yaml, came {arguments.file}"
+            _COMMAND, f"init writes YAML: expected FILE to end in .yaml, found {arguments.file}"
         )
         return 2
     try:
         with open(arguments.file, "x", encoding="utf-8") as stream:
             stream.write(EXAMPLE)
     except FileExistsError:
-        print_error(_COMMAND, f"{arguments.file} is there already, and is not overwritten")
+        print_error(_COMMAND, f"{arguments.file} exists already, and is not overwritten")
         return 3
     except OSError as error:
         print_error(_COMMAND, f"cannot write {arguments.file}: {error.strerror}")
@@ -130,7 +130,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def print_error_line(line: str) -> None:
-    """Prints a line on standard error as it is."""
+    """Prints a line on standard error, without a prefix."""
     import sys
 
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`odradek pipeline status`, `reset` and `backfill`: what an operator asks of a pipeline."""
+"""`odradek pipeline status`, `reset` and `backfill`: the actions of an operator."""
 
 import argparse
 import sys
@@ -21,8 +21,8 @@ _POSITION = "earliest, latest, an instant (2026-01-31T12:00:00Z), or offsets as 
 def add_status(parser: argparse.ArgumentParser) -> None:
     """Declares `status`."""
     parser.description = (
-        "Shows how far each query is: its last batch, its lag by the topics' ends, and the lag "
-        "that its group shows. Works whether a run is up or not; needs no Spark."
+        "Shows the progress of each query: its last batch, its lag behind the topics' ends, and "
+        "the lag that its group shows. Works with and without an active run; needs no Spark."
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with every partition")
     parser.set_defaults(act=_status)
@@ -31,20 +31,20 @@ def add_status(parser: argparse.ArgumentParser) -> None:
 def add_reset(parser: argparse.ArgumentParser) -> None:
     """Declares `reset`."""
     parser.description = (
-        "Forgets checkpoints and groups: the next run reads anew and writes what its sinks may "
-        "have already. Refused while a run is up."
+        "Deletes checkpoints and groups: the next run reads again, and writes rows that its sinks "
+        "may have already. Refused while a run is active."
     )
     _add_sink(parser)
     parser.add_argument("--to", metavar="POSITION", help=f"where the next run begins: {_POSITION}")
-    parser.add_argument("--yes", action="store_true", help="do it; without it, say what would go")
+    parser.add_argument("--yes", action="store_true", help="do it; without it, show what would go")
     parser.set_defaults(act=_reset)
 
 
 def add_backfill(parser: argparse.ArgumentParser) -> None:
     """Declares `backfill`."""
     parser.description = (
-        "Runs the records between two positions through the same transforms once more, as a "
-        "batch. Checkpoints and groups of the live queries are not touched."
+        "Runs the records between two positions through the same transforms again, as a batch. "
+        "Checkpoints and groups of the running queries are not touched."
     )
     _add_sink(parser)
     parser.add_argument(
@@ -53,13 +53,13 @@ def add_backfill(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", dest="end", metavar="POSITION", required=True, help="up to here, likewise"
     )
-    parser.add_argument("--master", metavar="URL", help="the Spark to use, over that of the file")
+    parser.add_argument("--master", metavar="URL", help="Spark master; overrides that of the file")
     parser.set_defaults(act=_backfill)
 
 
 def _add_sink(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--sink", action="append", metavar="NAME", help="only this one; may be repeated"
+        "--sink", action="append", metavar="NAME", help="only this sink; may be repeated"
     )
 
 
@@ -77,7 +77,7 @@ def _status(arguments: argparse.Namespace) -> int:
         print_error(_COMMAND, str(error))
         return 1
     if why is not None:
-        print_error(_COMMAND, f"not everything is known of every partition: {why}")
+        print_error(_COMMAND, f"the lag of some partitions is not known: {why}")
     if arguments.json:
         queries = [one.as_json() for one in found]
         print_json({"pipeline": pipeline.name, "queries": queries})
@@ -120,11 +120,11 @@ def _reset(arguments: argparse.Namespace) -> int:
         return 2
     if not arguments.yes:
         for plan in plans:
-            print(f"would forget {plan.checkpoint} and the group {plan.group}")
+            print(f"would delete {plan.checkpoint} and the group {plan.group}")
         print_error(
             _COMMAND,
-            "nothing was changed. The next run would read anew: topics and Delta tables without"
-            " merge_key would get rows that they have. If that is meant, say --yes",
+            "nothing was changed. The next run would read again: topics and Delta tables without"
+            " merge_key would get rows twice. If that is intended, give --yes",
         )
         return 3
     try:
@@ -195,7 +195,7 @@ def _backfill(arguments: argparse.Namespace) -> int:
 
 
 def _pipeline(arguments: argparse.Namespace) -> "Pipeline | None":
-    """The pipeline of FILE; None, with all problems printed, if there is none."""
+    """The pipeline of FILE; None, with all problems printed, if the file is invalid."""
     loaded = load_file(arguments)
     if loaded is None:
         return None

@@ -1,4 +1,4 @@
-"""`odradek pipeline test` and `run`: what starts Spark and uses the engine."""
+"""`odradek pipeline test` and `run`: the actions that start Spark and use the engine."""
 
 import argparse
 import sys
@@ -24,8 +24,8 @@ _SPARK_LEVELS: Final = ("off", "error", "warn", "info")
 def add_test(parser: argparse.ArgumentParser) -> None:
     """Declares `test`."""
     parser.description = (
-        "Runs the tests that the file holds: their rows take the place of the sources and go "
-        "through the same transforms. Needs no broker."
+        "Runs the tests in the file: their rows replace the sources and pass through the same "
+        "transforms. Needs no broker."
     )
     parser.add_argument("name", nargs="*", metavar="NAME", help="only these tests")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -36,16 +36,16 @@ def add_test(parser: argparse.ArgumentParser) -> None:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Declares `run`."""
     parser.description = (
-        "Runs the pipeline until it is stopped (Ctrl-C, SIGTERM: after the batch in hand; twice: "
+        "Runs the pipeline until it is stopped (Ctrl-C, SIGTERM: after the current batch; twice: "
         "at once). Shows a table on a terminal, else a line of JSON for each batch."
     )
     parser.add_argument(
-        "--once", action="store_true", help="end when everything that is there has been read"
+        "--once", action="store_true", help="end when all records present now have been read"
     )
     parser.add_argument(
-        "--sink", action="append", metavar="NAME", help="only this one; may be repeated"
+        "--sink", action="append", metavar="NAME", help="only this sink; may be repeated"
     )
-    parser.add_argument("--master", metavar="URL", help="the Spark to use, over that of the file")
+    parser.add_argument("--master", metavar="URL", help="Spark master; overrides that of the file")
     parser.add_argument(
         "--metrics", type=int, metavar="PORT", help="serve metrics for Prometheus on this port"
     )
@@ -58,7 +58,7 @@ def _add_spark_log(parser: argparse.ArgumentParser) -> None:
         "--spark-log",
         choices=_SPARK_LEVELS,
         default="off",
-        help="what Spark itself logs on standard error (default: off)",
+        help="level of Spark's own log on standard error (default: off)",
     )
 
 
@@ -70,7 +70,7 @@ def _test(arguments: argparse.Namespace) -> int:
     if fixtures is None:
         return _INVALID
     if not fixtures:
-        print_error(_COMMAND, f"{arguments.file} holds no tests")
+        print_error(_COMMAND, f"{arguments.file} has no tests")
         return 0
     from odradek.errors import ConfigError
     from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
@@ -110,7 +110,7 @@ def _print_result(result: "FixtureResult") -> None:
 
 
 def look_deep(loaded: "Loaded", pipeline: "Pipeline") -> "Loaded":
-    """What is known of a pipeline, and what Spark has to say of its queries."""
+    """Adds the problems that Spark finds in the queries of a pipeline to those already known."""
     from odradek.spark.pipeline.engine.fixtures.deep import deep_problems
     from odradek.spark.pipeline.engine.fixtures.local_session import local_session
     from odradek.spark.pipeline.file import Loaded
@@ -182,7 +182,7 @@ def _pipeline(
 
 
 def _chosen(pipeline: "Pipeline", names: list[str]) -> "list[Fixture] | None":
-    """The tests that are asked for; None, with the error printed, if one is not there."""
+    """The requested tests; None, with the error printed, if one does not exist."""
     known = [fixture.name for fixture in pipeline.tests]
     if unknown := [name for name in names if name not in known]:
         print_error(

@@ -1,4 +1,4 @@
-"""`odradek produce`: a message per line of standard input."""
+"""`odradek produce`: sends each line of standard input as a message."""
 
 import argparse
 import sys
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "run"]
 
-# Lines come in large pieces: large batches take fewer requests.
+# Lines arrive many at a time: large batches need fewer requests.
 _BATCH_BYTES = 128 * 1024
 _LINGER_MS = 5
-# Messages that may be on their way while more lines are read.
+# Messages that may be unacknowledged while more lines are read.
 _MAX_UNKNOWN = 100_000
 
 _DESCRIPTION = """\
 Sends every line of standard input as a message and returns when all are acknowledged. Bytes are
-sent as they are, without the line end. The topic is created if the brokers create topics by
-themselves (auto.create.topics.enable).
+sent unchanged, without the line end. A missing topic is created if the brokers allow it
+(auto.create.topics.enable).
 """
 
 _EXAMPLES = """\
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
-        "--key-separator", metavar="TEXT", help="what comes before it in a line is the key"
+        "--key-separator", metavar="TEXT", help="the part of a line before it is the key"
     )
     parser.add_argument(
         "--header",
@@ -67,14 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--partition",
         type=int,
         metavar="N",
-        help="default: chosen by the key, without one in turn",
+        help="default: chosen by the key; without a key, all in turn",
     )
     parser.add_argument(
         "--acks",
         choices=("0", "1", "all"),
         default="all",
-        help="who must have a message before it counts as sent: nobody, the leader, all in-sync "
-        "replicas (default: all, which also keeps repetitions out)",
+        help="replicas that must store a message before it counts as sent: none, the leader, or "
+        "all in sync (default: all, which also stores no message twice)",
     )
     parser.add_argument(
         "--compression",
@@ -96,10 +96,10 @@ async def _produce(arguments: argparse.Namespace) -> int:
     from odradek.client.producer import Producer, RoundRobinPartitioner
 
     parser = _LineParser(arguments)
-    # Progress is for whoever pipes a file into it; who types sees what was typed.
+    # Progress is shown when input comes from a file or pipe; a typing user sees the lines typed.
     progress = Progress(is_shown=sys.stderr.isatty() and not sys.stdin.isatty())
     summary = _Summary(arguments, progress)
-    # What fails is told by the summary, which asks every delivery.
+    # No `on_error` output: the summary awaits every delivery and raises its error.
     producer = Producer(
         client_settings(arguments) | _producer_settings(arguments),
         partitioner=RoundRobinPartitioner(keeps_keys=True),
@@ -135,20 +135,20 @@ async def _produce(arguments: argparse.Namespace) -> int:
 
 
 async def _look_up(producer: "Producer", topic: str) -> None:
-    """Has the topic created, if brokers do that, before the first line is read.
+    """Looks the topic up before the first line is read; brokers may create it then.
 
-    A producer waits for a topic as long as for anything; who mistyped its name should not.
+    `send` would wait for a missing topic until its timeout; a mistyped name should fail at once.
     """
     from odradek.client.errors import CallTimeoutError
 
     try:
         await producer.partitions_for(topic, NEW_TOPIC_MS / 1000)
     except CallTimeoutError:
-        await producer.partitions_for(topic)  # It is there, or about to be.
+        await producer.partitions_for(topic)  # The topic exists, or is being created.
 
 
 class _LineParser:
-    """Makes messages of lines until one has no key; the last one is in `key` and `value`."""
+    """Parses lines into `key` and `value`; a line without a key ends the command."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         headers = parse_pairs("--header", arguments.header).items()
@@ -165,7 +165,7 @@ class _LineParser:
         self.failure: str | None = None
 
     def parse(self, line: bytes) -> bool:
-        """Reads a line; False if it has no key."""
+        """Parses a line; returns False if it has no key."""
         self._line_number += 1
         key: bytes | None = None
         value: bytes | None = line
@@ -183,7 +183,7 @@ class _LineParser:
 
 
 class _Summary:
-    """Counts what was sent; shows it while it grows if somebody is watching."""
+    """Counts delivered messages and passes the count to the progress display."""
 
     def __init__(self, arguments: argparse.Namespace, progress: Progress) -> None:
         self._arguments = arguments
@@ -196,10 +196,10 @@ class _Summary:
         self._unknown.append(delivery)
 
     async def catch_up(self, most_unknown: int) -> None:
-        """Counts what has arrived, and waits until no more than so many have not.
+        """Counts acknowledged messages; waits until at most `most_unknown` are outstanding.
 
         Raises:
-            OdradekError: Why one could not be delivered.
+            OdradekError: A message could not be delivered.
         """
         while self._unknown and (len(self._unknown) > most_unknown or self._unknown[0].done()):
             arrived = await self._unknown.popleft()
@@ -241,5 +241,5 @@ def _producer_settings(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def _unescape(text: str) -> str:
-    """Lets a tab be written as `\\t`, since shells make the real one hard to type."""
+    r"""Replaces `\t` by a tab, which is hard to type in shells."""
     return text.replace("\\t", "\t")

@@ -1,7 +1,7 @@
-"""A count on the terminal that grows in its place.
+"""A count of messages that is updated in place, on one line of the terminal.
 
-The line is written a few times a second at most, and ends with a line end whatever happens: an
-error, Ctrl-C, or another line in between (`end_open_line`, which `print_error` calls) begins anew.
+The line is written a few times a second at most. Output that follows it, be it an error, the shell
+after Ctrl-C, or another line (`print_error` calls `end_open_line`), begins on a line of its own.
 """
 
 import sys
@@ -12,26 +12,26 @@ from odradek.clock import Clock, SystemClock
 
 __all__ = ["Progress", "end_open_line"]
 
-# As often as people can read it; a write costs more than counting many messages.
+# More updates cannot be read, and a write costs more than counting many messages.
 _INTERVAL_MS: Final = 200
 
-# Whose line the cursor is in. There is one terminal, for the whole process.
+# The progress whose line the cursor is in. There is one terminal, for the whole process.
 _open: "Progress | None" = None
 
 
 def end_open_line() -> None:
-    """Ends the line that shows progress, if there is one: something else is to be printed."""
+    """Ends the line that shows progress, if there is one, before other output is printed."""
     if _open is not None:
         _open.end_line()
 
 
 class Progress:
-    """Counts for somebody who watches; use it as ``with``.
+    """Shows a growing count on the terminal; a context manager.
 
     Args:
-        is_shown: Whether somebody watches; without it nothing is printed.
-        stream: Where to; standard error if not given.
-        clock: Time.
+        is_shown: Whether the count is printed at all.
+        stream: The terminal; standard error if not given.
+        clock: For the interval between two updates.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Progress:
         self._stream = stream or sys.stderr
         self._clock = clock or SystemClock()
         self._count = 0
-        self._shown_count: int | None = None  # What the open line says.
+        self._shown_count: int | None = None  # The count on the open line; None: no open line.
         self._next_ms = 0
 
     def __enter__(self) -> Self:
@@ -62,13 +62,13 @@ class Progress:
         self.end_line()
 
     def show(self, count: int) -> None:
-        """So many are done; printed if it is time."""
+        """Updates the count; printed if the last update is old enough."""
         self._count = count
         if self._is_shown and self._clock.monotonic_ms() >= self._next_ms:
             self._print()
 
     def finish(self, count: int, what: str) -> None:
-        """All is done: the line's last words."""
+        """Prints the final count, followed by `what`, and ends the line."""
         self._count = count
         if self._is_shown:
             self._print(what)
@@ -83,7 +83,7 @@ class Progress:
         _open = self
 
     def end_line(self) -> None:
-        """Goes on in the next line, if this one has anything."""
+        """Ends the line, if there is anything on it."""
         global _open
         if self._shown_count is not None:
             print(file=self._stream, flush=True)

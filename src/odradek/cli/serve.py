@@ -1,4 +1,4 @@
-"""`odradek serve`: runs a broker until it is told to stop."""
+"""`odradek serve`: runs a broker until a signal stops it."""
 
 import argparse
 import os
@@ -16,16 +16,16 @@ __all__ = ["add_arguments", "run"]
 
 _DESCRIPTION = """\
 Runs one broker, which is a cluster of its own, and prints a line when it serves clients. Ctrl-C or
-SIGTERM stop it in order; a second one at once.
+SIGTERM stop it gracefully; a second one at once.
 
-Settings have Kafka's names. They come from, each stronger than the one before: defaults, the file,
-variables such as ODRADEK_LOG_RETENTION_MS, the command line.
+Settings have Kafka's names. Sources from weak to strong: defaults, the file, variables such as
+ODRADEK_LOG_RETENTION_MS, the command line.
 """
 
 _EXAMPLES = """\
 examples:
   odradek serve --data /var/lib/odradek
-  odradek serve --listen 127.0.0.1:0                       # any free port; the line tells which
+  odradek serve --listen 127.0.0.1:0                       # any free port; the line names it
   odradek serve --config server.properties --set num.partitions=6
 """
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     import gc
     import logging
 
-    # Nearly all that starting makes stays; looking through it for garbage only takes time.
+    # Nearly all objects made at the start stay; collecting garbage among them only takes time.
     gc.disable()
     from odradek.broker.config import load_broker_settings
     from odradek.cli.logging_setup import set_up_logging
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
             return runner.run(_serve(settings))
     except BaseExceptionGroup as errors:
         logging.getLogger("odradek").critical("the broker failed", exc_info=errors)
-        print_error("serve", f"the broker failed: {_first(errors)!r}; the log has the details")
+        print_error("serve", f"the broker failed: {_first(errors)!r}; its log has the details")
     except (CommandError, OdradekError) as error:
         print_error("serve", str(error))
     except OSError as error:
@@ -149,7 +149,7 @@ async def _serve(settings: "BrokerSettings") -> int:
             raise
         return _exit_code(told.result())
     is_starting = False
-    # A full collection holds up requests: it need not go through modules and settings each time.
+    # A full collection delays requests: it need not traverse modules and settings each time.
     gc.freeze()
     gc.enable()
     assert broker.failed is not None, "a started broker can fail"
@@ -160,7 +160,7 @@ async def _serve(settings: "BrokerSettings") -> int:
     finally:
         await broker.stop()
     if broker.failed.done():
-        raise CommandError(f"broker {broker.broker_id} cannot go on: {broker.failed.result()}")
+        raise CommandError(f"broker {broker.broker_id} cannot continue: {broker.failed.result()}")
     return _exit_code(told.result())
 
 
@@ -172,7 +172,7 @@ def _log_warnings(settings: "BrokerSettings") -> None:
 
 
 def _exit_code(number: signal.Signals) -> int:
-    """As a shell tells of Ctrl-C; a service that was told to stop has done well."""
+    """130 for Ctrl-C, as shells expect; 0 for SIGTERM, a service stopped as intended."""
     return 130 if number is signal.SIGINT else 0
 
 

@@ -1,4 +1,4 @@
-"""`odradek topics`: create, list, describe, change and delete topics."""
+"""`odradek topics`: creates, lists, describes, changes and deletes topics."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--if-not-exists", action="store_true", help="a topic that exists is no error"
     )
     create.add_argument(
-        "--validate-only", action="store_true", help="only say whether it could be done"
+        "--validate-only", action="store_true", help="only check whether it can be done"
     )
 
     list_ = actions.add_parser("list", help="list topics")
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--delete-config", action="append", default=[], metavar="KEY", help="back to the default"
     )
 
-    delete = actions.add_parser("delete", help="delete topics and all they hold")
+    delete = actions.add_parser("delete", help="delete topics and all their messages")
     delete.add_argument("names", nargs="+", metavar="TOPIC")
     delete.add_argument("--if-exists", action="store_true", help="a missing topic is no error")
 
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what was asked; returns 1 if any topic failed."""
+    """Runs the action; returns 1 if any topic failed."""
     action = {
         "create": _create,
         "list": _list,
@@ -248,7 +248,7 @@ def _print_done(
 
 
 def _own_settings(entries: "list[ConfigEntry]") -> dict[str, str | None]:
-    """What was set for the topic itself."""
+    """The settings that were set for the topic itself."""
     from odradek.client.admin import ConfigSource
 
     return {

@@ -16,8 +16,8 @@ BASE = "00000000000000000000"
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--help"], ["usage: odradek", "log", "look into the files of a log"]),
-        (["log", "--help"], ["usage: odradek log", "dump", "print what stands in log, index"]),
+        (["--help"], ["usage: odradek", "log", "print the files of a log"]),
+        (["log", "--help"], ["usage: odradek log", "dump", "print the content of log, index"]),
         (["log", "dump", "--help"], ["FILE", "--records", "Files are only read", "exit code"]),
         (["--version"], [f"odradek {__version__}"]),
     ],

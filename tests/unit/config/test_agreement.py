@@ -74,7 +74,7 @@ def test_a_key_that_only_one_broker_knows_differs() -> None:
 
 
 def test_a_secret_cannot_be_agreed() -> None:
-    with pytest.raises(TypeError, match="a secret is not told"):
+    with pytest.raises(TypeError, match="a secret is not sent"):
         key("password", kind=Kind.PASSWORD, default=Password("x"), agreed=True, doc="Secret.")
 
 

@@ -94,7 +94,7 @@ def test_names_that_are_not_there(file: Path, capsys: pytest.CaptureFixture[str]
 def test_a_file_without_tests(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """12:SP-60."""
     assert main(["pipeline", "test", str(file)]) == 0
-    assert "holds no tests" in capsys.readouterr().err
+    assert "has no tests" in capsys.readouterr().err
 
 
 def test_a_checkpoint_in_use(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -152,7 +152,7 @@ def test_settings_of_the_command_line(tmp_path: Path) -> None:
     assert document["queries"]["lake"]["group"] == "odradek-pipeline-other-lake"
     assert document["queries"]["lake"]["trigger"] == "once"
     assert wrong.code == 2
-    assert "expected KEY=VALUE behind --set, came 'name'" in wrong.err
+    assert "expected KEY=VALUE after --set, found 'name'" in wrong.err
 
 
 @pytest.mark.parametrize("action", ACTIONS)
