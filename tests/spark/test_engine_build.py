@@ -340,7 +340,7 @@ def test_python_steps(spark: SparkSession, tmp_path: Path) -> None:
     scaled = [{"id": 20}, {"id": 40}, {"id": 10}, {"id": 20}]
     assert_passes(spark, tested, fixture(given, {"scaled": scaled}))
     for name, words in {
-        "nothing": "expected a DataFrame from the function of 'nothing', came NoneType",
+        "nothing": "expected a DataFrame from the function of 'nothing', found NoneType",
         "broken": "the function of 'broken' raised",
         "value": "expected a function for 'steps:VALUE'",
         "gone": "the module of 'nosuch:f' cannot be imported",
@@ -405,10 +405,10 @@ def test_given_rows_that_do_not_fit(spark: SparkSession) -> None:
     tested = pipeline(topic_source("raw", codec))
     cases: list[tuple[dict[str, Any], str]] = [
         ({"nosuch": 1}, "row 1: expected the columns id, at"),
-        ({"id": "x"}, "row 1: expected bigint for id, came 'x'"),
-        ({"id": True}, "row 1: expected bigint for id, came True"),
-        ({"at": "noon"}, "row 1: expected timestamp for at, came 'noon'"),
-        ({"tags": [1]}, "row 1: expected string for tags[0], came 1"),
+        ({"id": "x"}, "row 1: expected bigint for id, found 'x'"),
+        ({"id": True}, "row 1: expected bigint for id, found True"),
+        ({"at": "noon"}, "row 1: expected timestamp for at, found 'noon'"),
+        ({"tags": [1]}, "row 1: expected string for tags[0], found 1"),
     ]
     for row, words in cases:
         told = tried(spark, tested, fixture({"raw": [row]}, {"raw": []})).error

@@ -108,7 +108,7 @@ def test_refuses_before_a_row_is_written(
     with pytest.raises(PySparkException) as raised:
         write(wrong, broker, topic=name, exactly_once="true", **{"kafka.acks": "1"})
     told = str(raised.value)
-    assert "column value: expected string or binary, came int" in told
+    assert "column value: expected string or binary, found int" in told
     assert "column values: unknown (did you mean value?)" in told
     assert "exactly_once: the sink writes at least once" in told
     assert "kafka.acks: not supported" in told

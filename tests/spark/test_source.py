@@ -171,12 +171,12 @@ def test_what_is_wrong_is_told_when_a_query_is_planned(
     message = error_of(
         lambda: batch(spark, broker, subscribe="a", assign="{}", maxOfsetsPerTrigger="1")
     )
-    for expected in ("came subscribe and assign", "did you mean maxOffsetsPerTrigger?"):
+    for expected in ("found subscribe and assign", "did you mean maxOffsetsPerTrigger?"):
         assert expected in message
     with_schema = spark.read.format("odradek").schema("value binary")
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "a"}
     assert "leave the schema out" in error_of(with_schema.options(**options).load)
-    assert "there is no never-made" in error_of(
+    assert "never-made does not exist" in error_of(
         lambda: batch(spark, broker, subscribe="never-made")
     )
 
@@ -314,7 +314,7 @@ def test_a_stream_whose_data_is_lost(
         admin.create_topics([NewTopic(name=name, partition_count=1, configs=KEPT)])
     write(broker, name, {0: 3}, first=100)
     strict = Run(stream(spark, broker, **options), tmp_path / "a")
-    assert f"topic '{name}': it was deleted and made again" in str(strict.error)
+    assert f"topic '{name}': it was deleted and created again" in str(strict.error)
     recreated = Run(lenient, tmp_path / "a")
     assert set(recreated.values) == values(0, 100, 103)
     assert recreated.lost == (1, 0)

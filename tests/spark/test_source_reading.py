@@ -258,7 +258,7 @@ def test_a_topic_that_was_made_again(
     create(admin, "again")
     with Producer(bootstrap_servers=bootstrap) as producer:
         producer.send("again", b"new")
-    with pytest.raises(DataLossError, match=f"made again: expected id {split.topic_id}, found "):
+    with pytest.raises(DataLossError, match=f"created again: expected id {split.topic_id}, found "):
         rows_of(strict, [split], connections)
     assert rows_of(lenient, [split], connections).num_rows == 0
 

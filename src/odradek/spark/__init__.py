@@ -1,6 +1,6 @@
-"""The data pipeline on Spark: a data source, a pipeline file, and what runs it.
+"""Data pipelines on Spark: a data source, the pipeline file, and the engine that runs it.
 
-The only package that imports pyspark. Importing it brings in none of Spark, pandas or pyarrow.
+The only package that imports pyspark. Importing it does not import Spark, pandas or pyarrow.
 """
 
 from odradek.spark.declare import avro, json, pipeline, raw, sink, source, string, transform

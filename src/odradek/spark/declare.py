@@ -9,9 +9,10 @@
 
     p.sink("out", from_="clean", topic="clean-orders")
 
-Names of arguments are the keys of the YAML file, `from` being `from_`. Here they are written down
-with their places and nothing else; they are read and checked like a file. `source`, `transform`
-and `sink` without a pipeline belong to the file that includes theirs.
+Names of arguments are the keys of the YAML file, with `from_` for `from`. This module only records
+the calls and their places; the recorded keys are then parsed and checked like those of a file.
+`source`, `transform` and `sink` called without a pipeline belong to the pipeline whose file
+includes the caller's.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import odradek.spark.pipeline  # noqa: F401 - it is made callable below
+import odradek.spark.pipeline  # noqa: F401 - made callable below
 
 __all__ = [
     "Declared",
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-# Keys that say what a transform does; with one of them, no function is decorated.
+# Keys that define a transform without a function; with one of them, no function is decorated.
 _STEPS = ("sql", "sql_file", "python", "dedup")
 
 
@@ -80,13 +81,13 @@ class PipelineDeclaration:
         return _transform(self.parts.append, name, keys)
 
 
-# What is declared without a pipeline while a file is being read goes to the last one.
+# One list per file being read; a declaration without a pipeline is added to the last one.
 _COLLECTIONS: list[list[Declared]] = []
 
 
 @contextlib.contextmanager
 def collecting() -> Iterator[list[Declared]]:
-    """Gathers what is declared without a pipeline."""
+    """Collects the declarations that are made without a pipeline in the block."""
     found: list[Declared] = []
     _COLLECTIONS.append(found)
     try:
@@ -168,8 +169,8 @@ def _collect(declared: Declared) -> None:
 
 
 def _caller() -> tuple[str, int]:
-    """The file and the line outside of this module that a call came from."""
-    import inspect  # Whoever only imports this package, as executors do, does without.
+    """The file and the line of the call into this module."""
+    import inspect  # Here, because executors import this package and never need it.
 
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__") == __name__:
@@ -178,7 +179,7 @@ def _caller() -> tuple[str, int]:
 
 
 class _CallablePackage(ModuleType):
-    """`odradek.spark.pipeline` is a package and, by the same name, what declares a pipeline."""
+    """`odradek.spark.pipeline` is a package and, by the same name, declares a pipeline."""
 
     def __call__(self, name: str, **keys: Any) -> PipelineDeclaration:
         return _declare_pipeline(name, **keys)

@@ -1,13 +1,13 @@
 """Names of the data source's options, as the documentation writes them; matched without case.
 
-They stand apart from the source, so that a pipeline file is checked without Spark.
+They have a module of their own, so that a pipeline file is checked without Spark.
 """
 
 from typing import Final
 
 __all__ = ["SELECTING", "SOURCE_OPTIONS"]
 
-# Exactly one of them says which partitions are read.
+# Exactly one of them selects the partitions to read.
 SELECTING: Final = ("subscribe", "subscribePattern", "assign")
 
 SOURCE_OPTIONS: Final = (

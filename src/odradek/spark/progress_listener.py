@@ -1,4 +1,4 @@
-"""The name under which programs import `progress_of`; `odradek.spark.progress.listener` has it."""
+"""Public name of `progress_of`, which `odradek.spark.progress.listener` implements."""
 
 from odradek.spark.progress.listener import progress_of
 

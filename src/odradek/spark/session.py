@@ -1,13 +1,13 @@
-"""Starts the Spark session that pipelines run in.
+"""The Spark session that pipelines run in.
 
 ::
 
     spark = build_session(master="local[2]", conf={"spark.driver.memory": "2g"})
     spark.read.format("odradek").option("kafka.bootstrap.servers", "localhost:9092")…
 
-Beyond Spark's own builder it finds a Java, makes the next start faster, has failed tasks tried
-again on one machine, makes the workers use this interpreter, registers the data source, brings the
-package to the executors of a cluster, and lets no Java outlive this process.
+Beyond Spark's own builder, `build_session` finds a Java, makes the next start faster, retries
+failed tasks also on one machine, makes the workers use this interpreter, registers the data source,
+ships the package to the executors of a cluster, and ends Java before this process.
 """
 
 import atexit
@@ -38,9 +38,9 @@ except ImportError as error:
 
 __all__ = ["build_session"]
 
-# Compiles less and collects on one thread: ready sooner, slower in the long run.
+# Java compiles less and collects garbage on one thread: it starts sooner and runs slower.
 _QUICK: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-# Its first end takes some seconds, in which it writes the class-data archive.
+# The first Java takes some seconds to end, in which it writes the class-data archive.
 _JAVA_END_S: Final = 60
 
 
@@ -60,15 +60,16 @@ def build_session(
     Args:
         master: ``local[N]``, ``local[*]``, ``spark://host:port``, ``yarn``, ``k8s://…``, or
             ``sc://host:port`` for Spark Connect.
-        conf: Settings of Spark; they win over what is set here.
+        conf: Settings of Spark; they override the defaults of this function.
         app_name: Shown by Spark.
-        checkpoint: Where the queries will keep their checkpoints: on a local disk, a cheaper way
-            of writing them is chosen.
-        quick_start: For short jobs: the driver's Java is ready sooner, slower in the long run.
-        keep_class_data: Whether the first session leaves the class-data archive for the next.
-        ship: Whether executors of a cluster get this package; not needed where they have it.
+        checkpoint: Folder of the queries' checkpoints: on a local disk they are written in a
+            cheaper way.
+        quick_start: For short jobs: the driver's Java starts sooner and runs slower.
+        keep_class_data: Whether the first session writes the class-data archive for the next.
+        ship: Whether to ship this package to the executors of a cluster; not needed where it is
+            installed.
         task_libraries: Modules that tasks will import, beyond those of this package and pyarrow:
-            executors of a cluster are asked whether they have them.
+            the executors of a cluster are checked for them.
 
     Raises:
         VersionsDifferError: Executors of a cluster have other versions than the driver.
@@ -120,19 +121,19 @@ def _check(session: SparkSession, *, is_shipped: bool, libraries: Sequence[str])
 
 
 def _register(session: SparkSession) -> None:
-    """Makes ``format("odradek")`` known, whatever Spark's own search for it says."""
+    """Registers ``format("odradek")``, also where Spark's own search does not find it."""
     session.dataSource.register(importlib.import_module("pyspark_odradek").DefaultSource)
 
 
 def _await_java() -> None:
-    """Has this process's Java end, and waits for it, so that nothing runs on when we are gone.
+    """Ends the Java of this process and waits for it, so that it does not outlive the process.
 
-    It ends when its standard input does, which would otherwise be with this process.
+    Java ends when its standard input is closed, which else happens at the end of this process.
     """
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark names its Java nowhere else
     java = getattr(gateway, "proc", None)
     if isinstance(java, subprocess.Popen) and java.stdin is not None:
-        # Who interrupts the wait does not want to wait.
+        # Ctrl-C ends the wait.
         with contextlib.suppress(OSError, subprocess.TimeoutExpired, KeyboardInterrupt):
             java.stdin.close()
             java.wait(_JAVA_END_S)

@@ -1,7 +1,7 @@
-"""Columns of records to Arrow, in exactly the schema that Spark expects of this source.
+"""Converts columns of records to Arrow, in exactly the schema that Spark expects.
 
-Only the columns that were asked for are wrapped, as they are, without a copy. Spark checks nothing
-but the first batch of a task, so every one must be right.
+Only the selected columns are wrapped, without a copy. Spark checks only the first batch of a task,
+so the others must be right unchecked.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from odradek.spark.datasource.splits import Split
 
 __all__ = ["MAX_BATCH_BYTES", "arrow_schema", "batches_of"]
 
-# A batch of 1 to 10 MB goes through to the JVM fastest; what decompresses to more is cut.
+# Batches of 1 to 10 MB reach the JVM fastest; a larger one, after decompression, is cut.
 MAX_BATCH_BYTES: Final = 8 << 20
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -43,10 +43,10 @@ def arrow_schema(names: tuple[str, ...]) -> Any:
 def batches_of(columns: Columns, split: Split, names: tuple[str, ...]) -> Iterator[Any]:
     """The records of a split that are in `columns`, as `pyarrow.RecordBatch`es.
 
-    `columns` has nothing before the split; what it has beyond the end is left out.
+    `columns` has no records before the split; those beyond its end are left out.
     """
     offsets = _numbers(columns.offset, columns.count, pa.int64())
-    # They ascend.
+    # Offsets ascend.
     count = int(offsets.to_numpy().searchsorted(split.end))
     if not count:
         return
@@ -105,19 +105,19 @@ def _headers(columns: Columns) -> Any:
 
 
 def _text(column: BinaryColumn, count: int) -> Any:
-    """Nobody has checked that it is UTF-8, and Arrow takes it for granted."""
+    """Checks that the bytes are UTF-8, which Arrow assumes, and repairs them if not."""
     texts = _binary(column, count, pa.string())
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        # As Kafka's own clients read it; one odd header must not end a query.
+        # As Kafka's own clients do; one malformed header must not fail a query.
         raw = _binary(column, count, pa.binary()).to_pylist()
         texts = pa.array([one.decode("utf-8", "replace") for one in raw], pa.string())
     return texts
 
 
 def _room_for(count: int) -> int:
-    """The next power of two: few lengths are cached, and each serves many batches."""
+    """The next power of two, so that few cached lengths serve many batches."""
     return 1 << max(count - 1, 1).bit_length()
 
 

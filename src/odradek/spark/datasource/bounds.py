@@ -1,4 +1,4 @@
-"""Where reading begins or ends, as options say it: an end of the log, offsets, or a time. Pure."""
+"""Bounds of reading, as options give them: an end of the log, offsets, or a time. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ __all__ = ["AT_EARLIEST", "AT_LATEST", "Bound", "BoundKind", "parse_offsets", "p
 
 
 class BoundKind(Enum):
-    """What a bound is made of."""
+    """The kinds of bounds."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -31,14 +31,14 @@ class Bound:
     # Offsets (-2 the earliest, -1 the latest) or milliseconds, by partition.
     numbers: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int = 0
-    # The option that said so, for messages.
+    # The option that gave it, for messages.
     option: str = ""
 
     def queries(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """What to ask brokers for: a time, or a number that names an end of the log.
+        """The queries to brokers: a time, or the number that means an end of the log.
 
         Raises:
-            ValueError: Partitions are told one by one, and not these.
+            ValueError: The bound names partitions, and not exactly these.
         """
         wanted = list(partitions)
         self._check_named(wanted)
@@ -55,7 +55,7 @@ class Bound:
                 return {tp: self.numbers[tp] for tp in wanted if self.numbers[tp] < 0}
 
     def fixed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets that are known without asking."""
+        """The offsets that are known without asking brokers."""
         if self.kind is not BoundKind.OFFSETS:
             return {}
         return {tp: self.numbers[tp] for tp in partitions if self.numbers[tp] >= 0}
@@ -109,6 +109,6 @@ def _parse_json(text: str) -> object:
         parsed: object = json.loads(text)
     except ValueError:
         raise ValueError(
-            f'expected earliest, latest or JSON such as {{"topic": {{"0": 23}}}}, came {text!r}'
+            f'expected earliest, latest or JSON such as {{"topic": {{"0": 23}}}}, found {text!r}'
         ) from None
     return parsed

@@ -1,8 +1,8 @@
-"""Connections to clusters that tasks of one process share, and that close when nobody uses them.
+"""Connections to clusters that the tasks of one process share, and that close when unused.
 
-Spark keeps its Python workers for the next tasks: connecting anew for each would cost more than
-many of them take. What was leased is kept for `IDLE_MS` after its last use; then a thread closes it
-and ends, so that nothing of a query that has stopped is left. A child process starts with nothing.
+Spark keeps its Python workers for the next tasks: connecting again would take longer than many of
+them. A connection is kept for `IDLE_MS` after its last use; then a thread closes it and ends, so
+that a stopped query leaves nothing behind. A child process starts without connections.
 """
 
 import os
@@ -31,14 +31,16 @@ class ClusterConnection:
     """A client of one cluster, on an event loop in a thread of its own."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """Raises:
-        ConfigError: A setting cannot be used.
+        """Makes the client and starts its thread.
+
+        Raises:
+            ConfigError: A setting cannot be used.
         """
         told = read_settings(CONSUMER_DEFINITION, settings, {})
         self.config = told.build(ConsumerConfig)
         options = client_options(told.build(ClientConfig))
         self._thread = LoopThread("odradek-spark")
-        # Made over there: it belongs to that loop.
+        # Made in the thread: a client belongs to the loop it is made on.
         self.client = self._thread.run(_made(options))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -68,7 +70,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class ConnectionCache:
-    """See the module's docstring. For several threads."""
+    """See the module's docstring. May be used by several threads."""
 
     connect: Callable[[Mapping[str, str]], ClusterConnection] = ClusterConnection
     clock: Clock = field(default_factory=SystemClock)
@@ -79,7 +81,7 @@ class ConnectionCache:
 
     @contextmanager
     def lease(self, settings: Mapping[str, str]) -> Iterator[ClusterConnection]:
-        """A connection for the length of the block.
+        """Lends a connection for the block.
 
         Raises:
             ConfigError: A setting cannot be used.
@@ -99,7 +101,7 @@ class ConnectionCache:
                 self._start_closer()
 
     def close_idle(self) -> int | None:
-        """Closes what nobody used for long; returns when to look again, in ms, None if never."""
+        """Closes connections unused for `idle_ms`; returns the ms to the next check, if any."""
         now_ms = self.clock.monotonic_ms()
         waits = []
         with self._lock:
@@ -117,7 +119,7 @@ class ConnectionCache:
         return min(waits, default=None)
 
     def close_unused(self) -> None:
-        """Closes what nobody uses now."""
+        """Closes the connections that no task uses now."""
         with self._lock:
             for key, entry in list(self._entries.items()):
                 if not entry.use_count:
@@ -126,14 +128,14 @@ class ConnectionCache:
             self._lock.notify_all()
 
     def forget(self) -> None:
-        """In a child process: the parent's sockets are not ours to use, nor to close."""
+        """Drops all entries in a child process, which must not touch its parent's sockets."""
         self._entries = {}
         self._lock = threading.Condition()
         self._closer = None
 
     @property
     def count(self) -> int:
-        """Connections that are open."""
+        """The number of open connections."""
         return len(self._entries)
 
     def _start_closer(self) -> None:

@@ -1,19 +1,19 @@
-"""What counts as lost data, and what is then done: fail, or say so and go on.
+"""Lost data: when records count as lost, and whether a query then fails or continues.
 
-Lost are (and a query with `failOnDataLoss=true` fails, naming each partition, what was expected and
-what was found):
+These are losses. A query with `failOnDataLoss=true` fails, naming each partition with the expected
+and the found offset:
 
 * records between the position and the log's start, deleted before they were read;
 * records between the log's end and the position, when the log ends before it;
-* a topic that is gone, or one that was deleted and made again under its name.
+* a topic that was deleted, also if another one was created under its name.
 
-With `false` each is logged as a warning and counted, and reading goes on: from the log's start;
-from the log's end; without the topic; from the new topic's offset 0. An open transaction before
-the position is no loss: the log does not end there.
+With `false` each loss is logged as a warning and counted, and reading continues: from the log's
+start; from the log's end; without the topic; from the new topic's offset 0. An open transaction
+before the position is no loss: the log does not end there.
 
-What is lost is counted where a stream is planned, once for each batch that would have read it, and
-told in Spark's progress (see `StreamReader.reportLatestOffset`). A task whose records are deleted
-while it reads says so in its log only.
+Losses are counted where a stream is planned, once for each batch that would have read the records,
+and reported in Spark's progress (see `StreamReader.reportLatestOffset`). A task whose records are
+deleted while it reads only logs the loss.
 """
 
 import logging
@@ -36,7 +36,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_LOST = "lost"  # Beside `topics` in the report of the latest offset.
+_LOST = "lost"  # Key beside `topics` in the report of the latest offset.
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -48,7 +48,7 @@ class DataLossError(OdradekError):
         super().__init__(
             "data was lost before it was read: "
             + "; ".join(str(loss) for loss in losses)
-            + ". Set failOnDataLoss=false to go on without it."
+            + ". Set failOnDataLoss=false to continue without it."
         )
 
 
@@ -58,7 +58,7 @@ class Loss:
 
     what: str  # A partition or a topic.
     why: str
-    # Offsets that are missing, as far as can be told.
+    # Number of missing offsets; 0 if it is not known.
     count: int = 0
 
     def __str__(self) -> str:
@@ -68,7 +68,10 @@ class Loss:
     def below_log_start(
         cls, tp: TopicPartition, *, expected: int, found: int, end: int | None = None
     ) -> "Loss":
-        """Retention, or somebody who deletes records, was faster; `end` is as far as is read."""
+        """Retention or a delete request removed records before they were read.
+
+        `end` is the end of the batch: missing offsets are counted up to it.
+        """
         missing_end = found if end is None else min(found, end)
         return cls(
             what=str(tp),
@@ -78,7 +81,7 @@ class Loss:
 
     @classmethod
     def beyond_log_end(cls, tp: TopicPartition, *, expected: int, found: int) -> "Loss":
-        """The log is shorter than it was, or than somebody believes."""
+        """The log ends before the expected offset."""
         return cls(
             what=str(tp),
             why=f"expected offset {expected}, the log ends at {found}",
@@ -87,7 +90,7 @@ class Loss:
 
     @classmethod
     def gone(cls, topic: str) -> "Loss":
-        """There is no such topic any more."""
+        """The topic does not exist any more."""
         return cls(what=f"topic {topic!r}", why="it does not exist any more")
 
     @classmethod
@@ -97,28 +100,28 @@ class Loss:
 
     @classmethod
     def recreated(cls, topic: str, *, expected: str, found: str) -> "Loss":
-        """Another topic has the name."""
+        """Another topic has the name now."""
         return cls(
             what=f"topic {topic!r}",
-            why=f"it was deleted and made again: expected id {expected}, found {found}",
+            why=f"it was deleted and created again: expected id {expected}, found {found}",
         )
 
 
 @dataclass(slots=True)
 class DataLossPolicy:
-    """`failOnDataLoss`, and what it let pass so far."""
+    """`failOnDataLoss`, and the losses it has accepted so far."""
 
     is_failing: bool
     gap_count: int = field(default=0, init=False)
     lost_offset_count: int = field(default=0, init=False)
-    # What was reported last: a stream that waits meets the same loss at every step.
+    # The losses reported last: a stream that waits finds the same ones at every step.
     _last: list[Loss] = field(default_factory=list, init=False)
 
     def report(self, losses: Iterable[Loss]) -> None:
-        """Fails, or says that reading goes on.
+        """Fails, or logs and counts losses that differ from those reported last.
 
         Raises:
-            DataLossError: There are any, and the policy is to fail.
+            DataLossError: There are losses, and the policy is to fail.
         """
         found = list(losses)
         if self._last == found:
@@ -127,10 +130,10 @@ class DataLossPolicy:
         self.note(found)
 
     def note(self, losses: Iterable[Loss]) -> None:
-        """As `report`, of losses that are told of one batch, and so cannot come again.
+        """As `report`, for losses of one batch, which are reported only once.
 
         Raises:
-            DataLossError: There are any, and the policy is to fail.
+            DataLossError: There are losses, and the policy is to fail.
         """
         found = list(losses)
         if found and self.is_failing:
@@ -139,7 +142,7 @@ class DataLossPolicy:
             self.gap_count += 1
             self.lost_offset_count += loss.count
             logger.warning(
-                "data was lost, going on without it: %s (gaps so far: %d, offsets: %d)",
+                "data was lost, continuing without it: %s (gaps so far: %d, offsets: %d)",
                 loss,
                 self.gap_count,
                 self.lost_offset_count,
@@ -147,8 +150,12 @@ class DataLossPolicy:
 
 
 def find_deleted(start: Offsets, end: Offsets, log_starts: Offsets) -> list[Loss]:
-    """What a batch would read and is deleted already: where its partitions begin and end, and
-    where their logs begin now.
+    """The records that a batch would read and that are deleted already.
+
+    Args:
+        start: The offsets at which the batch begins.
+        end: The offsets at which it ends.
+        log_starts: The offsets at which the logs begin now.
     """
     return [
         Loss.below_log_start(tp, expected=start[tp], found=log_start, end=end[tp])
@@ -160,12 +167,12 @@ def find_deleted(start: Offsets, end: Offsets, log_starts: Offsets) -> list[Loss
 def find_losses(
     start: Position, topic_ids: Mapping[str, str], log_ends: Mapping[TopicPartition, int]
 ) -> list[Loss]:
-    """What is missing between a position and what the cluster tells now.
+    """The losses between a position and the present state of the cluster.
 
     Args:
-        topic_ids: Of the topics that exist, `NO_ID` where the broker tells none.
-        log_ends: Of each partition that exists; of one whose last stable offset is below the
-            position, the high watermark.
+        topic_ids: Ids of the topics that exist; `NO_ID` where the broker gives none.
+        log_ends: Ends of the partitions that exist; the high watermark where the last stable
+            offset is below the position.
     """
     losses = []
     for name, topic in start.topics.items():
@@ -186,7 +193,7 @@ def find_losses(
 
 
 def lost_json(losses: DataLossPolicy) -> dict[str, object]:
-    """What a stream has lost, for the report of its latest offset; nothing if there is none."""
+    """The losses of a stream, for the report of its latest offset; empty without losses."""
     if not losses.gap_count:
         return {}
     return {_LOST: {"gaps": losses.gap_count, "offsets": losses.lost_offset_count}}

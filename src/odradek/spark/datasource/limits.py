@@ -1,14 +1,14 @@
-"""How far one batch may go: what there is, cut down to what was asked for. Pure.
+"""The end of a batch: the end of the topics, reduced by the limits in the options. Pure.
 
-Of several limits the smallest wins, partition by partition. None takes a partition that has a
-backlog less than one offset forward, so that a small limit slows all of them and stops none.
+Of several limits the smallest wins, partition by partition. Every partition with a backlog advances
+by at least one offset, so that a small limit slows all of them and stops none.
 
 * `maxOffsetsPerTrigger` is shared out in proportion to each partition's backlog. Example: backlogs
   of 900, 100 and 0 offsets under a limit of 100 give 90, 10 and 0.
 * `maxBytesPerTrigger` counts a partition's backlog in bytes, by the mean size of its records on the
   broker's disk, and is shared out in the same way.
-* `minOffsetsPerTrigger` holds a batch back until there is so much, or until `maxTriggerDelay` is
-  over since the last one.
+* `minOffsetsPerTrigger` delays a batch until the backlog is that large, or until `maxTriggerDelay`
+  has passed since the last batch.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Per batch; None where there is none."""
+    """Limits per batch; None: no limit."""
 
     max_offsets: int | None = None
     max_bytes: int | None = None
@@ -33,14 +33,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSize:
-    """What a broker tells of a partition on its disk."""
+    """The size of a partition on a broker's disk."""
 
     size_bytes: int
     offset_count: int  # Between the log's start and its end.
 
     @property
     def bytes_per_offset(self) -> float:
-        """Of the offsets that are there; compacted ones take no room."""
+        """The mean size; offsets that were compacted away count with 0 bytes."""
         return self.size_bytes / self.offset_count if self.offset_count > 0 else 0.0
 
 
@@ -50,11 +50,11 @@ def decide_end(
     limits: Limits,
     sizes: Mapping[TopicPartition, PartitionSize] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Where a batch ends that begins at `start`; never before it.
+    """The end of a batch that begins at `start`; never before `start`.
 
     Args:
-        latest: The end of each partition; only these are in the answer.
-        sizes: Needed under a limit in bytes.
+        latest: The end of each partition; the result has these partitions only.
+        sizes: Needed for a limit in bytes.
     """
     backlog = {tp: max(end - start[tp], 0) for tp, end in latest.items()}
     steps = dict(backlog)
@@ -70,18 +70,18 @@ def decide_end(
 def is_held_back(
     start: Offsets, latest: Offsets, limits: Limits, *, last_batch_ms: int, now_ms: int
 ) -> bool:
-    """Whether a batch waits for more records."""
+    """Whether a batch has to wait for more records."""
     if limits.min_offsets is None or now_ms - last_batch_ms >= limits.max_delay_ms:
         return False
     return sum(max(end - start[tp], 0) for tp, end in latest.items()) < limits.min_offsets
 
 
 def _share(limit: int, backlog: Offsets, weights: Mapping[TopicPartition, float]) -> Offsets:
-    """How many offsets of each partition weigh `limit` together."""
+    """The number of offsets of each partition whose total weight is `limit`."""
     total = sum(count * weights[tp] for tp, count in backlog.items())
     if total <= limit:
         return backlog
-    # Multiplied first: whole numbers then divide without a trace of rounding.
+    # Multiplied before dividing: with whole numbers no rounding error remains.
     return {tp: max(int(count * limit / total), 1) if count else 0 for tp, count in backlog.items()}
 
 

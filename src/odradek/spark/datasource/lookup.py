@@ -1,4 +1,4 @@
-"""What planning asks of a cluster: topics and their ids, offsets, sizes on disk."""
+"""Lookups in a cluster for planning: topics and their ids, offsets, sizes on disk."""
 
 import asyncio
 import itertools
@@ -20,40 +20,42 @@ from odradek.spark.datasource.options import Selection
 __all__ = ["ClusterLookup", "Lookup", "Selected", "is_wanted", "resolve"]
 
 _READ_UNCOMMITTED: Final = 0
-# Times that the cluster is asked before something that was there counts as gone.
+# Attempts before a partition that existed before counts as gone.
 _MAX_LOOKS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """The partitions that a selection means now."""
+    """The partitions that a selection matches now."""
 
     partitions: tuple[TopicPartition, ...]
-    # By topic; of topics that exist.
+    # Id by topic, for topics that exist.
     topic_ids: Mapping[str, str]
-    # Named, and not there.
+    # Topics and partitions that are named and do not exist.
     missing: tuple[TopicPartition | str, ...] = ()
 
 
 class Lookup(Protocol):
-    """What planning asks; the fake of tests answers from memory."""
+    """The lookups that planning needs; the fake of tests answers from memory."""
 
     def select(self, selection: Selection, known: Collection[TopicPartition] = ()) -> Selected:
-        """What a selection means now.
+        """The partitions that a selection matches now.
 
         Args:
-            known: Partitions that were there before; that they are gone is to be sure.
+            known: Partitions that existed before. If one is missing, the cluster is asked again,
+                before it counts as gone.
         """
         ...
 
     def offsets(self, queries: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset at or after a time in ms, -1 if there is none; -2 asks for the log's
-        start, -1 for its end.
+        """The offset of the first record at or after a time in ms, -1 if there is none.
+
+        Instead of a time, -2 queries the log's start and -1 its end.
         """
         ...
 
     def log_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end of each log, open transactions included, whatever the isolation level."""
+        """The end of each log, open transactions included, at any isolation level."""
         ...
 
     def sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -69,7 +71,7 @@ class ClusterLookup:
         self._isolation_level = connection.config.isolation
 
     def select(self, selection: Selection, known: Collection[TopicPartition] = ()) -> Selected:
-        """See `Lookup`: a broker that has just started knows less than there is, for a moment.
+        """See `Lookup`. Asks several times: a broker that just started may not know all topics.
 
         Raises:
             ApiError: Brokers do not answer, or refuse.
@@ -175,7 +177,7 @@ class ClusterLookup:
                     if leaders.get(tp) == node_id and not replica.is_future:
                         found[tp] = replica.size
         if leaders and not found:
-            # What older brokers say to those who may not know.
+            # Older brokers answer so to a client without the right.
             raise ApiError(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                 "maxBytesPerTrigger needs the right to describe log directories; use "
@@ -185,7 +187,7 @@ class ClusterLookup:
 
 
 def is_wanted(selection: Selection, tp: TopicPartition) -> bool:
-    """Whether a selection means a partition, if it is there."""
+    """Whether a selection matches a partition, if it exists."""
     if selection.pattern is not None:
         return re.fullmatch(selection.pattern, tp.topic, re.ASCII) is not None
     if selection.partitions is not None:
@@ -208,10 +210,10 @@ def _selected(topics: Mapping[str, TopicView], missing: tuple[str, ...] = ()) ->
 def resolve(
     lookup: Lookup, bound: Bound, partitions: Iterable[TopicPartition], *, on_no_match: str
 ) -> dict[TopicPartition, int]:
-    """The offsets that a bound means now.
+    """The offsets of a bound in the logs as they are now.
 
     Args:
-        on_no_match: Where no record is as late as a time: `latest`, or `error`.
+        on_no_match: For a time after the last record: `latest`, or `error`.
 
     Raises:
         ValueError: The bound does not fit the partitions, or there is no match.
@@ -221,7 +223,7 @@ def resolve(
     unmatched = [tp for tp in wanted if found[tp] < 0]
     if unmatched and on_no_match == "error":
         raise ValueError(
-            f"{bound.option}: no record is as late as that in "
+            f"{bound.option}: there is no record at or after that time in "
             f"{', '.join(map(str, unmatched[:20]))}; choose an earlier time, or set "
             "startingOffsetsByTimestampStrategy=latest"
         )

@@ -8,14 +8,14 @@
 
 `p` has the next offset of each partition. `split` has `minPartitions` and `maxRecordsPerPartition`,
 0 for none, as they were when the batch was planned: a batch that is planned again after a restart
-gives the same tasks, whatever the options say by then.
+gives the same tasks, even if the options have changed.
 
 Rules:
 
 1. Spark compares positions as text. So one position has one text: topics by name, partitions by
    number, and nothing that can change while the position stays.
-2. A topic that was deleted and made again has another id. Brokers that tell no ids give "".
-3. Kafka's plain form, `{"orders": {"0": 123}}`, is read as well: it knows no ids and no split.
+2. A topic that was deleted and created again has another id. The id is "" where brokers give none.
+3. Kafka's plain form, `{"orders": {"0": 123}}`, is read as well: it has no ids and no split.
 """
 
 from collections.abc import Mapping
@@ -31,13 +31,13 @@ _VERSION: Final = 1
 _MAX_PARTITION: Final = 2**31 - 1
 _MAX_OFFSET: Final = 2**63 - 1
 
-# Of a topic whose broker tells no ids.
+# Id of a topic whose broker gives no ids.
 NO_ID: Final = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRule:
-    """How ranges of offsets become tasks; 0 where nobody asked."""
+    """How ranges of offsets are cut into tasks; 0: the option is not set."""
 
     min_partitions: int = 0
     max_records: int = 0
@@ -48,7 +48,7 @@ NO_SPLIT: Final = SplitRule()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPosition:
-    """Where reading of one topic goes on."""
+    """The position in one topic."""
 
     topic_id: str = NO_ID
     # Next offset by partition.
@@ -88,10 +88,10 @@ class Position:
 
     @classmethod
     def parse(cls, told: object) -> "Position":
-        """Reads what `to_json` wrote, or Kafka's plain form.
+        """Reads the form that `to_json` writes, or Kafka's plain form.
 
         Raises:
-            ValueError: It is neither, or of a version that is not known here.
+            ValueError: It is neither, or of an unknown version.
         """
         if not isinstance(told, Mapping):
             raise _malformed(told, "expected an object")
@@ -101,12 +101,12 @@ class Position:
         if version != _VERSION or isinstance(version, bool):
             raise ValueError(
                 f"an offset of version {version!r}: this odradek reads version {_VERSION} and "
-                "Kafka's plain form; it was written by a newer one, use that"
+                "Kafka's plain form; a newer odradek wrote it, use that one"
             )
         return cls(topics=_parse_topics(told), split=_parse_split(told))
 
     def to_json(self) -> dict[str, object]:
-        """What Spark shall keep, in the order in which it shall be written."""
+        """The document for Spark's checkpoint, in the order of rule 1."""
         return {
             "v": _VERSION,
             "topics": {
@@ -128,7 +128,7 @@ class Position:
         }
 
     def offset(self, tp: TopicPartition) -> int | None:
-        """The next offset of one partition, None if it is not there."""
+        """The next offset of one partition; None if the position does not have it."""
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.offsets.get(tp.partition)
 
@@ -141,7 +141,7 @@ def parse_plain(told: object, *, lowest: int) -> dict[TopicPartition, int]:
     """Reads Kafka's form, `{"topic": {"0": 123}}`.
 
     Args:
-        lowest: The lowest number that may stand for an offset: -2 where -1 and -2 name the ends.
+        lowest: The lowest number allowed as an offset: -2 where -1 and -2 mean the ends.
 
     Raises:
         ValueError: It has another form.
@@ -151,7 +151,7 @@ def parse_plain(told: object, *, lowest: int) -> dict[TopicPartition, int]:
     numbers: dict[TopicPartition, int] = {}
     for name, partitions in told.items():
         if not isinstance(name, str) or not name:
-            raise _malformed(told, f"{name!r} is no topic")
+            raise _malformed(told, f"{name!r} is not a topic")
         if not isinstance(partitions, Mapping):
             raise _malformed(told, f"of topic {name!r}: expected an object of partitions")
         for number, value in partitions.items():
@@ -188,19 +188,19 @@ def _parse_split(told: Mapping[object, object]) -> SplitRule:
 def _parse_partition(number: object, topic: str) -> int:
     is_number = isinstance(number, str) and number.isdecimal() and number.isascii()
     if not is_number or int(str(number)) > _MAX_PARTITION:
-        raise ValueError(f"{number!r} is no partition of topic {topic!r}")
+        raise ValueError(f"{number!r} is not a partition of topic {topic!r}")
     return int(str(number))
 
 
 def _parse_number(value: object, *, lowest: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(  # noqa: TRY004 - what came is text, of a wrong form
-            f"{what}: expected a whole number, came {value!r}"
+        raise ValueError(  # noqa: TRY004 - the text has a wrong form, the caller no wrong type
+            f"{what}: expected a whole number, found {value!r}"
         )
     if not lowest <= value <= _MAX_OFFSET:
-        raise ValueError(f"{what}: expected at least {lowest}, came {value}")
+        raise ValueError(f"{what}: expected at least {lowest}, found {value}")
     return value
 
 
 def _malformed(told: object, why: str) -> ValueError:
-    return ValueError(f"no offset of this source: {why}; came {str(told)[:200]}")
+    return ValueError(f"not an offset of this source: {why}; found {str(told)[:200]}")

@@ -1,4 +1,4 @@
-"""Values of options, which all come as text. Pure."""
+"""Parsers of option values, which are all given as text. Pure."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _DURATIONS_MS: Final = {
 
 
 class OptionsError(ValueError):
-    """Options that cannot be used, all of them."""
+    """All problems of the given options, in one error."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__(
@@ -42,12 +42,14 @@ class OptionsError(ValueError):
 
 
 def parse_boolean(text: str) -> bool:
-    """Raises:
-    ValueError: It is neither true nor false.
+    """Reads `true` or `false`.
+
+    Raises:
+        ValueError: It is neither of them.
     """
     word = text.strip().lower()
     if word not in ("true", "false"):
-        raise ValueError(f"expected true or false, came {text!r}")
+        raise ValueError(f"expected true or false, found {text!r}")
     return word == "true"
 
 
@@ -57,7 +59,7 @@ def parse_whole_number(lowest: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         match = _NUMBER.fullmatch(text)
         if match is None or match[2] or int(match[1]) < lowest:
-            raise ValueError(f"expected a whole number of at least {lowest}, came {text!r}")
+            raise ValueError(f"expected a whole number of at least {lowest}, found {text!r}")
         return int(match[1])
 
     return parse
@@ -67,13 +69,13 @@ def parse_size(text: str) -> int:
     """Bytes, or with a unit as in `2mb`, in powers of 1024.
 
     Raises:
-        ValueError: It is no size, or none at all.
+        ValueError: It is not a size, or has an unknown unit.
     """
     match = _NUMBER.fullmatch(text)
     unit = match[2].lower() if match else ""
     unit = unit[:-1] if len(unit) > 1 and unit.endswith("b") else unit
     if match is None or unit not in _SIZES or not int(match[1]):
-        raise ValueError(f"expected bytes such as 1048576, 512kb or 2mb, came {text!r}")
+        raise ValueError(f"expected bytes such as 1048576, 512kb or 2mb, found {text!r}")
     return int(match[1]) * _SIZES[unit]
 
 
@@ -81,11 +83,11 @@ def parse_duration_ms(text: str) -> int:
     """Milliseconds, or with a unit as in `15m`.
 
     Raises:
-        ValueError: It is no duration.
+        ValueError: It is not a duration.
     """
     match = _NUMBER.fullmatch(text)
     if match is None or match[2].lower() not in _DURATIONS_MS:
-        raise ValueError(f"expected a duration such as 500ms, 30s, 15m or 2h, came {text!r}")
+        raise ValueError(f"expected a duration such as 500ms, 30s, 15m or 2h, found {text!r}")
     return int(match[1]) * _DURATIONS_MS[match[2].lower()]
 
 
@@ -95,7 +97,7 @@ def parse_choice(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         word = text.strip().lower()
         if word not in choices:
-            raise ValueError(f"expected {' or '.join(choices)}, came {text!r}")
+            raise ValueError(f"expected {' or '.join(choices)}, found {text!r}")
         return word
 
     return parse

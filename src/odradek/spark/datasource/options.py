@@ -1,7 +1,7 @@
 """Options of the source: names, values and defaults of Spark's Kafka source, and a few more. Pure.
 
-Names are matched without case: Spark hands them over in lower case. All that is wrong is told at
-once, in one message, before a broker is asked.
+Names are matched without case: Spark passes them in lower case. All problems are reported together,
+in one message, before a broker is asked.
 """
 
 import json
@@ -45,7 +45,7 @@ V = TypeVar("V")
 
 _BY_LOWER_CASE: Final = {name.lower(): name for name in SOURCE_OPTIONS}
 
-# What Spark adds, or takes for itself.
+# Options that Spark adds, or uses itself.
 _OF_SPARK: Final = frozenset(
     {"path", "paths", "checkpointlocation", "queryname", "serialization.format", "provider"}
 )
@@ -53,9 +53,9 @@ _OF_SPARK: Final = frozenset(
 _ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 _REJECTED: Final = {
-    "auto.offset.reset": "use startingOffsets; where reading goes on is Spark's to know",
-    "key.deserializer": "keys come as binary, decode them in the query",
-    "value.deserializer": "values come as binary, decode them in the query",
+    "auto.offset.reset": "use startingOffsets; later positions are in Spark's checkpoint",
+    "key.deserializer": "keys are read as binary, decode them in the query",
+    "value.deserializer": "values are read as binary, decode them in the query",
     "key.serializer": "this is a source",
     "value.serializer": "this is a source",
     "enable.auto.commit": "Spark keeps the offsets in its checkpoint",
@@ -63,7 +63,7 @@ _REJECTED: Final = {
     "check.crcs": "use checkCrcs",
 }
 
-# Where one is needed to check the rest.
+# Used to check the other settings, which need a server.
 _ANY_SERVER: Final = "localhost:9092"
 _DEFAULT_FETCH_BYTES: Final = 2 << 20
 _MAX_FETCH_BYTES: Final = 1 << 30
@@ -81,14 +81,14 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a reader is told; it travels to every task."""
+    """The options of a reader; pickled to every task."""
 
     # Settings of the client, by Kafka's name.
     kafka: Mapping[str, str]
     selection: Selection
     starting: Bound
     ending: Bound
-    # What to do where no record is as late as the time to begin at: error or latest.
+    # If no record is at or after the starting time: error or latest.
     on_no_match: str = "error"
     is_failing_on_data_loss: bool = True
     limits: Limits = field(default_factory=Limits)
@@ -104,7 +104,7 @@ class SourceOptions:
 
 
 class _Given:
-    """The options as they came, and what is wrong with them so far."""
+    """The given options, and the problems found so far."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.values = {name.lower(): value for name, value in options.items()}
@@ -125,7 +125,7 @@ class _Given:
             return default
 
     def optional(self, name: str, parse: Callable[[str], V]) -> V | None:
-        """The same where there is no default."""
+        """The value of an option without a default; None if it is not given."""
 
         def parse_given(text: str) -> V | None:
             return parse(text)
@@ -137,7 +137,7 @@ def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOp
     """Reads the options of a query.
 
     Raises:
-        OptionsError: Some are unknown, missing, of a wrong form or do not go together.
+        OptionsError: Some are unknown, missing, malformed or incompatible.
     """
     given = _Given(options)
     _check_names(given)
@@ -159,8 +159,8 @@ def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOp
             f"minOffsetsPerTrigger: {limits.min_offsets} is more than maxOffsetsPerTrigger, "
             f"which is {limits.max_offsets}"
         )
-    # Checked, and without a meaning here: no group is joined, and brokers are tried until the
-    # time of kafka.default.api.timeout.ms is over.
+    # Checked and otherwise ignored: no group is joined, and brokers are tried until
+    # kafka.default.api.timeout.ms is over.
     given.optional("fetchOffset.numRetries", parse_whole_number(0))
     given.optional("fetchOffset.retryIntervalMs", parse_duration_ms)
     parsed = SourceOptions(
@@ -190,10 +190,10 @@ def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOp
 
 
 def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that options ask for; the rest of them is not looked at.
+    """The columns that the options select; other options are not checked.
 
     Raises:
-        OptionsError: There are no such columns.
+        OptionsError: A column does not exist.
     """
     given = _Given(options)
     columns = _read_columns(given)
@@ -235,7 +235,7 @@ def _read_kafka(given: _Given) -> dict[str, str]:
 
 
 def _problem_of(name: str, value: str) -> str | None:
-    """What is wrong with one setting of the client, by itself."""
+    """The problem of one setting of the client, checked alone; None if it is valid."""
     try:
         if name == "bootstrap.servers":
             parse_addresses(value)
@@ -254,7 +254,7 @@ def _read_selection(given: _Given) -> Selection:
     if len(ways) != 1:
         came = " and ".join(ways) or "none"
         given.problems.append(
-            f"exactly one of subscribe, subscribePattern and assign is needed, came {came}"
+            f"exactly one of subscribe, subscribePattern and assign is needed, found {came}"
         )
     topics = given.optional("subscribe", _parse_topics)
     pattern = given.optional("subscribePattern", lambda text: compile_pattern(text).pattern)
@@ -270,7 +270,7 @@ def _parse_topics(text: str) -> tuple[str, ...]:
 
 
 def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
-    wrong = ValueError(f'expected JSON such as {{"topic": [0, 1]}}, came {text!r}')
+    wrong = ValueError(f'expected JSON such as {{"topic": [0, 1]}}, found {text!r}')
     try:
         parsed = json.loads(text)
     except ValueError:
@@ -311,7 +311,7 @@ def _read_ending(given: _Given) -> Bound:
 
 
 def _read_bound(given: _Given, word: str, default: Bound) -> Bound:
-    """Of the three ways to say it the first one counts; all are checked."""
+    """The bound from the first of its three options that is given; all are checked."""
     by_one, by_many, by_offset = (
         f"{word}Timestamp",
         f"{word}OffsetsByTimestamp",
@@ -339,6 +339,6 @@ def _parse_columns(text: str) -> tuple[str, ...]:
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in by_lower_case]
     if unknown or not names or len(set(names)) < len(names):
-        raise ValueError(f"expected some of {', '.join(ALL_COLUMNS)}, each once, came {text!r}")
-    # In the order of the schema, however they are listed.
+        raise ValueError(f"expected some of {', '.join(ALL_COLUMNS)}, each once, found {text!r}")
+    # In the order of the schema, not of the option.
     return tuple(name for name in ALL_COLUMNS if name.lower() in names)

@@ -1,8 +1,8 @@
-"""`subscribePattern`: a Java regular expression, as far as Python's `re` means the same. Pure.
+"""`subscribePattern`: the Java regular expressions with the same meaning in Python's `re`. Pure.
 
-Java's and Python's expressions share most of their syntax. What only Java knows is refused with its
-name, because a pattern that quietly means something else would subscribe to other topics. A topic
-belongs if the whole of its name matches.
+Java's and Python's expressions share most of their syntax. Syntax that only Java has is refused by
+name, because a pattern with another meaning would subscribe to other topics. A topic is selected if
+its whole name matches.
 """
 
 import re
@@ -10,26 +10,28 @@ from typing import Final
 
 __all__ = ["compile_pattern"]
 
-_FLAGS: Final = "ims"  # Of (?...): those that mean the same in both.
+_FLAGS: Final = "ims"  # Flags of (?...) with the same meaning in both.
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """The pattern as Python has it, to be used with `fullmatch`.
+    """Compiles the pattern, to be used with `fullmatch`.
 
     Raises:
-        ValueError: It is not well-formed, or has what Python's `re` lacks.
+        ValueError: It is not well-formed, or uses syntax that Python's `re` lacks.
     """
     _refuse_java_only(text)
     try:
-        # Java's classes (\\d, \\w, \\s, \\b) mean ASCII unless asked otherwise.
+        # Java's classes (\\d, \\w, \\s, \\b) are ASCII by default.
         return re.compile(text, re.ASCII)
     except (re.error, OverflowError) as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def _refuse_java_only(text: str) -> None:
-    """Raises:
-    ValueError: Something in it is Java's alone, or means another thing in Python.
+    """Refuses syntax that only Java has, or that has another meaning in Python.
+
+    Raises:
+        ValueError: The pattern uses such syntax.
     """
     at, in_class = 0, False
     while at < len(text):
@@ -46,7 +48,7 @@ def _refuse_java_only(text: str) -> None:
             in_class = character != "]"
         elif character == "[":
             in_class = True
-            # In Python a bracket that comes first stands for itself, in Java it does not.
+            # In Python a closing bracket that comes first is a plain character; in Java it is not.
             begin = at + 2 if following == "^" else at + 1
             if text[begin : begin + 1] == "]":
                 raise _refused(text, "a class that begins with ]")
@@ -81,6 +83,6 @@ def _check_group(text: str, at: int) -> None:
 
 def _refused(text: str, what: str) -> ValueError:
     return ValueError(
-        f"{text!r} has {what}, which Python's re lacks or reads otherwise; "
+        f"{text!r} has {what}, which Python's re lacks or reads differently; "
         "write it without, or name the topics with subscribe"
     )

@@ -1,7 +1,7 @@
-"""Decides what a query reads: where a batch starts and ends, and what counts as lost on the way.
+"""Decides which records a query reads: where a batch starts and ends, and which data is lost.
 
-The two planners ask a `Lookup` and hold what a stream must remember between its batches; they know
-nothing of Spark. Where a stream goes on is Spark's to remember: every call is told.
+Batches and streams are planned with a `Lookup` and without Spark; the planner of a stream has the
+state that is needed between its batches. Spark keeps the position and passes it with every call.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def plan_batch(lookup: Lookup, options: SourceOptions) -> list[Split]:
     Raises:
         ApiError: A topic does not exist, or brokers do not answer.
         ValueError: An option does not fit the topics.
-        DataLossError: Offsets that were asked for are not there, and the policy is to fail.
+        DataLossError: Requested offsets do not exist, and the policy is to fail.
     """
     selected = lookup.select(options.selection)
     _refuse_missing(selected)
@@ -60,7 +60,7 @@ def plan_batch(lookup: Lookup, options: SourceOptions) -> list[Split]:
 def _within_logs(
     start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], list[Loss]]:
-    """Offsets that somebody named, brought to where there is a log, and what was not there."""
+    """Start and end offsets, clamped to the logs, and the losses this causes."""
     losses = []
     for tp in start:
         if start[tp] < earliest[tp]:
@@ -84,41 +84,42 @@ def _refuse_missing(selected: Selected) -> None:
         names = ", ".join(sorted(str(one) for one in selected.missing))
         raise ApiError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"there is no {names}; make the topic first, or subscribe to others",
+            f"{names} does not exist; create the topic first, or subscribe to others",
         )
 
 
 class StreamPlanner:
-    """Plans the batches of one stream. Duties of who drives it: calls come one at a time."""
+    """Plans the batches of one stream. The caller must make one call at a time."""
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        # What was lost so far, if the policy is to go on.
+        # The losses so far, if the policy is to continue.
         self.losses = DataLossPolicy(options.is_failing_on_data_loss)
-        # Under AvailableNow: what there was when the run began.
+        # Under AvailableNow: partitions and their ends at the start of the run.
         self._frozen: tuple[Selected, dict[TopicPartition, int]] | None = None
         self._initial: Position | None = None
-        # Whether the first batch is to hold nothing; see `initial`.
+        # Whether the first batch must be empty; see `initial`.
         self._is_start_to_note = False
-        # The end of all partitions as it was last told, without limits.
+        # The end of all partitions as last looked up, without limits.
         self.latest: Position | None = None
-        # Where the last batch ends that was planned here.
+        # The end of the last batch that was planned here.
         self._planned: Position | None = None
-        # For maxTriggerDelay: when a batch was last let go.
+        # For maxTriggerDelay: the time of the last batch that was not delayed.
         self._last_batch_ms = clock.monotonic_ms()
 
     def freeze(self, lookup: Lookup) -> None:
-        """From now on the stream ends where it ends now, with the partitions of now."""
+        """Fixes the end of the stream at the present ends of the present partitions."""
         selected = lookup.select(self._options.selection)
         self._frozen = (selected, self._ends(lookup, selected))
 
     def initial(self, lookup: Lookup) -> Position:
-        """Where a new query begins. Told twice, it is the same.
+        """The position where a new query begins; the same at every call.
 
-        Spark notes where the first batch ends, and not where it begins: when it has to be read
-        again it asks here anew, and by then `latest` is elsewhere. So the first batch of a query
-        that begins at such a place holds nothing: where it ends is where the next one begins.
+        Spark stores the end of the first batch, and not its beginning: to read that batch again
+        after a restart it calls this again, and by then `latest` has moved. So the first batch of a
+        query that begins at a moving place is empty: its end, which is stored, is the beginning of
+        the next one.
 
         Raises:
             ApiError, ValueError, DataLossError: As `plan_batch`.
@@ -144,11 +145,11 @@ class StreamPlanner:
         return self._initial
 
     def on_batch(self) -> None:
-        """A batch is read: where the stream began is noted by now."""
+        """Notes that a batch is read, so Spark has stored where the stream began."""
         self._is_start_to_note = False
 
     def end(self, lookup: Lookup, start: Position, limits: Limits = _NO_LIMITS) -> Position:
-        """Where the batch ends that begins at `start`; `start` itself if there is nothing to read.
+        """The end of the batch that begins at `start`; `start` itself if nothing is to be read.
 
         Raises:
             ApiError: A topic does not exist, or brokers do not answer.
@@ -160,20 +161,20 @@ class StreamPlanner:
             selected = lookup.select(self._options.selection, list(start.offsets()))
             latest = self._ends(lookup, selected)
         topic_ids = dict(selected.topic_ids)
-        # A position beyond an open transaction is one of a stream that read what is not
-        # committed, too: nothing is lost then.
+        # A position may be beyond the last stable offset, if the stream read uncommitted records
+        # before: nothing is lost then, so the log's end is compared.
         before = [tp for tp, at in latest.items() if at < (start.offset(tp) or 0)]
         log_ends = latest | lookup.log_ends(before)
         self.losses.report(find_losses(start, topic_ids, log_ends))
         never_there = {str(one) for one in selected.missing} - _names_in(start)
         if never_there and self._options.is_failing_on_data_loss:
-            # Otherwise it may be one that was lost a batch ago, and may come back.
+            # With the other policy the topic may have been lost a batch ago, and may come back.
             _refuse_missing(selected)
         self.latest = Position.of(latest, topic_ids, self._options.split)
         if self._is_start_to_note and start == self._initial:
             return start
         begin = self._begin(lookup, start, topic_ids, latest)
-        # A log that was cut off is read on from where it ends; what comes there is new.
+        # A truncated log is read from its new end; records written there are new.
         begin |= {tp: latest[tp] for tp in before if log_ends[tp] < begin[tp]}
         now_ms = self._clock.monotonic_ms()
         if self._frozen is None and is_held_back(
@@ -192,19 +193,20 @@ class StreamPlanner:
         return self._planned
 
     def has_planned(self, end: Position) -> bool:
-        """Whether the batch that ends there was planned here, and not before a restart."""
+        """Whether the batch with this end was planned here, and not before a restart."""
         return end == self._planned
 
     def note_replay(self, lookup: Lookup, start: Position, end: Position) -> None:
-        """Counts what a batch that was planned before a restart will not find."""
+        """Counts the deleted records of a batch that was planned before a restart."""
         there = lookup.select(self._options.selection, list(start.offsets())).partitions
         begin = {tp: at for tp, at in start.offsets().items() if tp in there}
         ends = {tp: end.offset(tp) or 0 for tp in begin}
         self._note_deleted(lookup, begin, ends)
 
     def _note_deleted(self, lookup: Lookup, begin: Offsets, end: Offsets) -> None:
-        """Counts what the batch will not find. A policy that is to fail leaves that to the tasks:
-        they meet it anyway, and brokers are asked once less.
+        """Counts the deleted records of a batch, unless the policy is to fail.
+
+        With that policy the tasks find the loss, and one request to the brokers is saved.
         """
         read = [tp for tp, offset in begin.items() if offset < end[tp]]
         if read and not self._options.is_failing_on_data_loss:
@@ -217,7 +219,7 @@ class StreamPlanner:
     def _begin(
         self, lookup: Lookup, start: Position, topic_ids: Mapping[str, str], latest: Offsets
     ) -> dict[TopicPartition, int]:
-        """Where each partition is read from: those that are new, from their first record."""
+        """The offset from which each partition is read; a new one from its first record."""
         before = start.topic_ids()
         begin: dict[TopicPartition, int] = {}
         for tp in latest:
@@ -231,9 +233,9 @@ class StreamPlanner:
     def _absent(
         self, start: Position, topic_ids: Mapping[str, str], latest: Offsets
     ) -> dict[TopicPartition, int]:
-        """Where to go on with partitions that are not there, should they come back.
+        """The positions of partitions that do not exist now, in case they come back.
 
-        Only of those that options name: one of a pattern would stay in the position for ever.
+        Only those that the options name: one of a pattern would stay in the position for ever.
         """
         selection, before = self._options.selection, start.topic_ids()
         if selection.pattern is not None:
@@ -255,12 +257,12 @@ class StreamPlanner:
 
 
 def _names_in(position: Position) -> set[str]:
-    """Topics and partitions that a position knows, as `Selected.missing` names them."""
+    """Topics and partitions in a position, as `Selected.missing` names them."""
     return {str(tp) for tp in position.offsets()} | set(position.topics)
 
 
 def _is_other(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Whether a topic was made anew."""
+    """Whether a topic was deleted and created again."""
     return any(
         NO_ID not in (topic_id, now.get(name, NO_ID)) and topic_id != now[name]
         for name, topic_id in before.items()

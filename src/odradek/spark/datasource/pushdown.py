@@ -1,9 +1,9 @@
-"""Filters of a query that narrow what is read, under `pushFilters=true`.
+"""Filters of a query that reduce the records to read, with `pushFilters=true`.
 
-What can be narrowed: the partition, the offset, and the earliest timestamp. Brokers find the first
-record that is as late as a time, so what lies before it is not read; records behind it may be
-earlier all the same, and Spark checks them again. Filters on partition and offset are exact and
-need no check.
+Filters can narrow the partition, the offset, and the earliest timestamp. Brokers find the first
+record at or after a time, so records before it are not read; records after it may still have an
+earlier time, so Spark checks them again. Filters on partition and offset are exact and need no
+check.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ class _Range:
     end: int = _MAX_OFFSET
 
     def narrowed(self, one: Filter, value: int) -> "_Range":
-        """What is left of it under a comparison."""
+        """The part of the range that passes a comparison."""
         match one:
             case EqualTo():
                 return _Range(max(self.start, value), min(self.end, value + 1))
@@ -58,7 +58,7 @@ _COMPARISONS: Final = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessT
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What was taken over from a query."""
+    """The filters of a query that are applied here."""
 
     partitions: _Range = field(default_factory=_Range)
     # None: any.
@@ -67,7 +67,7 @@ class Pushed:
     not_before_ms: int | None = None
 
     def narrowed(self, ranges: Sequence[Split], lookup: Lookup) -> list[Split]:
-        """What is left to read of some ranges."""
+        """The parts of ranges that may contain matching records."""
         left = [
             replace(
                 one,
@@ -90,7 +90,7 @@ class Pushed:
 
 
 def push_filters(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
-    """Takes what narrows; returns it with what is still to be checked."""
+    """Returns the filters that can be applied here, and those Spark still has to check."""
     pushed, rest = Pushed(), []
     for one in filters:
         taken, is_exact = _push(pushed, one)
@@ -101,7 +101,7 @@ def push_filters(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
 
 
 def _push(pushed: Pushed, one: Filter) -> tuple[Pushed, bool]:
-    """What is pushed then, and whether nothing of the filter is left to check."""
+    """Adds one filter; returns the result, and whether Spark need not check the filter again."""
     if isinstance(one, In):
         values = [value for value in one.value if _is_whole(value)]
         if one.attribute == ("partition",) and len(values) == len(one.value):

@@ -1,7 +1,7 @@
-"""What Spark asks of a source: plan a batch or a stream, and read its parts.
+"""The readers that Spark calls: they plan a batch or a stream, and read its parts.
 
-Spark makes several of these objects, in different processes, and sends them about: they hold
-nothing but options and, in the process that drives a stream, the planner.
+Spark makes several of these objects, and sends them between processes: they have only options and,
+in the process that drives a stream, the planner.
 """
 
 import logging
@@ -51,7 +51,7 @@ class BatchReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task per partition of a topic, or more as options ask for."""
+        """One task per partition of a topic, or more if the options ask for them."""
         options = self._options
         with CONNECTIONS.lease(options.kafka) as connection:
             lookup = ClusterLookup(connection)
@@ -60,7 +60,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one task as Arrow batches."""
-        # Spark makes a partition without a value of an empty list.
+        # Spark turns an empty list into one partition without a value.
         if partition.value is None:
             return iter(())
         assert isinstance(partition.value, Split)
@@ -68,20 +68,20 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """The same, with `pushFilters=true`: Spark tells which records a query wants.
+    """A `BatchReader` with `pushFilters=true`: Spark passes the filters of the query to it.
 
-    A class of its own, because Spark refuses a reader that could be told, unless
-    `spark.sql.python.filterPushdown.enabled` is set. Spark keeps what it has told for as long as
-    the frame lives, also for queries with other filters: a frame is good for one query.
+    A class of its own, because Spark refuses a reader with `pushFilters` unless
+    `spark.sql.python.filterPushdown.enabled` is set. Spark keeps the pushed filters as long as the
+    frame exists, also for queries with other filters: a frame serves one query only.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Takes what narrows ranges of offsets; returns what Spark still has to check."""
+        """Applies filters that narrow ranges of offsets; returns those Spark still has to check."""
         self._pushed, rest = push_filters(filters)
         if self._pushed != Pushed():
             logger.warning(
-                "pushFilters: this frame reads no more than its first query asked for; load it "
-                "again for another query"
+                "pushFilters: this frame reads only the records of its first query; load it again "
+                "for another query"
             )
         return rest
 
@@ -106,17 +106,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Freezes where the stream ends."""
+        """Freezes the end of the stream."""
         with CONNECTIONS.lease(self._options.kafka) as connection:
             self._plan().freeze(ClusterLookup(connection))
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins."""
+        """The position where a new query begins."""
         with CONNECTIONS.lease(self._options.kafka) as connection:
             return self._plan().initial(ClusterLookup(connection)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What Spark hands to `latestOffset`, unless the trigger is to read everything."""
+        """The limit that Spark passes to `latestOffset`, unless the trigger reads everything."""
         limits = self._options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
@@ -127,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next batch ends."""
+        """The position where the next batch ends."""
         is_limited = not isinstance(limit, ReadAllAvailable)
         position = Position.parse(start)
         with CONNECTIONS.lease(self._options.kafka) as connection:
@@ -136,14 +136,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 position,
                 self._options.limits if is_limited else _NO_LIMITS,
             )
-        # As it came: Spark compares the text.
+        # `start` as given, not written again: Spark compares the text.
         return start if end is position else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The end of the topics as it was last told; Spark shows it in the progress.
+        """The end of the topics as last looked up; Spark shows it in the progress.
 
-        Sources in Python have no other place for numbers of their own there: what was lost so far
-        stands beside it, once there is any.
+        A source in Python can add numbers of its own nowhere else, so the losses so far are
+        reported beside it, if there are any.
         """
         planner = self._plan()
         if planner.latest is None:
@@ -151,7 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planner.latest.to_json() | lost_json(planner.losses)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch, made of its two ends alone."""
+        """The tasks of a batch, computed from its start and end alone."""
         first, last = Position.parse(start), Position.parse(end)
         self._plan().on_batch()
         if not (self._options.is_failing_on_data_loss or self._plan().has_planned(last)):
@@ -159,12 +159,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(split) for split in splits_between(first, last)]
 
     def _note_replay(self, start: Position, end: Position) -> None:
-        """Counting is no reason to fail: the tasks will say what is wrong."""
+        """Counts losses of a replayed batch. An error here is only logged; the tasks would fail."""
         try:
             with CONNECTIONS.lease(self._options.kafka) as connection:
                 self._plan().note_replay(ClusterLookup(connection), start, end)
         except (OdradekError, OSError) as error:
-            logger.warning("what is lost of a batch that is run again is not counted: %s", error)
+            logger.warning("losses of a batch that runs again are not counted: %s", error)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one task as Arrow batches."""
@@ -172,8 +172,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_split(self._options, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the position is in Spark's checkpoint."""
+        """Does nothing: the position is in Spark's checkpoint."""
 
     def stop(self) -> None:
-        """Closes the connections of the process that planned."""
+        """Closes the connections of the planning process."""
         CONNECTIONS.close_unused()

@@ -22,7 +22,7 @@ __all__ = ["read_split"]
 
 logger = logging.getLogger(__name__)
 
-# An offset that is refused and then turns out to be there: a leader that was elected this moment.
+# Attempts when an offset is refused although the log has it: the leader was just elected.
 _MAX_REFUSALS: Final = 5
 
 
@@ -33,7 +33,7 @@ def read_split(
 
     Raises:
         DataLossError: Records are gone, and the policy is to fail.
-        ApiError: What brokers say, or that they do not answer.
+        ApiError: Brokers refuse, or do not answer.
     """
     with connections.lease(options.kafka) as connection:
         yield from _Task(connection, options, split).read()
@@ -84,7 +84,7 @@ class _Task:
                 self._position = fetched.next_offset
         finally:
             self._connection.run(reading.aclose())
-        # What is left holds no records.
+        # The offsets that are left have no records.
         self._position = split.end
 
     def _decode(self, fetched: FetchedBatches) -> Columns:
@@ -100,10 +100,14 @@ class _Task:
         assert data.is_drained, "an answer is smaller than a builder"
         return builder.finish()
 
-    # When records are not there
+    # Missing records
 
     def _find_place(self) -> bool:
-        """Goes on where there are records, if that is elsewhere; says what is lost."""
+        """Moves to the next offset that can be read, and reports the loss.
+
+        Returns:
+            False if the log has the offset, so that the read may be repeated.
+        """
         tp, expected = self._split.tp, self._position
         lookup = ClusterLookup(self._connection)
         log_start = lookup.offsets({tp: EARLIEST})[tp]
@@ -119,13 +123,14 @@ class _Task:
         return False
 
     def _find_reason(self) -> bool:
-        """Whether nothing came because there is nothing to come."""
+        """Reports the loss if a timeout is due to missing records; returns whether it was."""
         tp = self._split.tp
         lookup = ClusterLookup(self._connection)
         if not lookup.select(Selection(partitions=(tp,)), (tp,)).partitions:
             self._lose(Loss.gone(tp.topic))
             return True
-        # With an open transaction before it the end is only not to be read yet.
+        # The log's end counts, not the last stable offset: records behind an open transaction are
+        # not lost.
         log_end = lookup.log_ends((tp,))[tp]
         if log_end < self._split.end:
             self._lose(Loss.beyond_log_end(tp, expected=self._split.end, found=log_end))
@@ -133,6 +138,6 @@ class _Task:
         return False
 
     def _lose(self, loss: Loss) -> None:
-        """Nothing more can be read here."""
+        """Reports a loss after which the split has nothing more to read."""
         self._policy.report([loss])
         self._position = self._split.end

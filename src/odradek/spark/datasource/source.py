@@ -1,4 +1,4 @@
-"""`format("odradek")`: the class that Spark finds, see `pyspark_odradek`."""
+"""`format("odradek")`: the class that Spark loads, see `pyspark_odradek`."""
 
 import importlib
 from typing import Any, Final
@@ -53,7 +53,7 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format`."""
         return "odradek"
 
     def schema(self) -> StructType:
@@ -61,13 +61,13 @@ class DefaultSource(DataSource):
         return schema_of(parse_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads once."""
+        """Makes the reader of a batch query."""
         options = parse_options(self.options, is_streaming=False)
         self._refuse_other(schema)
         return FilteringReader(options) if options.is_pushing_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Reads what comes."""
+        """Makes the reader of a streaming query."""
         options = parse_options(self.options, is_streaming=True)
         self._refuse_other(schema)
         return StreamReader(options)
@@ -75,14 +75,14 @@ class DefaultSource(DataSource):
     # The parameters' names are Spark's: it passes them by name, too.
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes once."""
+        """Makes the writer of a batch query."""
         made: DataSourceWriter = _writing().batch_writer(self.options, schema, overwrite)
         return made
 
     def streamWriter(  # noqa: N802 - Spark's
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """Writes what comes."""
+        """Makes the writer of a streaming query."""
         made: DataSourceStreamWriter = _writing().stream_writer(self.options, schema, overwrite)
         return made
 
@@ -91,10 +91,10 @@ class DefaultSource(DataSource):
         if schema != expected:
             raise ValueError(
                 f"the schema of format odradek is {expected.simpleString()}; leave the schema out, "
-                f"or choose columns with the option columns; came {schema.simpleString()}"
+                f"or choose columns with the option columns; found {schema.simpleString()}"
             )
 
 
 def _writing() -> Any:
-    # Readers need none of it.
+    # Imported here: readers do not need it.
     return importlib.import_module("odradek.spark.datasource.writer")

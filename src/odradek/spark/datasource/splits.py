@@ -1,16 +1,16 @@
 """Ranges of offsets, cut into tasks: a pure function of where a batch starts and ends.
 
-It is asked again after a restart, before anything else is known, and must then give the same list;
-so nothing that a broker says goes into it. Rules:
+After a restart it is called again, before anything else is known, and must then give the same list;
+so it depends on no answer of a broker. Rules:
 
-1. A partition that is in `end` alone is new: it is read from its first record, whatever the offset
-   of that is (`is_from_earliest`).
-2. A topic whose id differs between `start` and `end` was made anew: it is read from offset 0.
+1. A partition that is only in `end` is new: it is read from its first record, at whatever offset
+   that is (`is_from_earliest`).
+2. A topic whose id differs between `start` and `end` was created again: it is read from offset 0.
 3. Without a rule each range is one task. `max_records` cuts a range into as many equal parts as it
    takes; then, if there are fewer tasks than `min_partitions`, every range gets parts in proportion
    to its size, at least one.
 
-Example of rule 3: ranges of 100, 300 and 0 offsets, at least 8 tasks. The empty one falls away, the
+Example of rule 3: ranges of 100, 300 and 0 offsets, at least 8 tasks. The empty one is dropped, the
 others get 2 and 6 parts of 50 offsets each.
 """
 
@@ -25,14 +25,14 @@ __all__ = ["Split", "cut", "ranges_between", "splits_between"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What one task reads: the offsets of one partition from `start` up to `end`, exclusive."""
+    """The input of one task: offsets of one partition from `start` up to `end`, exclusive."""
 
     topic: str
     topic_id: str
     partition: int
     start: int
     end: int
-    # Whether records that are gone below the log's start are not missed.
+    # Whether offsets below the log's start are skipped and do not count as lost.
     is_from_earliest: bool = False
 
     @property
@@ -41,7 +41,7 @@ class Split:
 
     @property
     def size(self) -> int:
-        """Offsets in it; there may be fewer records."""
+        """The number of offsets; there may be fewer records."""
         return self.end - self.start
 
 

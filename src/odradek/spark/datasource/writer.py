@@ -1,10 +1,10 @@
-"""The topic sink: rows to records, at least once.
+"""The topic sink: writes rows as records, at least once.
 
 Every task writes its rows with an idempotent producer and ends when the brokers have acknowledged
-all of them; a record that they refuse fails the task. What Spark does again (a task, or the batch
-of a stream) is written again. Columns and options are checked before any row is.
+all of them; a record that they refuse fails the task. A task or batch that Spark repeats is written
+again. Columns and options are checked before any row.
 
-Objects of this module travel between processes: they hold settings, and no connection.
+Objects of this module are pickled between processes: they have settings, and no connection.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["RowsWritten", "batch_writer", "stream_writer"]
 
-# Spark hands rows over by the ten thousand; together they make fuller batches for each partition.
+# Spark passes ten thousand rows at a time; more of them make fuller batches for each partition.
 _GATHERED_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RowsWritten(WriterCommitMessage):
-    """What a task has written."""
+    """The number of rows that a task has written."""
 
     row_count: int
 
@@ -44,7 +44,7 @@ class _Sink:
 
     def write(self, batches: Iterator[Any]) -> RowsWritten:
         """Writes the rows of one task; all are acknowledged when this returns."""
-        # A process beside the driver makes this object, and only a task needs the producer.
+        # Imported here: a process of the driver makes this object, only tasks need the producer.
         from odradek.spark.datasource.writer_producers import leased_producer
 
         columns = self.columns
@@ -59,7 +59,7 @@ class _Sink:
                     key="key" if columns.has_key else None,
                     headers="headers" if columns.has_headers else None,
                     partition="partition" if columns.has_partition else None,
-                    timestamp=None,  # That of the write, as with any other producer.
+                    timestamp=None,  # The time of the write, as with any other producer.
                     topic_column="topic" if columns.has_topic else None,
                 )
                 deliveries.append(delivery)
@@ -88,7 +88,7 @@ def _gathered(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 class TopicBatchWriter(DataSourceArrowWriter):
-    """Of a batch query."""
+    """The writer of a batch query."""
 
     def __init__(self, sink: _Sink) -> None:
         self._sink = sink
@@ -99,7 +99,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Of a streaming query. A batch needs no commit of its own: its rows are in the topic."""
+    """The writer of a streaming query. A batch needs no commit: its rows are in the topic."""
 
     def __init__(self, sink: _Sink) -> None:
         self._sink = sink
@@ -112,7 +112,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 def batch_writer(
     options: Mapping[str, str], schema: "StructType", overwrite: bool
 ) -> TopicBatchWriter:
-    """What `DefaultSource.writer` returns.
+    """The result of `DefaultSource.writer`.
 
     Raises:
         OptionsError: Options or columns cannot be used.
@@ -131,7 +131,7 @@ def stream_writer(
     schema: "StructType",
     overwrite: bool,  # noqa: ARG001 - output mode complete: the whole result, as records once more
 ) -> TopicStreamWriter:
-    """What `DefaultSource.streamWriter` returns.
+    """The result of `DefaultSource.streamWriter`.
 
     Raises:
         OptionsError: Options or columns cannot be used.

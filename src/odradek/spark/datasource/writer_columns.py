@@ -1,4 +1,4 @@
-"""Columns of the topic sink: what a row says about its record. Pure.
+"""Columns of the topic sink: which column becomes which part of a record. Pure.
 
 =========  ===========================================  ==========================================
 column     type                                         meaning
@@ -10,8 +10,8 @@ topic      string                                       wins over the option; nu
 partition  int                                          null: by the key
 =========  ===========================================  ==========================================
 
-`offset`, `timestamp` and `timestampType` of a source may stay and are left out: where a record lies
-and when it came is for the topic to say. Any other column is a mistake.
+`offset`, `timestamp` and `timestampType` of a source are allowed and ignored: the topic assigns
+them. Any other column is an error.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ _LEFT_OUT: Final = frozenset({"offset", "timestamp", "timestampType"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkColumns:
-    """Which columns there are beside `value`."""
+    """The columns that exist beside `value`."""
 
     has_key: bool = False
     has_headers: bool = False
@@ -48,15 +48,15 @@ class SinkColumns:
 def parse_sink_columns(
     schema: Iterable[tuple[str, str]], *, topic: str | None, is_writing_headers: bool
 ) -> SinkColumns:
-    """Reads what is to be written.
+    """Checks the columns of the rows to write.
 
     Args:
         schema: Names and types of the columns, as Spark writes types.
-        topic: That of the option.
-        is_writing_headers: Whether `headers` counts.
+        topic: The value of the option.
+        is_writing_headers: Whether `headers` is written.
 
     Raises:
-        OptionsError: A column is missing, there twice, of a wrong type or unknown.
+        OptionsError: A column is missing, duplicate, of a wrong type or unknown.
     """
     columns = list(schema)
     problems = [problem for column in columns if (problem := _problem_of(*column)) is not None]
@@ -89,7 +89,7 @@ def _problem_of(name: str, kind: str) -> str | None:
         near = get_close_matches(name.lower(), _TYPES, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"column {name}: unknown{hint}; a sink takes {', '.join(_TYPES)}: select these"
-    # A collation is a matter of comparing, not of bytes.
+    # A collation, which follows a space, affects comparisons, not bytes.
     if kind.partition(" ")[0] not in expected:
-        return f"column {name}: expected {' or '.join(expected)}, came {kind}; cast it"
+        return f"column {name}: expected {' or '.join(expected)}, found {kind}; cast it"
     return None

@@ -1,8 +1,8 @@
 """Options of the topic sink. Pure.
 
 The names are those of Spark's Kafka sink: `topic`, `includeHeaders`, and every setting of the
-producer behind `kafka.`. What would take the guarantee away, or asks for a stronger one than there
-is, is refused with the reason; all that is wrong is told at once, before a row is written.
+producer with the prefix `kafka.`. An option that would weaken the guarantee, or asks for a stronger
+one, is refused with the reason; all problems are reported together, before a row is written.
 """
 
 from collections.abc import Mapping
@@ -17,23 +17,23 @@ from odradek.spark.datasource.option_values import KAFKA_PREFIX, OptionsError, p
 __all__ = ["SinkOptions", "parse_sink_options"]
 
 _NAMES: Final = {"topic": "topic", "includeheaders": "includeHeaders"}
-# What Spark adds, or takes for itself.
+# Options that Spark adds, or uses itself.
 _OF_SPARK: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"})
 
 _NO_TRANSACTIONS: Final = (
     "the sink writes at least once, a task or batch that is tried again writes its rows again; "
-    "exactly once needs transactions, which are not built yet"
+    "exactly once needs transactions, which this version lacks"
 )
 _EXACTLY_ONCE: Final = frozenset({"exactlyonce", "exactly_once"})
 _REJECTED: Final = {
-    "key.serializer": "keys are written as they are, encode them in the query",
-    "value.serializer": "values are written as they are, encode them in the query",
+    "key.serializer": "keys are written unchanged, encode them in the query",
+    "value.serializer": "values are written unchanged, encode them in the query",
     "interceptor.classes": "there is nothing to intercept",
     "transactional.id": _NO_TRANSACTIONS,
 }
 
-# Rows come by the ten thousand: larger batches than for records that come one by one. Nothing
-# waits for more rows, a whole task is flushed at its end.
+# Rows arrive ten thousand at a time, so batches are larger than for single records. No linger: a
+# task is flushed at its end.
 _DEFAULTS: Final = {
     "batch.size": "524288",
     "linger.ms": "0",
@@ -43,11 +43,11 @@ _DEFAULTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What a writer is told; it travels to every task."""
+    """The options of a writer; pickled to every task."""
 
-    # For rows whose `topic` column does not say.
+    # For rows without a topic in the `topic` column.
     topic: str | None
-    # Settings of the producer, by Kafka's name; in order, so that equal ones are equal.
+    # Settings of the producer, by Kafka's name; sorted, so that equal settings compare equal.
     producer: tuple[tuple[str, str], ...]
     is_writing_headers: bool = True
 
@@ -56,7 +56,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Reads the options of a write.
 
     Raises:
-        OptionsError: Some are unknown, missing, of a wrong form or cannot be kept.
+        OptionsError: Some are unknown, missing, malformed or cannot be guaranteed.
     """
     given = {name.lower(): value for name, value in options.items()}
     problems = [
@@ -77,7 +77,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         problems.append(f"includeHeaders: {error}")
     topic = given.get("topic")
     if topic is not None and not topic.strip():
-        problems.append("topic: expected a name, came nothing")
+        problems.append("topic: expected a name, found nothing")
     if problems:
         raise OptionsError(problems)
     return SinkOptions(
@@ -100,7 +100,7 @@ def _problem_of_name(name: str, value: str) -> str | None:
 
 
 def _problems_of_settings(settings: Mapping[str, str]) -> list[str]:
-    """What is wrong with the settings of the producer, each by itself and all together."""
+    """The problems of the producer's settings, of each alone and of their combination."""
     problems = []
     servers = settings.get("bootstrap.servers", "")
     if not servers.strip(" ,"):

@@ -1,9 +1,9 @@
 """Producers of a worker process: one per set of settings, kept from task to task.
 
 A Python worker of Spark serves many tasks, and a stream writes several times a second: to connect
-and to ask for a producer id each time would be most of the work. Nobody tells a worker that its
-query has ended, so a producer that no task has used for `IDLE_S` is closed with its connections and
-its thread.
+and to request a producer id each time would be most of the work. Spark does not inform a worker
+that its query has ended, so a producer that no task has used for `IDLE_S` is closed with its
+connections and its thread.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ __all__ = ["IDLE_S", "ProducerCache", "leased_producer"]
 
 IDLE_S: Final = 20
 
-# Producers that hang in the way of a cluster that is gone are left behind after so long.
+# How long closing may take: a cluster that is gone lets it hang.
 _CLOSE_TIMEOUT_S: Final = 10
 
 _Settings = tuple[tuple[str, str], ...]
@@ -39,7 +39,7 @@ class ProducerCache:
 
     Args:
         make: Opens a producer.
-        alarm: Makes what calls back after a delay in seconds.
+        alarm: Makes a timer that calls a function after a delay in seconds.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ProducerCache:
 
     @contextlib.contextmanager
     def lease(self, settings: _Settings) -> Iterator[Producer]:
-        """A producer for the block. One whose block fails is not used again."""
+        """Lends a producer for the block. If the block fails, the producer is not used again."""
         with self._lock:
             producer, alarm = self._idle.pop(settings, (None, None))
         if alarm is not None:
@@ -74,14 +74,14 @@ class ProducerCache:
             older, _ = self._idle.pop(settings, (None, None))
             self._idle[settings] = (producer, alarm)
             alarm.start()
-        if older is not None:  # Two tasks at once, as threads.
+        if older is not None:  # Two tasks ran at once, in threads.
             older.close(timeout=_CLOSE_TIMEOUT_S)
 
     def _close(self, settings: _Settings, producer: Producer) -> None:
         with self._lock:
             kept, _ = self._idle.get(settings, (None, None))
             if kept is not producer:
-                return  # Somebody has it, or had it since.
+                return  # A task uses it, or has used it since.
             del self._idle[settings]
         producer.close(timeout=_CLOSE_TIMEOUT_S)
 

@@ -1,1 +1,1 @@
-"""Pipelines: the file that declares one, the graph it means, the engine that runs it."""
+"""Pipelines: the file that declares one, the graph it describes, the engine that runs it."""

@@ -1,6 +1,6 @@
-"""How far streaming queries are, committed to consumer groups so that lag tools show it.
+"""Progress of streaming queries, committed to consumer groups so that lag tools show it.
 
-Importing it brings in no Spark; `odradek.spark.progress.listener` is the part that listens to it.
+Importing it does not import Spark; `odradek.spark.progress.listener` does.
 """
 
 from odradek.spark.progress.targets import ProgressTarget

@@ -1,8 +1,8 @@
-"""Commits positions to groups, on a thread of its own: no query waits for a broker.
+"""Commits positions to groups, on a thread of its own, so that no query waits for a broker.
 
-Of a partition only the newest position counts, so what waits is never more than one per partition
-and group. A commit that fails is logged and counted; the next batch commits a newer one anyway. The
-thread, and its connections, end when there is nothing to do for a while.
+Only the newest position of a partition matters, so at most one per partition and group waits. A
+commit that fails is logged and counted; the next batch commits a newer position anyway. The thread
+ends, and closes its connections, when no position was submitted for a while.
 """
 
 import logging
@@ -27,7 +27,7 @@ _Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class _Committing(Protocol):
-    """What is needed of an `Admin`."""
+    """The part of `Admin` that is used here."""
 
     def alter_group_offsets(
         self, group_id: str, offsets: _Offsets, *, timeout: float | None = None
@@ -43,16 +43,16 @@ def _open_admin(settings: Mapping[str, str]) -> _Committing:
 def _close(admin: _Committing) -> None:
     try:
         admin.close(_COMMIT_TIMEOUT_S)
-    except Exception:  # logged, and others wait for this thread
-        logger.exception("a client for the progress of groups does not close")
+    except Exception:  # logged, and the thread serves other groups
+        logger.exception("the client that commits progress to groups could not be closed")
 
 
 class GroupCommitter:
     """See the module's docstring. May be used by several threads.
 
     Args:
-        open_admin: Opens a client out of settings by Kafka's names.
-        idle_s: How long the thread waits for more.
+        open_admin: Opens a client with settings by Kafka's names.
+        idle_s: How long the thread waits for positions before it ends.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class GroupCommitter:
         self._is_committing = False
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        self.committed_total = 0  # Commits that a broker took.
+        self.committed_total = 0  # Commits that a broker accepted.
         self.failed_total = 0  # Commits that failed.
 
     def submit(self, target: ProgressTarget, offsets: _Offsets) -> None:
-        """Has positions committed soon. Never waits, never fails."""
+        """Queues positions for the thread. Never waits, never fails."""
         with self._changed:
             if self._is_closed:
                 return
@@ -86,14 +86,14 @@ class GroupCommitter:
             self._changed.notify_all()
 
     def settle(self, timeout_s: float) -> bool:
-        """Waits until all that was submitted is committed or has failed; whether it is."""
+        """Waits until all submitted positions are committed or failed; returns False on timeout."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: not self._waiting and not self._is_committing, timeout_s
             )
 
     def close(self, timeout_s: float = _COMMIT_TIMEOUT_S) -> None:
-        """Commits what waits, as far as the time goes, and ends."""
+        """Commits the waiting positions within the timeout, and ends the thread."""
         self.settle(timeout_s)
         with self._changed:
             self._is_closed = True
@@ -127,9 +127,9 @@ class GroupCommitter:
         except (OdradekError, OSError) as error:
             logger.warning("progress of group %s not committed: %s", target.group, error)
             self._count(failed=1)
-        except Exception:  # logged, and others wait for this thread
-            # A mistake somewhere must not end the thread: nobody's progress would be seen again.
-            # The client may be broken by it; the next commit opens another.
+        except Exception:  # logged, and the thread serves other groups
+            # A bug must not end the thread: it commits the progress of all queries. The client may
+            # be broken; the next commit opens another.
             logger.exception("progress of group %s not committed", target.group)
             if (admin := admins.pop(target.kafka, None)) is not None:
                 _close(admin)
@@ -138,7 +138,7 @@ class GroupCommitter:
             self._count(committed=1)
 
     def _next(self) -> dict[ProgressTarget, dict[TopicPartition, OffsetAndMetadata]] | None:
-        """All that waits now; None if the thread shall end."""
+        """All positions that wait now; None if the thread must end."""
         with self._changed:
             self._is_committing = False
             self._changed.notify_all()

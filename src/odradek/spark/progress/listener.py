@@ -1,14 +1,14 @@
-"""Listens to streaming queries and commits how far they are to groups.
+"""Listens to streaming queries and commits their progress to groups.
 
 ::
 
     stream = spark.readStream.format("odradek").option("progressGroup", "orders-to-lake")…
-    progress_of(spark)  # once; `build_session` has done it
+    progress_of(spark)  # once per session; a run of a pipeline does it by itself
 
-Spark's own commit call to a source comes one batch late, and never for the last one; its listeners
-hear of every batch. What a source was told is looked up when its query starts, in the plan, because
-a report does not say. Under Spark Connect there is no plan to look at: tell with `watch`, which
-pipelines do.
+Spark's own commit call to a source is one batch late, and is missing for the last batch; its
+listeners receive a report of every batch. The options of a source are looked up in the plan when
+its query starts, because a report does not contain them. Spark Connect gives no access to the plan:
+there `watch` must name the groups, as pipelines do.
 """
 
 import logging
@@ -43,8 +43,8 @@ class ProgressListener(StreamingQueryListener):
     """See the module's docstring.
 
     Args:
-        session: Whose queries to listen to; None if nobody asks for them.
-        committer: Commits; one of its own if not given.
+        session: The session whose queries are listened to; None: `watch` names all groups.
+        committer: Commits the positions; one of its own if not given.
     """
 
     def __init__(
@@ -53,39 +53,38 @@ class ProgressListener(StreamingQueryListener):
         self._session = session
         self.committer = committer or GroupCommitter()
         self._lock = threading.Condition()
-        # Runs that have begun and whose end was not reported yet.
+        # Runs that have started and whose end was not reported yet.
         self._runs: set[str] = set()
-        # One per source of a query, in its order; None for one without a group. What a plan says
-        # is kept by run: a query that is started again may be so before its end is reported.
+        # Per run, one target per source, in the query's order; None for one without a group. Keyed
+        # by run, because a query may be started again before the end of the last run is reported.
         self._targets: dict[str, Sequence[ProgressTarget | None]] = {}
         # By the query's id or name, see `watch`.
         self._told: dict[str, Sequence[ProgressTarget | None]] = {}
-        # By query: the run, and how far it was behind.
+        # By query: the run, and its lag.
         self._lags: dict[str, tuple[str, dict[TopicPartition, int] | None]] = {}
 
     def watch(self, query: object, targets: Sequence[ProgressTarget | None]) -> None:
-        """Says which groups the sources of a query have, in the order of its reports.
+        """Sets the groups of a query's sources, in the order of its reports.
 
-        Holds for later runs of the query, too.
+        Applies to later runs of the query, too.
 
         Args:
-            query: its id; or its name, which can be told before it starts, so that no batch is
-                missed.
-            targets: one for each source. One for all is enough if they are the same.
+            query: Its id, or its name, which is known before the start, so that no batch is missed.
+            targets: One for each source; a single one if all are the same.
         """
         with self._lock:
             self._told[str(query)] = targets
 
     def lag(self, query_id: object) -> dict[TopicPartition, int] | None:
-        """Records that a query was behind after its last batch; None while that is not known."""
+        """The lag of a query after its last batch, in records; None while it is not known."""
         with self._lock:
             return self._lags.get(str(query_id), ("", None))[1]
 
     def settle(self, timeout_s: float) -> bool:
-        """Waits until all batches so far are committed or have failed to be; whether they are.
+        """Waits until all batches so far are committed or failed; returns False on timeout.
 
-        A query that has ended may have reports on their way; see that they arrive before the
-        process ends.
+        Reports of a query that has ended may still be in transit; call this before the process
+        ends.
         """
         if self._session is not None and not self._has_heard_all(self._session, timeout_s):
             return False
@@ -96,10 +95,10 @@ class ProgressListener(StreamingQueryListener):
             bus: Any = session.sparkContext._jsc.sc().listenerBus()  # noqa: SLF001 - no other way
             try:
                 bus.waitUntilEmpty(int(timeout_s * 1000))
-            except Py4JJavaError:  # It took longer.
+            except Py4JJavaError:  # The timeout is over.
                 return False
             return True
-        # Reports come over the network, the end of a run after its batches.
+        # Reports arrive over the network, that of the end of a run after those of its batches.
         try:
             active = {str(query.runId) for query in session.streams.active}
         except PySparkException:
@@ -108,14 +107,14 @@ class ProgressListener(StreamingQueryListener):
             return self._lock.wait_for(lambda: self._runs <= active, timeout_s)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Looks up what the sources of the query were told."""
+        """Looks up the groups in the options of the query's sources."""
         with self._lock:
             self._runs.add(str(event.runId))
         if self._session is None or not _is_classic(self._session):
             return
         try:
             targets = _targets_in_plan(self._session, str(event.id))
-        except Exception:  # Spark's inner plan may look otherwise, the query goes on
+        except Exception:  # Spark's inner plan may change, and the query must go on
             logger.warning("groups of query %s are not known", event.id, exc_info=True)
             return
         if any(targets):
@@ -123,7 +122,7 @@ class ProgressListener(StreamingQueryListener):
                 self._targets[str(event.runId)] = targets
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Commits where the batch ended."""
+        """Commits the end of the batch."""
         report = event.progress
         sources = report.sources
         lags = [lag_of(source.endOffset, source.latestOffset) for source in sources]
@@ -144,7 +143,7 @@ class ProgressListener(StreamingQueryListener):
             )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Forgets the run; its last report came before."""
+        """Forgets the run; its last report arrived before."""
         query, run = str(event.id), str(event.runId)
         with self._lock:
             self._targets.pop(run, None)
@@ -159,8 +158,8 @@ def _fitted(
 ) -> Sequence[ProgressTarget | None]:
     """A group for each source of a report.
 
-    Spark merges sources that a query names twice. If the numbers differ, it is safe where all have
-    the same group: a position names its topics.
+    Spark merges sources that a query names twice, so the numbers may differ. Then all sources must
+    have the same group, which is safe since a position names its topics.
     """
     if len(targets) == count:
         return targets
@@ -197,7 +196,7 @@ _listeners: "weakref.WeakKeyDictionary[SparkSession, ProgressListener]" = (
 
 
 def progress_of(session: SparkSession) -> ProgressListener:
-    """The listener of a session, which has one from then on."""
+    """The listener of a session, which is added at the first call."""
     listener = _listeners.get(session)
     if listener is None:
         listener = _listeners[session] = ProgressListener(session)
@@ -208,7 +207,7 @@ def progress_of(session: SparkSession) -> ProgressListener:
 def leave_progress(session: SparkSession) -> None:
     """Stops listening to a session that is about to end.
 
-    One of Spark Connect warns of every listener that it still has then.
+    A session of Spark Connect warns of every listener that it still has at its end.
     """
     listener = _listeners.pop(session, None)
     if listener is not None:
@@ -216,5 +215,5 @@ def leave_progress(session: SparkSession) -> None:
 
 
 def _is_classic(session: object) -> bool:
-    """Whether the queries are in this process, and not behind Spark Connect."""
+    """Whether the queries run in this process, and not on a Spark Connect server."""
     return isinstance(session, SparkSession)

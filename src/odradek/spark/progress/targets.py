@@ -1,8 +1,8 @@
-"""How far a streaming query is, and which group shows it.
+"""The progress of a streaming query, and the group that shows it.
 
-A query keeps its position in its checkpoint, where no Kafka tool looks. A source with the option
-``progressGroup`` has it committed to that group as well, so that every tool shows its lag. The
-group is a sign, not the position: nobody reads it back.
+A query keeps its position in its checkpoint, which Kafka's tools do not read. With the option
+``progressGroup`` of a source, the position is also committed to that group, so that every tool
+shows its lag. The group only displays it: no query reads its position from there.
 """
 
 import json
@@ -20,7 +20,7 @@ __all__ = ["PROGRESS_GROUP", "ProgressTarget", "lag_of", "parse_position", "targ
 PROGRESS_GROUP: Final = "progressGroup"
 
 _KAFKA_PREFIX: Final = "kafka."
-# What every client reads; a source has settings of its own beside these.
+# Settings that every client reads; a source has settings of its own beside these.
 _CLIENT_SETTINGS: Final = frozenset(Definition(ClientConfig).keys)
 
 
@@ -29,12 +29,12 @@ class ProgressTarget:
     """The group of a source, and how to reach its cluster."""
 
     group: str
-    # Settings of a client by Kafka's name, in order, so that equal ones are equal.
+    # Settings of a client by Kafka's name, sorted, so that equal settings compare equal.
     kafka: tuple[tuple[str, str], ...]
 
 
 def target_of(options: Mapping[str, str]) -> ProgressTarget | None:
-    """The group that the options of a source name, if they do."""
+    """The group that the options of a source name; None if they name none."""
     given = {name.lower(): value for name, value in options.items()}
     group = given.get(PROGRESS_GROUP.lower(), "").strip()
     if not group:
@@ -49,7 +49,7 @@ def target_of(options: Mapping[str, str]) -> ProgressTarget | None:
 
 
 def parse_position(told: str | None) -> Position | None:
-    """A position out of a progress report; None if it has none, or that of another source."""
+    """The position in a progress report; None if there is none, or it is of another source."""
     if told is None:
         return None
     try:
@@ -59,16 +59,16 @@ def parse_position(told: str | None) -> Position | None:
 
 
 def lag_of(end: str | None, latest: str | None) -> dict[TopicPartition, int] | None:
-    """Records behind the end of each partition; None while that is not known.
+    """The lag of each partition, in records; None while it is not known.
 
     Args:
-        end: Where the last batch ended, as Spark reports it.
+        end: The end of the last batch, as Spark reports it.
         latest: The end of the topics at that time. Not known for the first batch after a restart.
     """
     reached, newest = parse_position(end), parse_position(latest)
     if reached is None or newest is None:
         return None
-    # A partition that was found just now is read from where the next batch begins.
+    # A partition that is not in `end` is new: the next batch reads it from the beginning.
     return {
         tp: max(offset - (reached.offset(tp) or 0), 0) for tp, offset in newest.offsets().items()
     }

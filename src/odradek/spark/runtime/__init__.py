@@ -1,1 +1,1 @@
-"""What a Spark session runs on: Java, its archive of classes, this package on executors."""
+"""The runtime of a Spark session: Java, its class-data archive, this package on executors."""

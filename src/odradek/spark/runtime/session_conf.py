@@ -1,7 +1,7 @@
-"""What a Spark session is told, decided without Spark.
+"""The configuration of a Spark session, decided without Spark.
 
-What the user sets wins over everything here; only Java's options are joined. The defaults are for a
-pipeline on one machine, those for a cluster leave alone what the cluster decides.
+Settings of the user override all of these; only Java's options are joined. The defaults suit a
+pipeline on one machine; for a cluster, its own configuration decides most settings.
 """
 
 import os
@@ -18,7 +18,7 @@ _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\d+|\*)(?:\s*,\s*(?P<failures
 _ANY_MASTER: Final = re.compile(
     r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|(?:spark|k8s|sc)://.+|yarn"
 )
-# As a cluster does. `local[N]` would end a query at the first task that fails.
+# As on a cluster. `local[N]` would end a query at the first task that fails.
 _TASK_ATTEMPTS: Final = 4
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -48,20 +48,20 @@ _LOCAL_CHECKPOINT: Final = {
 
 
 def is_local(master: str) -> bool:
-    """Whether everything runs in this machine's one process."""
+    """Whether all of Spark runs in one process on this machine."""
     return _LOCAL.fullmatch(master) is not None
 
 
 def is_connect(master: str) -> bool:
-    """Whether it is a Spark Connect server."""
+    """Whether the master is a Spark Connect server."""
     return master.startswith("sc://")
 
 
 def effective_master(master: str) -> str:
-    """The master to ask for: a local one tries a failed task again.
+    """The master to use: a local one is changed so that it retries a failed task.
 
     Raises:
-        ConfigError: It is none that Spark knows.
+        ConfigError: Spark knows no such master.
     """
     found = _LOCAL.fullmatch(master)
     if found is None:
@@ -87,11 +87,11 @@ def session_conf(
     """The whole configuration of a session.
 
     Args:
-        master: As `effective_master` gives it.
-        given: What the user set; wins.
+        master: As `effective_master` returns it.
+        given: The user's settings, which override the others.
         java_options: For the driver's Java, before the user's.
-        checkpoint: Where the queries keep their checkpoints, if that is known.
-        cpu_count: What ``*`` stands for.
+        checkpoint: Folder of the queries' checkpoints, if it is known.
+        cpu_count: The number that ``*`` means.
 
     Raises:
         ConfigError: A key is not Spark's.
@@ -100,7 +100,7 @@ def session_conf(
         if not key.startswith("spark."):
             raise ConfigError(key, value, "a setting of Spark begins with spark.")
     conf = dict(_EVERYWHERE)
-    if is_connect(master):  # A server that runs takes nothing else.
+    if is_connect(master):  # A running server accepts no other settings.
         conf = {key: value for key, value in conf.items() if key.startswith("spark.sql.")}
     found = _LOCAL.fullmatch(master)
     if found is not None:

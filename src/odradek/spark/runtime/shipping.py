@@ -1,11 +1,11 @@
-"""Executors of a cluster run the same odradek as the driver, or the job does not begin.
+"""Ships odradek to the executors of a cluster, and checks that they run the driver's versions.
 
 Files that are added while a session runs do not reach a data source that Spark finds by itself. So
-the package goes as an archive that every executor unpacks before its first task
-(``spark.archives``) and finds through ``spark.executorEnv.PYTHONPATH``. A first small job then asks
-the executors what they have: Python, odradek, pyarrow and the libraries for checksums and
-compression must be those of the driver, because tasks are pickled and record batches handed over
-between them. What else the tasks of a pipeline import has to be there, of whatever version.
+the package is sent as an archive that every executor unpacks before its first task
+(``spark.archives``) and finds through ``spark.executorEnv.PYTHONPATH``. A first small job then
+collects the versions on the executors: Python, odradek, pyarrow and the libraries for checksums and
+compression must be those of the driver, because tasks are pickled and record batches are exchanged.
+Other modules that the tasks of a pipeline import must be installed, in any version.
 """
 
 import socket
@@ -30,32 +30,32 @@ __all__ = [
 _FOLDER: Final = "odradek_pkg"  # Of the archive, in the working folder of an executor.
 _ARCHIVES: Final = "spark.archives"
 _PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
-# Not every executor has a task of the job; with several per thread of theirs, most have.
+# Tasks of the job per thread of the executors: with one, some executors would run none.
 _TASKS_PER_THREAD: Final = 2
 _MAX_TASKS: Final = 200
 _ALWAYS: Final = ("odradek", "pyarrow", "crc32c", "cramjam")
-_MISSING: Final = "none"  # How the answer begins for what cannot be imported.
+_MISSING: Final = "none"  # Prefix of the answer for a module that cannot be imported.
 
 
 class VersionsDifferError(OdradekError):
-    """Executors have other versions than the driver, or lack something."""
+    """Executors have other versions than the driver, or lack a module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What one Python has."""
+    """Versions of the modules that one Python can import."""
 
     where: str
     versions: Mapping[str, str]
 
 
 def needs_shipping(master: str) -> bool:
-    """Whether executors live where this package may not be."""
+    """Whether executors run on machines that may lack this package."""
     return master == "yarn" or master.startswith(("spark://", "k8s://"))
 
 
 def shipping_conf(archive: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Settings that bring an archive to executors; what the user has there stays."""
+    """Settings that ship an archive to executors, added to the user's values."""
     archives, path = given.get(_ARCHIVES), given.get(_PYTHONPATH)
     ours = f"{archive}#{_FOLDER}"
     return {
@@ -67,15 +67,15 @@ def shipping_conf(archive: str, given: Mapping[str, str]) -> dict[str, str]:
 def check_executors(
     session: "SparkSession", *, is_shipped: bool, libraries: Sequence[str] = ()
 ) -> None:
-    """Asks executors what they have.
+    """Compares the versions on the executors with those of the driver.
 
     Args:
-        session: whose executors.
-        is_shipped: whether the package was sent to them.
-        libraries: modules that tasks will import besides.
+        session: The session whose executors are asked.
+        is_shipped: Whether the package was sent to them.
+        libraries: Modules that tasks will import, in any version.
 
     Raises:
-        VersionsDifferError: It is not what the driver has, or a library is missing.
+        VersionsDifferError: A version differs, or a library is missing.
     """
     ask = _question((*_ALWAYS, *libraries))
     context = session.sparkContext
@@ -96,12 +96,12 @@ def _hint(
     *,
     is_shipped: bool,
 ) -> str:
-    """What to do about it, and where."""
+    """Advice for the error: what to install, and where."""
     hints = []
     always = {name: told for name, told in here.versions.items() if name not in libraries}
     if differences(Installation(where=here.where, versions=always), there):
         hints.append(
-            "use the same Python on the cluster, and install there what is missing"
+            "use the same Python on the cluster, and install the missing modules there"
             if is_shipped
             else "install the driver's versions on the cluster, or let the package be shipped"
         )
@@ -121,7 +121,7 @@ def _hint(
 def _question(
     names: Sequence[str] = _ALWAYS,
 ) -> Callable[[], tuple[str, tuple[tuple[str, str], ...]]]:
-    """A function that travels by value: an executor may not have this module."""
+    """A function that is pickled by value, since an executor may lack this module."""
 
     def ask() -> tuple[str, tuple[tuple[str, str], ...]]:
         import importlib
@@ -132,11 +132,11 @@ def _question(
         def version_of(name: str) -> str:
             try:
                 module = importlib.import_module(name)
-                # What a task uses, not only what lies there.
+                # The version that a task imports, not only one that is installed.
                 if name == "odradek":
                     importlib.import_module("odradek.records.codec")
                     importlib.import_module("pyspark_odradek")
-            except Exception as error:  # noqa: BLE001 - a broken one is as bad as none
+            except Exception as error:  # noqa: BLE001 - a broken module is as bad as none
                 return f"none: {error}"
             found = getattr(module, "__version__", None)
             if found is None:
@@ -160,7 +160,7 @@ def _question(
 def differences(
     here: Installation, there: Iterable[Installation], *, any_version: Collection[str] = ()
 ) -> str:
-    """A table of what differs, empty if nothing does; `any_version` must only be there."""
+    """A table of the differences, empty if there are none; `any_version` need only exist."""
 
     def differs(one: Installation, name: str) -> bool:
         found = one.versions.get(name, _MISSING)

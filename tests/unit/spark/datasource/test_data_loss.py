@@ -26,7 +26,7 @@ def test_nothing_is_lost() -> None:
         (
             {"t": "id-2"},
             {T0: 5, T1: 5},
-            "topic 't': it was deleted and made again: expected id id-1, found id-2",
+            "topic 't': it was deleted and created again: expected id id-1, found id-2",
         ),
         ({"t": "id-1"}, {T0: 99, T1: 50}, "t-0: expected offset 100, the log ends at 99"),
         ({"t": "id-1"}, {T0: 100}, "t-1: expected offset 50, there is no such partition"),

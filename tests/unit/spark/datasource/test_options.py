@@ -102,14 +102,14 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     assert len(found) == 9
     for expected in (
         "kafka.bootstrap.servers: required",
-        "came subscribe and assign",
+        "found subscribe and assign",
         "subscribepatern: unknown option, did you mean subscribePattern?",
         "maxoffsetspertriger: unknown option, did you mean maxOffsetsPerTrigger?",
-        "failOnDataLoss: expected true or false, came 'maybe'",
+        "failOnDataLoss: expected true or false, found 'maybe'",
         "kafka.auto.offset.reset: not supported: use startingOffsets",
         "kafka.group.idd: unknown setting, did you mean group.id?",
         "kafka.isolation.level: ",
-        "minPartitions: expected a whole number of at least 1, came '0'",
+        "minPartitions: expected a whole number of at least 1, found '0'",
     ):
         assert expected in text
 
@@ -196,7 +196,7 @@ def test_selections_that_mean_nothing(name: str, value: str) -> None:
 def test_exactly_one_selection() -> None:
     """12:SP-29."""
     (found,) = problems({"kafka.bootstrap.servers": "h:1"})
-    assert found.endswith("came none")
+    assert found.endswith("found none")
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])

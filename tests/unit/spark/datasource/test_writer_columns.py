@@ -68,7 +68,7 @@ def test_refuses_a_wrong_type(name: str, kind: str, expected: str) -> None:
     """12:SP-38."""
     columns = {"value": "binary", name: kind}
     (problem,) = problems_of(*columns.items())
-    assert problem == f"column {name}: expected {expected}, came {kind}; cast it"
+    assert problem == f"column {name}: expected {expected}, found {kind}; cast it"
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_another_grouping_key_is_refused_with_the_ways_out(tmp_path: Path) -> No
     folder.take(Notes("orders", "counts", document))
     folder.release()
     begin(tmp_path / "counts")
-    with pytest.raises(RefusedError, match=r"'counts' cannot go on .* reset .* a new name"):
+    with pytest.raises(RefusedError, match=r"'counts' cannot continue .* reset .* a new name"):
         run(counting(tmp_path, "user", "id"))
     first = CheckpointFolder(str(tmp_path / "first"))
     assert first.holder() is None

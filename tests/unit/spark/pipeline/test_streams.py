@@ -88,7 +88,7 @@ def test_obstacles_to_exactly_once() -> None:
     assert [(one.why.split(" ")[0], one.is_certain) for one in told] == [
         ("topic", True),
         ("rand(),", True),
-        ("nobody", False),
+        ("it", False),
         ("spark.speculation", True),
     ]
 

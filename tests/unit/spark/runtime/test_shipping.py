@@ -84,7 +84,9 @@ def test_a_library_of_a_pipeline_may_have_any_version_but_must_be_there() -> Non
     assert told.startswith("the tasks of this pipeline import psycopg: install it on every machine")
     other = installed("executor 2 on d", python="3.12", psycopg="none: no module", fastavro="1")
     told = _hint(here, [other], needed, is_shipped=True)
-    assert told.startswith("use the same Python on the cluster, and install there what is missing;")
+    assert told.startswith(
+        "use the same Python on the cluster, and install the missing modules there;"
+    )
     assert "import psycopg" in told
 
 

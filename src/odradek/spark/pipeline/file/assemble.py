@@ -1,4 +1,4 @@
-"""Puts the parts of a file together: names are looked up, steps ordered, the rest checked."""
+"""Assembles the parts of a file: looks names up, orders steps, checks the whole."""
 
 from collections.abc import Iterable, Mapping
 
@@ -29,7 +29,7 @@ __all__ = ["assemble"]
 
 
 def assemble(context: Context, draft: Draft, path: str) -> Pipeline:
-    """The pipeline; complete only if no errors were told."""
+    """The pipeline; complete only if no errors were reported."""
     names = {name.casefold(): name for name in _names(draft)}
     inputs = {one.name: _inputs(context, one, names) for one in draft.transforms}
     cycle = find_cycle(inputs)
@@ -41,7 +41,7 @@ def assemble(context: Context, draft: Draft, path: str) -> Pipeline:
     transforms = {name: _transform(drafts[name], inputs[name]) for name in in_order(inputs)}
     sources = {one.name: one for one in draft.sources}
     queries = {one.name: one.query for one in draft.transforms if one.query is not None}
-    # What reads itself has no rows to speak of.
+    # Steps in a cycle have no rows to check.
     known = transforms if cycle is None else {}
     unknown = [one.name for one in draft.transforms if _is_unknown(one, inputs[one.name])]
     analysis = analyse_parts(sources, known, queries, unknown)
@@ -70,7 +70,7 @@ def assemble(context: Context, draft: Draft, path: str) -> Pipeline:
 def _sinks(
     context: Context, draft: Draft, names: Mapping[str, str], analysis: Analysis
 ) -> dict[str, Sink]:
-    """The sinks, their output modes settled and checked."""
+    """The sinks, with output modes chosen and checked."""
     sinks: dict[str, Sink] = {}
     for one in draft.sinks:
         input_ = _look_up(context, one.input, one.input_place, f"sink '{one.name}'", names)
@@ -81,7 +81,7 @@ def _sinks(
             check_output_mode(context, one, mode, relation)
             check_exactly_once(context, one, relation, dict(draft.spark.conf))
             if not relation.is_stream:
-                message = f"sink '{one.name}' needs a stream: '{input_}' is none"
+                message = f"sink '{one.name}' needs a stream: '{input_}' is not one"
                 context.error(one.input_place, "P03", message)
         sinks[one.name] = Sink(
             name=one.name,
@@ -97,7 +97,7 @@ def _sinks(
 def _check_state(
     context: Context, draft: Draft, sinks: Mapping[str, Sink], analysis: Analysis
 ) -> None:
-    """P14 for every operator, once, with the output modes of the sinks behind it."""
+    """P14 for every operator, once, with the output modes of the sinks that read it."""
     modes: dict[Operator, dict[str, OutputMode]] = {}
     for relation in analysis.relations.values():
         for operator in relation.operators:
@@ -116,7 +116,7 @@ def _names(draft: Draft) -> list[str]:
 
 
 def _inputs(context: Context, draft: DraftTransform, names: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of what a transform reads, as they are declared."""
+    """The names of the inputs of a transform, as they are declared."""
     what = f"transform '{draft.name}'"
     found = dict.fromkeys(
         _look_up(context, name, place, what, names) for name, place in draft.inputs
@@ -128,20 +128,20 @@ def _inputs(context: Context, draft: DraftTransform, names: Mapping[str, str]) -
         _look_up(context, name, place, what, names) for name, place in draft.declared_inputs
     )
     if draft.query is not None and set(declared) != set(found):
-        message = f"'inputs' of {what} has to be what its SQL reads: {', '.join(found)}"
+        message = f"'inputs' of {what} has to be the tables that its SQL reads: {', '.join(found)}"
         context.error(draft.declared_inputs[0][1], "P03", message)
     return tuple(name for name in declared if name)
 
 
 def _is_unknown(draft: DraftTransform, inputs: tuple[str, ...]) -> bool:
-    """Whether something is wrong with what a transform reads."""
+    """Whether the inputs of a transform are not all known."""
     names = dict.fromkeys(name.casefold() for name, _ in draft.inputs)
     is_closed = draft.query is None and not inputs
     return is_closed or len(names) != len(inputs)
 
 
 def _look_up(context: Context, name: str, place: Place, what: str, names: Mapping[str, str]) -> str:
-    """The name as it is declared; an empty one, with the problem told, if it is not."""
+    """The name as it is declared; an empty one, with the problem reported, if it is not."""
     if not name:
         return ""
     found = names.get(name.casefold())

@@ -1,6 +1,6 @@
-"""What the parts of a file have to agree on: columns that are there, letters that have an address.
+"""Checks between the parts of a file: columns exist, dead letters have a topic, and more.
 
-Names are looked up already; see `streams` for what streams cannot do.
+Names are looked up before; the checks of streams are in `streams`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ __all__ = ["check_draft"]
 def check_draft(
     context: Context, draft: Draft, transforms: Mapping[str, Transform], analysis: Analysis
 ) -> None:
-    """Tells of all that does not fit together."""
+    """Reports all parts that contradict each other."""
     _check_columns(context, draft, transforms, analysis)
     _check_bootstrap(context, draft)
     _check_dead_letters(context, draft, analysis)
@@ -142,7 +142,7 @@ def _check_dead_letters(context: Context, draft: Draft, analysis: Analysis) -> N
         relation = analysis.relations.get(stage.name)
         if relation is not None and not relation.is_stream:
             for what, place in uses:
-                message = f"{what} cannot have the action 'dlq': its rows are no stream"
+                message = f"{what} cannot have the action 'dlq': its rows are not a stream"
                 context.error(place, "P03", message)
             continue
         topics = stage.input if isinstance(stage, Source) else None
@@ -161,7 +161,7 @@ def _check_checkpoint(context: Context, draft: Draft) -> None:
         hint = suggestion(scheme, CHECKPOINT_SCHEMES)
         message = (
             f"the checkpoint {draft.checkpoint} cannot be opened: expected a path, or a URI of "
-            f"{', '.join(CHECKPOINT_SCHEMES)}, came '{scheme}'{hint}"
+            f"{', '.join(CHECKPOINT_SCHEMES)}, found '{scheme}'{hint}"
         )
         context.error(draft.checkpoint_place, "P15", message)
     if not master.startswith("local") and not is_uri(draft.checkpoint):

@@ -1,9 +1,9 @@
 """Settings of the clients behind topics: `kafka` of the pipeline, of sources, sinks and `dlq`.
 
-A source reads with a consumer's settings, a sink and the dead letters write with a producer's. What
-the pipeline says is for all of them, so each gets the part that it knows; what stands at one of
-them has to be for it. A name that no client knows is an error, and so is one for which the file has
-a key of its own: two ways to say one thing contradict each other sooner or later.
+A source reads with a consumer's settings, a sink and the dead letters write with a producer's.
+Settings of the pipeline are for all of them, so each client gets those that it declares; a setting
+of one source or sink must be declared by its client. A name that no client declares is an error,
+and so is one for which the file has a key of its own, since the two could contradict each other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,47 +19,47 @@ from odradek.spark.pipeline.file.section import Section
 
 __all__ = ["ClientKind", "properties_for", "read_clients", "read_options"]
 
-_ANY_SERVER: Final = "localhost:9092"  # Where one is needed to check the rest.
+_ANY_SERVER: Final = "localhost:9092"  # Used to check other settings, which need a server.
 _KAFKA_PREFIX: Final = "kafka."
 
-# What clients know and the file says otherwise.
+# Settings of clients for which the file has a key of its own.
 _SAID_ELSEWHERE: Final = {
-    "auto.offset.reset": "say 'start' at a source; where reading goes on is in the checkpoint",
-    "check.crcs": "say 'checkCrcs' in 'options' of a source",
-    "enable.auto.commit": "how far a query is stands in its checkpoint",
+    "auto.offset.reset": "set 'start' of a source; later positions are in the checkpoint",
+    "check.crcs": "set 'checkCrcs' in 'options' of a source",
+    "enable.auto.commit": "the position of a query is in its checkpoint",
     "interceptor.classes": "there is nothing to intercept",
-    "isolation.level": "say 'isolation' at a source",
-    "key.deserializer": "say 'key' at a source",
-    "key.serializer": "say 'key' at a sink",
+    "isolation.level": "set 'isolation' of a source",
+    "key.deserializer": "set 'key' of a source",
+    "key.serializer": "set 'key' of a sink",
     "transactional.id": "sinks do not write in transactions",
-    "value.deserializer": "say 'value' at a source",
-    "value.serializer": "say 'value' at a sink",
+    "value.deserializer": "set 'value' of a source",
+    "value.serializer": "set 'value' of a sink",
 }
-# Any of them may take from a producer that a batch tried again is written once.
+# Any of them may disable idempotence, with which a repeated batch of a producer is written once.
 _OF_IDEMPOTENCE: Final = frozenset(
     {"acks", "enable.idempotence", "max.in.flight.requests.per.connection", "retries"}
 )
 _OPTIONS_SAID_ELSEWHERE: Final = {
-    **dict.fromkeys(SELECTING, "say 'topic', 'topic_pattern' or 'assign'"),
+    **dict.fromkeys(SELECTING, "set 'topic', 'topic_pattern' or 'assign'"),
     **{name: "a stream has no end" for name in SOURCE_OPTIONS if name.startswith("ending")},
     "progressGroup": "each query has a group of its own, see `odradek pipeline plan`",
 }
 
 
 class ClientKind(StrEnum):
-    """Who takes settings, by the word that messages have for it."""
+    """The users of client settings; the value is the word in messages."""
 
     SOURCE = "sources"
     SINK = "sinks"
 
 
 def properties_for(kind: ClientKind, common: Mapping[str, str]) -> dict[str, str]:
-    """The part of the pipeline's `kafka` that one kind of client knows."""
+    """The part of the pipeline's `kafka` that one kind of client declares."""
     return {name: value for name, value in common.items() if name in _names(kind)}
 
 
 def read_clients(section: Section, kinds: Sequence[ClientKind]) -> dict[str, str]:
-    """`kafka` of a map, for clients of these kinds; what is wrong is told and left out."""
+    """`kafka` of a map, for clients of these kinds; wrong settings are reported and left out."""
     what = f"'kafka' of {section.what}"
     found: dict[str, str] = {}
     for name, value in section.properties("kafka").items():
@@ -75,7 +75,7 @@ def read_clients(section: Section, kinds: Sequence[ClientKind]) -> dict[str, str
 
 
 def read_options(section: Section) -> dict[str, str]:
-    """`options` of a source: those of the data source, and `kafka.` before a client's."""
+    """`options` of a source: those of the data source, and a client's with the prefix `kafka.`."""
     known = {name.casefold(): name for name in SOURCE_OPTIONS}
     what = f"'options' of {section.what}"
     found: dict[str, str] = {}
@@ -100,7 +100,7 @@ def read_options(section: Section) -> dict[str, str]:
 
 @cache
 def _definition(kind: ClientKind) -> Definition:
-    """What a client declares; looked at only by files that set something, for it takes time."""
+    """The settings of a client; built only for files that set some, since it takes time."""
     from odradek.client.config import ClientConfig
     from odradek.client.consumer.config import CONSUMER_DEFINITION
     from odradek.client.producer.config import ProducerConfig
@@ -116,14 +116,14 @@ def _names(kind: ClientKind) -> frozenset[str]:
 
 
 def _problem_of_name(name: str, kinds: Sequence[ClientKind]) -> str | None:
-    """The end of a message about a name that none of these clients takes."""
+    """The end of a message about a name that none of these clients declares; None if one does."""
     if any(name in _names(kind) for kind in kinds):
         return None
     if name in _SAID_ELSEWHERE:
         return f": {_SAID_ELSEWHERE[name]}"
     for other in ClientKind:
         if name in _names(other):
-            return f": it is for {other}, and {' and '.join(kinds)} cannot take it"
+            return f": it is for {other}, and {' and '.join(kinds)} cannot use it"
     return suggestion(name, sorted(frozenset().union(*map(_names, kinds))))
 
 
@@ -135,7 +135,7 @@ def _problem_of_value(name: str, value: str, kinds: Sequence[ClientKind]) -> str
 
 
 def _refusal(kind: ClientKind, name: str, value: str) -> str | None:
-    """Why a client would not take a value, as far as that hangs on nothing else."""
+    """Why a client refuses a value, as far as no other setting matters; None if it does not."""
     from odradek.client.config import parse_addresses, read_settings
     from odradek.client.producer.config import read_producer_settings
 

@@ -1,4 +1,4 @@
-"""`key` and `value`: how bytes become columns, and columns bytes."""
+"""Reads `key` and `value`: the codecs between bytes and columns."""
 
 import os
 
@@ -20,7 +20,7 @@ from odradek.spark.pipeline.graph.model import (
 __all__ = ["RESERVED_COLUMNS", "read_ddl", "read_sink_codec", "read_source_codec"]
 
 FORMATS = ("raw", "string", "json", "avro")
-# What a decoded record has beside the columns of its schema.
+# Columns of a decoded record beside those of its schema.
 RESERVED_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 
 
@@ -79,7 +79,7 @@ def read_sink_codec(section: Section, key: str, *, has_registry: bool) -> str | 
             read = columns[0] if columns else RawCodec()
     keys.finish(
         elsewhere=("schema", "json_schema", "subject"),
-        why=f"a sink of the format '{form}' takes its columns as they are",
+        why=f"a sink of the format '{form}' writes its columns unchanged",
     )
     return read
 
@@ -107,7 +107,7 @@ def _codec_section(context: Context, node: Node, what: str) -> tuple[str, Sectio
         if node.text not in FORMATS or node.value is None:
             came = "***" if node.is_secret else f"'{node.text}'"
             hint = suggestion(node.text, FORMATS)
-            message = f"{what} has to be one of {', '.join(FORMATS)} or a map, came {came}{hint}"
+            message = f"{what} has to be one of {', '.join(FORMATS)} or a map, found {came}{hint}"
             context.error(node.place, "P03", message)
             return None
         return node.text, Section(context, Fields({}, node.place), what)
@@ -139,7 +139,7 @@ def _json_schema_file(keys: Section) -> Node | None:
     if found is None:
         return None
     text, shown = found
-    # JSON is YAML; what is wrong in it then has a place of its own.
+    # JSON is YAML; parsed as such, its problems have places.
     return parse_yaml(text, shown, keys.context.problems)
 
 
@@ -151,7 +151,7 @@ def _avro(keys: Section, *, has_registry: bool) -> AvroCodec:
             keys.context.error(keys.place, "P05", message)
         return AvroCodec(subject=subject)
     if subject is not None:
-        message = f"{keys.what} needs exactly one of 'schema', 'subject', came both"
+        message = f"{keys.what} needs exactly one of 'schema', 'subject', found both"
         keys.context.error(keys.key_place("subject"), "P11", message)
     found = read_referenced_file(keys, "schema")
     if found is None:
@@ -172,7 +172,7 @@ def _wrong_in_avro(text: str) -> tuple[int, int, str] | None:
         return error.lineno, error.colno, f"the Avro schema is not JSON: {error.msg}"
     is_record = isinstance(schema, dict) and schema.get("type") == "record"
     if not is_record or not isinstance(schema.get("fields"), list):
-        return 1, 1, "the Avro schema is no record with fields"
+        return 1, 1, "the Avro schema is not a record with fields"
     for field in schema["fields"]:
         name = field.get("name") if isinstance(field, dict) else None
         if not isinstance(name, str) or "type" not in field:
@@ -183,7 +183,7 @@ def _wrong_in_avro(text: str) -> tuple[int, int, str] | None:
 
 
 def read_referenced_file(section: Section, key: str) -> tuple[str, str] | None:
-    """The text of a file that is named, and the path it is shown by."""
+    """The text of the file that a key names, and its path for messages."""
     node = section.scalar(key, "a path")
     if node is None:
         return None

@@ -1,4 +1,4 @@
-"""The whole file as far as each part can be read on its own: nothing is looked up yet."""
+"""Reads the whole file, each part on its own, before names of inputs are looked up."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ _MASTER = re.compile(r"local(\[[^\]]+\]|-cluster\[[^\]]+\])?|yarn|(spark|k8s|sc)
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What the file says; names of inputs are not looked up yet."""
+    """The content of the file; names of inputs are not looked up yet."""
 
     name: str
     place: Place
@@ -49,9 +49,9 @@ class Draft:
     sinks: tuple[DraftSink, ...]
     dead_letters: DeadLetters | None
     tests: tuple[DraftFixture, ...]
-    has_bootstrap: bool  # It is there, though what it says may be wrong.
+    has_bootstrap: bool  # Whether the key exists; its value may be wrong.
     has_dead_letters: bool
-    watermark_places: Mapping[str, Place]  # Of the column of each source and transform with one.
+    watermark_places: Mapping[str, Place]  # Source or transform -> the watermark's column.
     on_error_places: Mapping[str, Place]
     rule_texts: Mapping[tuple[str, str], Scalar]  # Stage and rule -> the predicate.
 
@@ -60,9 +60,9 @@ def read_draft(context: Context, root: Node, included: Mapping[str, Iterable[Map
     """Reads every key of the file.
 
     Args:
-        context: where problems go.
-        root: the tree of the file, environment names replaced.
-        included: `sources`, `transforms` and `sinks` of other files that join this one's.
+        context: Collects the problems.
+        root: The tree of the file, environment names replaced.
+        included: `sources`, `transforms` and `sinks` of included files.
     """
     top = Section(context, root, "the pipeline")
     top.require("name")
@@ -130,7 +130,7 @@ def _entries(
     taken: Iterable[str] = (),
     reserved: tuple[str, ...] = (),
 ) -> list[MapEntry]:
-    """The entries of a map of named things: its own, then the included ones; names are checked."""
+    """The entries of a map by name: its own, then the included ones; names are checked."""
     node = top.node(key)
     own: list[MapEntry] = []
     if isinstance(node, Fields):
@@ -149,7 +149,7 @@ def _entries(
             )
             top.context.error(field.key_place, "P06", message)
         elif folded in reserved:
-            message = f"'{field.key}' is not allowed as the name of a {what}: dead letters have it"
+            message = f"'{field.key}' is not allowed as the name of a {what}: dead letters use it"
             top.context.error(field.key_place, "P06", message)
         elif folded in seen:
             message = f"the name '{field.key}' of a {what} is taken by '{seen[folded]}'"
@@ -161,7 +161,7 @@ def _entries(
 
 
 def _places(stages: Iterable[MapEntry], *path: str) -> dict[str, Place]:
-    """Where each stage has the value at a path, if it has one."""
+    """The place of the value at a path, for each stage that has one."""
     found: dict[str, Place] = {}
     for stage in stages:
         node: Node | None = stage.node
@@ -205,7 +205,7 @@ def _name(top: Section) -> str:
 def _version(top: Section) -> None:
     version = top.integer("version", 1, at_least=1)
     if version != 1:
-        message = f"'version' of the pipeline has to be 1, came {version}"
+        message = f"'version' of the pipeline has to be 1, found {version}"
         top.context.error(top.place_of("version"), "P03", message)
 
 

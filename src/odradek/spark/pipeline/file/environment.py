@@ -1,6 +1,6 @@
-"""`${NAME}` and `${NAME:-default}` in the values of a tree; `$${` stands for `${`.
+"""Replaces `${NAME}` and `${NAME:-default}` in the values of a tree; `$${` means `${`.
 
-What came out of the environment is remembered as a secret: it is never shown.
+Values from the environment are kept as secrets: they are never shown.
 """
 
 import re
@@ -18,7 +18,7 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<de
 
 @dataclass(slots=True)
 class Environment:
-    """Replaces names, and keeps what they stood for."""
+    """Replaces names, and keeps their values as secrets."""
 
     variables: Mapping[str, str]
     problems: Problems
@@ -99,5 +99,5 @@ class Environment:
 def _without_empty_parts(
     starts: list[tuple[int, int, int]],
 ) -> tuple[tuple[int, int, int], ...]:
-    """Of several starts at one offset the last one holds."""
+    """Keeps the last of several starts at one offset."""
     return tuple({offset: (offset, line, column) for offset, line, column in starts}.values())

@@ -1,4 +1,4 @@
-"""`tests`: rows that go in and rows that have to come out."""
+"""Reads `tests`: rows of the inputs, and the expected rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ class DraftFixture:
     """A test; the places are those of the names under `given` and `expect`.
 
     Attributes:
-        given_columns: the columns under each source, with the place of the first row that has it.
+        given_columns: The columns under each source, with the place of the first row that has it.
     """
 
     fixture: Fixture

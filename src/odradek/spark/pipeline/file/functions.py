@@ -1,7 +1,7 @@
-"""`module:function` of a pipeline file: found without importing it.
+"""Finds `module:function` of a pipeline file without importing the module.
 
-A module of transforms imports Spark, which takes a second and may not be there; so the file is
-found the way an import would find it, the pipeline's folder first, and read.
+A module of transforms imports Spark, which takes a second and may not be installed. So its file is
+searched as an import would, the pipeline's folder first, and parsed.
 """
 
 import ast
@@ -14,7 +14,7 @@ __all__ = ["missing_function"]
 
 
 def missing_function(module: str, function: str, folder: str) -> str | None:
-    """Why a function is not there, or None if it is, or nobody can tell."""
+    """Why a function does not exist; None if it does, or if that cannot be decided."""
     spec = _find(module, folder)
     if spec is None and (module in sys.modules or module in sys.builtin_module_names):
         return None
@@ -56,7 +56,7 @@ def _names(tree: ast.Module) -> tuple[set[str], bool]:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names.add(node.name)
-                continue  # What is inside has another namespace.
+                continue  # Names inside of it are in another namespace.
             case ast.Import() | ast.ImportFrom():
                 bound = [alias.asname or alias.name for alias in node.names]
                 names.update(bound)

@@ -1,4 +1,4 @@
-"""`include`: `.sql` and `.py` files whose steps join the pipeline's."""
+"""Reads `include`: `.sql` and `.py` files whose steps are added to the pipeline's."""
 
 import os
 
@@ -24,7 +24,7 @@ def read_includes(context: Context, root: Node, path: str) -> dict[str, list[Map
     for item in field.node.items:
         if not isinstance(item, Scalar) or not item.text.endswith((".sql", ".py")):
             came = f"'{item.text}'" if isinstance(item, Scalar) else "something else"
-            message = f"'include' of the pipeline has to name .sql and .py files, came {came}"
+            message = f"'include' of the pipeline has to name .sql and .py files, found {came}"
             context.error(item.place, "P03", message)
             continue
         shown = os.path.join(os.path.dirname(path), item.text)

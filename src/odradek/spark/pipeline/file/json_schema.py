@@ -1,9 +1,9 @@
-"""JSON Schema into Spark's DDL, as far as a table can say what a schema says.
+"""Converts JSON Schema into Spark's DDL, as far as columns can express it.
 
 `object` becomes a struct, `array`, `string` (`format: date-time` a timestamp, `date` a date),
 `integer` a bigint, `number` a double, `boolean`; `null` as an alternative means that a value may be
-missing. Every other form is refused. What only narrows values (`minimum`, `pattern`, `enum`) is
-not checked on records, which is told as a warning: a rule under `expect` does that.
+missing. Every other form is refused. Keywords that only narrow values (`minimum`, `pattern`,
+`enum`) are not checked on records, and a warning says so: a rule under `expect` checks values.
 """
 
 import re
@@ -56,7 +56,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def ddl_of_json_schema(
     node: Node, context: Context, *, reserved: tuple[str, ...] = ()
 ) -> tuple[str | None, tuple[str, ...]]:
-    """The DDL of the fields, and the dotted names of those that have to be there.
+    """The DDL of the fields, and the dotted names of the required ones.
 
     A name inside of an array's elements is written `items[].name`.
     """
@@ -98,7 +98,7 @@ class _Reader:
                 for other in properties.node.fields
                 if other != name
             ):
-                message = f"field '{name}' is there twice: Spark's names have no case"
+                message = f"field '{name}' is there twice: Spark ignores the case of names"
                 self._context.error(field.key_place, "P06", message)
             kind = self._ddl(field.node, path=f"{path}{name}")
             if kind is not None:
@@ -146,7 +146,7 @@ class _Reader:
             forms = field.node.items if isinstance(field.node, Items) else ()
             left = [form for form in forms if not _is_null(form)]
             if len(left) != 1 or "type" in node.fields or not isinstance(left[0], Fields):
-                self._refuse(field.node, f"'{key}' may only hold one form and null")
+                self._refuse(field.node, f"'{key}' may only have one form and null")
                 return None
             return self._without_null(left[0])
         return node
@@ -181,7 +181,7 @@ class _Reader:
             if "." in name or name.endswith("[]"):
                 self._refuse(item, f"'{name}' cannot be required: its name is like a path")
             elif name not in properties.fields:
-                self._refuse(item, f"'{name}' is required but none of the properties")
+                self._refuse(item, f"'{name}' is required but not one of the properties")
             else:
                 self.required.append(f"{path}{name}")
 

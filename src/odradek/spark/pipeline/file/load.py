@@ -1,4 +1,4 @@
-"""Reads a pipeline from a file: YAML, or Python; everything wrong with it is found in one go."""
+"""Reads a pipeline from a YAML or Python file, and finds all of its problems at once."""
 
 import json
 import os
@@ -22,7 +22,7 @@ __all__ = ["Loaded", "load"]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a file says: the pipeline, unless there are errors, and all problems by place."""
+    """The result of reading a file: the pipeline, unless it has errors, and all problems."""
 
     pipeline: Pipeline | None
     problems: tuple[Problem, ...]
@@ -38,10 +38,10 @@ def load(
     """Reads and checks a pipeline, without Spark.
 
     Args:
-        path: of the YAML, or of a `.py` with one module-level pipeline; shown in problems as is.
-        settings: dotted key -> value in YAML, over what the file says (`--set`).
-        master: `spark.master` over both (`--master`): what is checked is what will run.
-        environment: what `${NAME}` stands for.
+        path: A YAML file, or a `.py` with one module-level pipeline; shown unchanged in problems.
+        settings: Dotted key -> value in YAML, which overrides the file's (`--set`).
+        master: Overrides `spark.master` (`--master`), so that checks are for the one that runs.
+        environment: Values of `${NAME}`.
     """
     problems = Problems()
     variables = Environment(environment, problems)
@@ -52,7 +52,7 @@ def load(
     if root is not None:
         root = apply_settings(root, settings or {}, problems)
         if master is not None:
-            # JSON's strings are YAML's, whatever is in them.
+            # Every string of JSON is one of YAML.
             chosen = {"spark.master": json.dumps(master)}
             root = apply_settings(root, chosen, problems, option="--master")
         root = variables.replace(root)

@@ -1,7 +1,7 @@
-"""The tree that every way of writing a pipeline is first turned into: values with their places.
+"""The tree of values with their places, into which each form of a pipeline is parsed first.
 
-A text knows where each of its characters was written, so that an error inside of SQL points into
-the file, also behind folded lines, escapes and replaced environment names.
+A text has the place of each of its characters, so that an error inside of SQL points into the file,
+also after folded lines, escapes and replaced environment names.
 """
 
 from bisect import bisect_right
@@ -16,18 +16,18 @@ __all__ = ["Fields", "Items", "MapEntry", "Node", "Origins", "Scalar", "plain_va
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Where the characters of a text are from.
+    """The places of the characters of a text.
 
     Attributes:
         starts: (offset in the text, line, column), ascending by offset; from each on, characters
-            stand side by side. Never empty, the first offset is 0.
+            are adjacent in the file. Never empty, the first offset is 0.
     """
 
     file: str
     starts: tuple[tuple[int, int, int], ...]
 
     def place_at(self, offset: int) -> Place:
-        """Where the character at `offset` was written."""
+        """The place of the character at `offset`."""
         index = bisect_right(self.starts, (max(offset, 0), 1 << 60, 0)) - 1
         start, line, column = self.starts[max(index, 0)]
         return Place(self.file, line, column + max(offset - start, 0))
@@ -46,12 +46,12 @@ class Scalar:
     """A single value.
 
     Attributes:
-        value: by the core schema of YAML: a string, a number, a truth value or None; in a tree
+        value: By the core schema of YAML: a string, a number, a truth value or None; in a tree
             built from Python also a function.
-        text: the value as it is written, without quotes.
-        is_plain: it has no quotes, so that its type follows from its text.
-        was_replaced: part of it came out of `${...}`.
-        is_secret: part of it came out of the environment.
+        text: The value as it is written, without quotes.
+        is_plain: Whether it has no quotes, so that its type follows from its text.
+        was_replaced: Whether part of it is the result of `${...}`.
+        is_secret: Whether part of it is from the environment.
     """
 
     value: Any
@@ -63,7 +63,7 @@ class Scalar:
     is_secret: bool = False
 
     def place_at(self, offset: int) -> Place:
-        """Where the character at `offset` of the text was written."""
+        """The place of the character at `offset` of the text."""
         return self.origins.place_at(offset)
 
 

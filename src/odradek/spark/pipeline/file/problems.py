@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline, each with its place and its code; all are told, not the first.
+"""Problems of a pipeline, each with its place and its code; all are reported, not only the first.
 
 | Code | When |
 |---|---|
@@ -39,7 +39,7 @@ _SHORTEST_MASKED_PART = 4
 
 
 class Severity(StrEnum):
-    """Whether the pipeline can be used all the same."""
+    """Whether the pipeline can be used in spite of a problem."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -47,7 +47,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong; its text is the line that commands print."""
+    """One problem; its text is the line that commands print."""
 
     place: Place
     severity: Severity
@@ -59,26 +59,26 @@ class Problem:
 
 
 class Problems:
-    """Gathers what is found, in any order."""
+    """Collects problems, in any order."""
 
     def __init__(self) -> None:
         self._found: dict[Problem, None] = {}
 
     def error(self, place: Place, code: str, message: str) -> None:
-        """Adds what keeps the pipeline from being used."""
+        """Adds a problem with which the pipeline cannot be used."""
         self._found[Problem(place, Severity.ERROR, code, message)] = None
 
     def warning(self, place: Place, code: str, message: str) -> None:
-        """Adds what is worth a look."""
+        """Adds a problem with which the pipeline can be used."""
         self._found[Problem(place, Severity.WARNING, code, message)] = None
 
     @property
     def has_errors(self) -> bool:
-        """Whether the pipeline can not be used."""
+        """Whether the pipeline cannot be used."""
         return any(problem.severity is Severity.ERROR for problem in self._found)
 
     def in_order(self, *, first_file: str, secrets: Iterable[str]) -> tuple[Problem, ...]:
-        """Everything found, by place, those of `first_file` first, without the secrets."""
+        """All problems by place, those of `first_file` first, with secrets masked."""
         hidden = sorted(secrets, key=len, reverse=True)
         shown = [
             Problem(one.place, one.severity, one.code, mask(one.message, hidden))
@@ -94,7 +94,7 @@ def _order(problem: Problem, first_file: str) -> tuple[bool, str, int, int, str,
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:
-    """The text as it may be shown. `secrets` come longest first where one may hold another."""
+    """The text with secrets masked. `secrets` must be sorted, the longest first."""
     for secret in secrets:
         if text == secret:
             return "***"
@@ -104,7 +104,7 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` if something known is close to the name, else nothing."""
+    """` (did you mean 'x'?)` if a known name is close to the name, else empty."""
     by_folded = {one.casefold(): one for one in known}
     close = get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return f" (did you mean '{by_folded[close[0]]}'?)" if close else ""

@@ -1,7 +1,7 @@
-"""A pipeline, or a part of one, in Python: the module is run, what it declares becomes the tree.
+"""A pipeline, or a part of one, in Python: runs the module and builds the tree it declares.
 
-The module is run without being kept among the imported ones: what it defines then travels to
-executors by value, as a script's functions do.
+The module is not kept among the imported ones, so that its functions are pickled to executors by
+value, like those of a script.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def parse_python(text: str, shown: str, context: Context) -> Node | None:
     if len(found) != 1:
         code, came = ("P11", "several") if found else ("P05", "none")
         place = Place(shown, found[1].line, 1) if found else Place(shown, 1, 1)
-        message = f"a Python file needs exactly one module-level pipeline(...), came {came}"
+        message = f"a Python file needs exactly one module-level pipeline(...), found {came}"
         context.error(place, code, message)
         return None
     pipeline = found[0]
@@ -55,7 +55,7 @@ def parse_python(text: str, shown: str, context: Context) -> Node | None:
 
 
 def parse_python_include(text: str, shown: str, context: Context) -> dict[str, list[MapEntry]]:
-    """What a module declares without a pipeline, as fields of the file's maps."""
+    """The declarations of a module without a pipeline, as fields of the file's maps."""
     ran = _run(text, shown, context)
     if ran is None:
         return {}
@@ -92,7 +92,7 @@ def _run(text: str, shown: str, context: Context) -> tuple[ModuleType, list[Decl
         place = Place(error.filename or shown, error.lineno or 1, error.offset or 1)
         context.error(place, "P01", f"not readable as Python: {error.msg}")
         return None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's file does
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of the user's file
         lines = [
             one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == shown
         ]

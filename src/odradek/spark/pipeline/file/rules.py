@@ -1,4 +1,4 @@
-"""`watermark` and `expect`, which sources and transforms share."""
+"""Reads `watermark` and `expect`, which sources and transforms share."""
 
 from odradek.spark.pipeline.file.nodes import Scalar
 from odradek.spark.pipeline.file.section import NAME, Section

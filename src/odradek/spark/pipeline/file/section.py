@@ -1,7 +1,7 @@
-"""Reads the keys of one map of the tree: each with its type, the unknown ones found at the end.
+"""Reads the keys of one map of the tree, each with its type, and finds the unknown ones.
 
-A getter that meets a wrong value tells the problem and answers with the default, so that reading
-goes on and everything wrong is found in one go.
+A getter that finds a wrong value reports the problem and returns the default, so that reading
+continues and all problems are found at once.
 """
 
 import os
@@ -31,23 +31,23 @@ _MAX_INT = (1 << 63) - 1
 
 @dataclass(slots=True)
 class Context:
-    """What readers share: where problems go, what relative paths are relative to."""
+    """Shared by all readers: the collected problems, the folder for relative paths, and secrets."""
 
     problems: Problems
     environment: Environment
     folder: str  # Of the pipeline's file; absolute.
 
     def error(self, place: Place, code: str, message: str) -> None:
-        """Tells a problem."""
+        """Reports a problem."""
         self.problems.error(place, code, message)
 
     def resolve(self, path: str) -> str:
-        """An absolute path, or the URI as it is."""
+        """The absolute path; a URI is returned unchanged."""
         return path if is_uri(path) else os.path.normpath(os.path.join(self.folder, path))
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether what stands under a key is never shown."""
+    """Whether the value of a key is never shown."""
     return key.casefold().endswith(_SECRET_KEYS)
 
 
@@ -65,23 +65,23 @@ class Section:
 
     @property
     def keys(self) -> list[str]:
-        """The keys that are there, in the order of the file."""
+        """The keys of the map, in the order of the file."""
         return list(self._fields)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there."""
+        """Whether the map has the key."""
         return key in self._fields
 
     def place_of(self, key: str) -> Place:
-        """Where the value of a key stands, or the map if it has none."""
+        """The place of a key's value; that of the map if it lacks the key."""
         return self._fields[key].node.place if key in self._fields else self.place
 
     def key_place(self, key: str) -> Place:
-        """Where a key stands, or the map if it is not there."""
+        """The place of a key; that of the map if it lacks the key."""
         return self._fields[key].key_place if key in self._fields else self.place
 
     def node(self, key: str) -> Node | None:
-        """What stands under a key; the key counts as known from now on."""
+        """The value of a key; the key counts as known from now on."""
         self._known.append(key)
         field = self._fields.get(key)
         if field is not None and is_secret_key(key):
@@ -112,7 +112,7 @@ class Section:
     def parsed(
         self, key: str, parse: Callable[[str], _Value | None], default: _Value, expected: str
     ) -> _Value:
-        """A text that `parse` understands, else the default."""
+        """The result of `parse` for a text; the default if it returns None."""
         node = self.scalar(key, expected)
         if node is None:
             return default
@@ -172,7 +172,7 @@ class Section:
     def word(self, key: str, words: Sequence[str], default: str) -> str:
         """One of the words."""
         expected = f"one of {', '.join(words)}"
-        # A bare `null` is a word here where the words say so, not the absence of a value.
+        # A bare `null` is a word if it is one of `words`, not the absence of a value.
         node = self.node(key)
         if node is None:
             return default
@@ -213,13 +213,13 @@ class Section:
         url = self.text(key, f"a URL that begins with {wanted}") or ""
         if url and not url.startswith(schemes):
             scheme = url.partition(":")[0]
-            message = f"'{key}' of {self.what} has to begin with {wanted}, came '{scheme}:'"
+            message = f"'{key}' of {self.what} has to begin with {wanted}, found '{scheme}:'"
             self.context.error(self.place_of(key), "P03", message)
             return url
         try:
             password = urlsplit(url).password
         except ValueError as error:
-            message = f"'{key}' of {self.what} is no URL: {error}"
+            message = f"'{key}' of {self.what} is not a URL: {error}"
             self.context.error(self.place_of(key), "P03", message)
             return url
         if password:
@@ -253,7 +253,7 @@ class Section:
         return found
 
     def property_places(self, key: str, name: str) -> tuple[Place, Place]:
-        """Where a key of the map under a key stands, and its value."""
+        """The places of one entry of the map under a key: of its name and its value."""
         field = self._fields.get(key)
         inner = field.node.fields.get(name) if field and isinstance(field.node, Fields) else None
         if inner is None:
@@ -276,13 +276,13 @@ class Section:
         return node.items
 
     def require(self, *keys: str) -> None:
-        """Tells of each key that is not there."""
+        """Reports each of the keys that is missing."""
         for key in keys:
             if not self.has(key):
                 self.context.error(self.place, "P05", f"{self.what} needs '{key}'")
 
     def exactly_one_of(self, keys: Sequence[str]) -> str | None:
-        """The one key of `keys` that is there; None, with the problem told, if it is not one."""
+        """The only one of `keys` in the map; None, with the problem reported, if not one."""
         present = [key for key in keys if self.has(key)]
         self._known.extend(keys)
         if len(present) == 1:
@@ -290,12 +290,12 @@ class Section:
         wanted = ", ".join(f"'{key}'" for key in keys)
         came = " and ".join(f"'{key}'" for key in present) if present else "none"
         place = self.key_place(present[1]) if present else self.place
-        message = f"{self.what} needs exactly one of {wanted}, came {came}"
+        message = f"{self.what} needs exactly one of {wanted}, found {came}"
         self.context.error(place, "P11", message)
         return None
 
     def finish(self, *, elsewhere: Iterable[str] = (), why: str = "") -> None:
-        """Tells of every key that nobody asked for; those of `elsewhere` for a reason."""
+        """Reports every key that no getter read; for those in `elsewhere` with the reason `why`."""
         for key, field in self._fields.items():
             if key in self._known:
                 continue
@@ -306,9 +306,9 @@ class Section:
     def wrong_type(
         self, node: Node, what: str, expected: str, hint: str = "", *, key: str = ""
     ) -> None:
-        """Tells that something else was expected."""
+        """Reports a value of a wrong type."""
         owner = f" of {self.what}" if what != self.what else ""
-        message = f"{what}{owner} has to be {expected}, came {_shown(node, key or what)}{hint}"
+        message = f"{what}{owner} has to be {expected}, found {_shown(node, key or what)}{hint}"
         self.context.error(node.place, "P03", message)
 
     def _hide(self, node: Node) -> None:
@@ -317,7 +317,7 @@ class Section:
 
 
 def _as_text(node: Scalar) -> str | None:
-    """The string it is, or the text of what an environment name stood for."""
+    """The text of a string, or of a value that was replaced from the environment; else None."""
     if isinstance(node.value, str) or (node.was_replaced and node.value is not None):
         return node.text
     return None

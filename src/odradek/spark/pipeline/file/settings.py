@@ -1,4 +1,4 @@
-"""`--set KEY=VALUE`: values over those of the file, by dotted path.
+"""`--set KEY=VALUE`: values that override the file's, by dotted path.
 
 `sources.raw.max_records=10`, `tests.0.ordered=true`. Below `kafka`, `options` and `conf`, whose
 keys have dots of their own, the rest of the path is one key: `kafka.client.id=x`. The value is
@@ -20,7 +20,7 @@ _FREE_MAPS = {"kafka", "options", "conf"}
 def apply_settings(
     root: Node, settings: Mapping[str, str], problems: Problems, *, option: str = "--set"
 ) -> Node:
-    """The tree with the settings in it; their places are those of the option, counted as lines."""
+    """The tree with the settings applied; their place is the option, with its number as line."""
     for number, (key, text) in enumerate(settings.items(), 1):
         place = Place(option, number, 1)
         value = _value(text, place, problems)
@@ -28,7 +28,7 @@ def apply_settings(
             continue
         changed = _put(root, _parts(key), value, place)
         if changed is None:
-            problems.error(place, "P02", f"unknown key '{key}': it is no path to a key of a map")
+            problems.error(place, "P02", f"unknown key '{key}': it is not a path to a key of a map")
         else:
             root = changed
     return root
@@ -65,7 +65,7 @@ def _parts(key: str) -> list[str]:
 
 
 def _put(node: Node, parts: list[str], value: Node, place: Place) -> Node | None:
-    """The node with the value at the path; None if the path leads through what is no map."""
+    """The node with the value at the path; None if a part of the path is not a map or list."""
     if not parts:
         return value
     first, rest = parts[0], parts[1:]

@@ -1,4 +1,4 @@
-"""`sinks`: topics, files, Delta tables, PostgreSQL and the terminal."""
+"""Reads `sinks`: topics, files, Delta tables, PostgreSQL and the terminal."""
 
 from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.file.clients import ClientKind, properties_for, read_clients
@@ -39,7 +39,7 @@ class ColumnUse:
 
 @dataclass(frozen=True, slots=True)
 class DraftSink:
-    """A sink as far as it can be read on its own; `output_mode` is None if it is left open."""
+    """A sink as far as it can be read on its own; `output_mode` is None if it is not set."""
 
     name: str
     input: str
@@ -62,7 +62,7 @@ def read_sink(
     has_registry: bool,
     trigger: Trigger,
 ) -> DraftSink:
-    """One sink; what is wrong is told, and its default taken."""
+    """Reads one sink; a wrong value is reported and replaced by its default."""
     section = Section(context, node, f"sink '{name}'")
     kind = section.exactly_one_of(KINDS) if isinstance(node, Fields) else None
     if isinstance(node, Fields):
@@ -81,7 +81,7 @@ def read_sink(
         case "console":
             target = _console(section)
     if kind is not None and (missing := missing_package(target)) is not None:
-        # What is missing here may be there where the pipeline runs.
+        # A package that is missing here may be installed where the pipeline runs.
         message = f"{section.what} needs {missing}"
         context.problems.warning(section.key_place(kind), "P19", message)
     mode = None

@@ -1,4 +1,4 @@
-"""`sources`: topics, tables and rows."""
+"""Reads `sources`: topics, tables and rows."""
 
 import re
 from typing import Any
@@ -52,7 +52,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 def read_source(
     context: Context, name: str, node: Node, *, kafka: dict[str, str], has_registry: bool
 ) -> Source:
-    """One source; what is wrong is told, and its default taken."""
+    """Reads one source; a wrong value is reported and replaced by its default."""
     section = Section(context, node, f"source '{name}'")
     kind = section.exactly_one_of(KINDS) if isinstance(node, Fields) else None
     watermark = None
@@ -73,7 +73,7 @@ def read_source(
 
 
 def read_position(section: Section, key: str, default: StartPosition) -> StartPosition:
-    """Where to begin: an edge, an instant or offsets."""
+    """Reads a position: an edge, an instant or offsets."""
     expected = "earliest, latest, an ISO-8601 instant, or {topic: {partition: offset}}"
     node = section.node(key)
     if node is None:
@@ -91,7 +91,7 @@ def read_position(section: Section, key: str, default: StartPosition) -> StartPo
 
 
 def read_rows(section: Section, key: str, what: str) -> tuple[dict[str, Any], ...]:
-    """A list of maps."""
+    """Reads a list of maps."""
     rows: list[dict[str, Any]] = []
     for item in section.items(key, "a list of rows"):
         if isinstance(item, Fields):
@@ -102,10 +102,10 @@ def read_rows(section: Section, key: str, what: str) -> tuple[dict[str, Any], ..
 
 
 def check_topic(section: Section, topic: str, place: Any) -> None:
-    """Tells of a name that no topic can have."""
+    """Reports a name that no topic can have."""
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
         message = (
-            f"'{topic}' of {section.what} is no name of a topic: "
+            f"'{topic}' of {section.what} is not a topic name: expected "
             "1 to 249 letters, digits, '.', '_' and '-'"
         )
         section.context.error(place, "P03", message)
@@ -148,7 +148,7 @@ def _topics(section: Section, *, kafka: dict[str, str], has_registry: bool) -> T
 
 
 def _check_start(section: Section, read: TopicInput) -> None:
-    """Tells of offsets for what the source does not read, and of what it reads without offsets."""
+    """Reports offsets of topics that the source does not read, and topics without offsets."""
     offsets = read.start.offsets
     is_known = read.topics or read.assign or read.pattern is not None
     if offsets is None or not is_known:
@@ -170,7 +170,7 @@ def _pattern(section: Section) -> str | None:
         try:
             re.compile(pattern)
         except re.error as error:
-            message = f"'topic_pattern' of {section.what} is no regular expression: {error}"
+            message = f"'topic_pattern' of {section.what} is not a regular expression: {error}"
             section.context.error(section.place_of("topic_pattern"), "P03", message)
             return None
     return pattern

@@ -1,12 +1,12 @@
-"""`.sql` files: transforms only, each behind a line with its name.
+"""Parses `.sql` files, which have transforms only, each after a line with its name.
 
     -- name: known
     -- watermark: ts 30s
     -- expect positive drop: amount > 0
     select ts, country, amount from raw where country is not null;
 
-A transform ends at `;` or before the next name. The tree built here is the one that the same
-transform in YAML would have.
+A transform ends at `;` or before the next name. The resulting tree is that of the same transform in
+YAML.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""What streams cannot do: unbounded state, output modes, guarantees (P14, P16, P17).
+"""Checks of streams: unbounded state, output modes, guarantees (P14, P16, P17).
 
-Only what is certain is an error: where columns are not known, Spark has the last word.
+Only certain problems are errors: where columns are not known, Spark decides.
 """
 
 from odradek.spark.pipeline.file.section import Context
@@ -25,7 +25,7 @@ _ALL = (OutputMode.APPEND, OutputMode.UPDATE, OutputMode.COMPLETE)
 
 
 def settle_output_mode(sink: DraftSink, relation: Relation) -> OutputMode:
-    """What the sink says, else `append`, else `update` where only that can work."""
+    """The mode that the sink sets; else `append`, or `update` where only that can work."""
     if sink.output_mode is not None:
         return sink.output_mode
     is_open = any(
@@ -38,7 +38,7 @@ def settle_output_mode(sink: DraftSink, relation: Relation) -> OutputMode:
 def check_output_mode(
     context: Context, sink: DraftSink, mode: OutputMode, relation: Relation
 ) -> None:
-    """P16: what the target, or the query before it, cannot do."""
+    """P16: an output mode that the target, or the query before it, does not support."""
     modes = _modes(sink.target)
     what = f"sink '{sink.name}'"
     aggregates = [one for one in relation.operators if one.kind is OperatorKind.AGGREGATE]
@@ -66,13 +66,13 @@ def check_state(
     draft: DraftTransform,
     modes: dict[str, OutputMode],
 ) -> None:
-    """P14: state that nothing ever lets go of.
+    """P14: state that is never dropped.
 
     Args:
-        context: where problems go.
-        operator: what keeps the state.
-        draft: the transform it is in.
-        modes: of the sinks that read it.
+        context: Collects the problems.
+        operator: The operator with the state.
+        draft: The transform it is in.
+        modes: The output modes of the sinks that read it.
     """
     if operator.bounded is not False:
         return
@@ -103,7 +103,7 @@ def check_state(
 def check_exactly_once(
     context: Context, sink: DraftSink, relation: Relation, conf: dict[str, str]
 ) -> None:
-    """P17: a guarantee that cannot be given."""
+    """P17: a guarantee that the sink cannot give."""
     if not isinstance(sink.target, TopicTarget) or not sink.target.exactly_once:
         return
     for obstacle in obstacles(relation, conf):

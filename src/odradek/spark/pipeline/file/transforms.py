@@ -1,4 +1,4 @@
-"""`transforms`: SQL, Python functions and dedup."""
+"""Reads `transforms`: SQL, Python functions and dedup."""
 
 from odradek.lazy_dataclass import dataclass
 from odradek.spark.pipeline.file.codecs import read_referenced_file
@@ -25,10 +25,10 @@ class DraftTransform:
     """A transform as far as it can be read on its own.
 
     Attributes:
-        inputs: the names as they are written, each with its place; for SQL those in the text.
-        declared_inputs: what `inputs` says beside SQL, or None.
-        query: the parsed SQL, or None if there is none that parses.
-        text: where the SQL's characters stand, or None.
+        inputs: The names as they are written, each with its place; for SQL those in the text.
+        declared_inputs: The names in `inputs` beside SQL, or None.
+        query: The parsed SQL; None without SQL, or if it does not parse.
+        text: The SQL with the places of its characters, or None.
     """
 
     name: str
@@ -41,7 +41,7 @@ class DraftTransform:
 
 
 def read_transform(context: Context, name: str, node: Node) -> DraftTransform:
-    """One transform; what is wrong is told, and its default taken."""
+    """Reads one transform; a wrong value is reported and replaced by its default."""
     section = Section(context, node, f"transform '{name}'")
     kind = section.exactly_one_of(KINDS) if isinstance(node, Fields) else None
     step: Select | PythonFunction | Dedup = Select("", section.place.file, section.place.line)
@@ -114,7 +114,7 @@ def _sql_of_file(section: Section) -> Scalar | None:
 
 
 def text_scalar(text: str, shown: str, first_line: int, context: Context) -> Scalar:
-    """A text that stands in a file of its own, from the start of `first_line` on."""
+    """A text in a file of its own, from the start of `first_line` on."""
     starts: list[tuple[int, int, int]] = []
     offset = 0
     for number, line in enumerate(text.split("\n"), first_line):

@@ -11,17 +11,17 @@ _QUANTITY = re.compile(r"([0-9]{1,15})([A-Za-z]+)")
 
 
 def parse_duration_ms(text: str) -> int | None:
-    """Milliseconds of `500ms`, `30s`, `15m`, `2h`, `7d`; None if it is no duration."""
+    """Milliseconds of `500ms`, `30s`, `15m`, `2h`, `7d`; None if it is not a duration."""
     return _quantity(text, _DURATION_MS)
 
 
 def parse_size_bytes(text: str) -> int | None:
-    """Bytes of `512B`, `64KB`, `128MB`, `1GB`, powers of 1024; None if it is no size."""
+    """Bytes of `512B`, `64KB`, `128MB`, `1GB`, powers of 1024; None if it is not a size."""
     return _quantity(text, _SIZE_BYTES)
 
 
 def parse_instant_ms(text: str) -> int | None:
-    """Milliseconds since 1970 of an ISO-8601 instant, UTC where it says nothing else."""
+    """Milliseconds since 1970 of an ISO-8601 instant, UTC if it names no zone."""
     if len(text) < len("2026-01-01"):
         return None
     try:

@@ -1,7 +1,7 @@
-"""YAML 1.2 into the tree: one document of the core schema, duplicate keys refused.
+"""Parses YAML 1.2 into the tree: one document of the core schema, without duplicate keys.
 
-The parser is ruamel.yaml's; types are settled here, since the core schema knows fewer of them
-(`yes`, `on`, `12:30`, `1_000` and `2026-01-01` are strings).
+The parser is ruamel.yaml's; types are decided here, since the core schema has fewer of them (`yes`,
+`on`, `12:30`, `1_000` and `2026-01-01` are strings).
 """
 
 import re
@@ -18,7 +18,7 @@ from odradek.spark.pipeline.graph.model import Place
 __all__ = ["MAX_FILE_BYTES", "core_value", "parse_yaml", "read_text"]
 
 MAX_FILE_BYTES = 1 << 20
-# Aliases of aliases grow without end: no file that a person wrote comes near.
+# Aliases of aliases may grow exponentially; no handwritten file has this many values.
 _MAX_NODES = 300_000
 
 _TAG = "tag:yaml.org,2002:"
@@ -34,10 +34,10 @@ _BLANK_ESCAPES = ("\\n", "\\t", "\\ ", "\\r", "\\_", "\\N", "\\L", "\\P", "\\\n"
 
 
 def read_text(path: str, shown: str, problems: Problems) -> str | None:
-    """The text of a file, or None with what is wrong.
+    """The text of a file; None, with the problem reported, if it is not usable.
 
     Raises:
-        OSError: If it cannot be opened.
+        OSError: It cannot be opened.
     """
     with open(path, "rb") as stream:
         content = stream.read(MAX_FILE_BYTES + 1)
@@ -57,12 +57,12 @@ def read_text(path: str, shown: str, problems: Problems) -> str | None:
 
 
 def parse_yaml(text: str, shown: str, problems: Problems) -> Node | None:
-    """The tree of a document; None, with what is wrong, if it cannot be read."""
+    """The tree of a document; None, with the problem reported, if it cannot be read."""
     parser = YAML(typ="safe", pure=True)
     try:
         root = parser.compose(text)
         if root is None:
-            problems.error(Place(shown, 1, 1), "P01", "the file holds nothing")
+            problems.error(Place(shown, 1, 1), "P01", "the file is empty")
             return None
         return _Builder(text, shown, problems).build(root)
     except MarkedYAMLError as error:
@@ -96,7 +96,7 @@ def core_value(text: str) -> Any:
 
 
 class _TooLargeError(Exception):
-    """The aliases make more of the file than is sensible."""
+    """The file has too many values once its aliases are followed."""
 
 
 class _Builder:
@@ -105,7 +105,7 @@ class _Builder:
         self._shown = shown
         self._problems = problems
         self._open: set[int] = set()
-        # What is built already, and its size with all that is in it: an alias is the node again.
+        # Nodes built already, with their total size: an alias is the same node again.
         self._built: dict[int, tuple[Node, int]] = {}
         self._size = 0
 
@@ -128,7 +128,7 @@ class _Builder:
         if isinstance(node, ScalarNode):
             return self._scalar(node, place)
         if id(node) in self._open:
-            self._problems.error(place, "P01", "an alias stands inside of what it stands for")
+            self._problems.error(place, "P01", "an alias is inside of the value it refers to")
             return Items((), place)
         self._open.add(id(node))
         self._check_tag(node, place)
@@ -180,11 +180,11 @@ class _Builder:
         short = tag.removeprefix(_TAG)
         known = tag.startswith(_TAG) and (short in _CORE_TAGS or self._is_implicit(node))
         if not known and tag not in {"!", "?"}:
-            self._problems.error(place, "P01", f"tag '{tag}' is none of YAML's core schema")
+            self._problems.error(place, "P01", f"tag '{tag}' is not in YAML's core schema")
         return short
 
     def _is_implicit(self, node: Any) -> bool:
-        """Timestamps and merge keys are found by ruamel.yaml, written by nobody."""
+        """Whether ruamel.yaml added the tag, as for timestamps and merge keys, not the file."""
         raw = self._text[node.start_mark.index : node.end_mark.index]
         return isinstance(node, ScalarNode) and "!" not in raw.partition(node.value)[0]
 
@@ -194,10 +194,10 @@ class _Builder:
 
 
 def _align(node: Any, raw: str) -> list[tuple[int, int, int]]:
-    """Where each part of a scalar's text is written.
+    """The place of each part of a scalar's text.
 
     Folding and indentation change blanks only, so the other characters of text and file are the
-    same ones in the same order; in quotes, an escape stands for one of them.
+    same ones in the same order; in quotes, an escape is one character of the text.
     """
     line, column = node.start_mark.line + 1, node.start_mark.column + 1
     style = node.style
@@ -212,7 +212,7 @@ def _align(node: Any, raw: str) -> list[tuple[int, int, int]]:
     for character in raw[:position]:
         line, column = (line + 1, 1) if character == "\n" else (line, column + 1)
     starts: list[tuple[int, int, int]] = []
-    expected: tuple[int, int] | None = None  # Where the next character stands if nothing is between
+    expected: tuple[int, int] | None = None  # Place of the next character if it is adjacent.
     for offset, character in enumerate(node.value):
         if character.isspace():
             expected = (expected[0], expected[1] + 1) if expected else None

@@ -1,1 +1,1 @@
-"""What a pipeline is, whatever it was written in. Nothing here imports Spark."""
+"""The model of a pipeline, and its analysis without Spark. Nothing here imports Spark."""

@@ -1,4 +1,4 @@
-"""What is known, without Spark, of the rows behind every source and transform of a pipeline."""
+"""Analyses, without Spark, the rows of every source and transform of a pipeline."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -31,7 +31,7 @@ from odradek.spark.pipeline.graph.sql import Query, SqlError, parse_select
 
 __all__ = ["RECORD_COLUMNS", "Analysis", "analyse", "analyse_parts", "relation_of_source"]
 
-# The columns of a record as it is, with their types.
+# The columns of a record that is not decoded, with their types.
 RECORD_COLUMNS = {
     "key": "binary",
     "value": "binary",
@@ -47,7 +47,7 @@ _ADDED_COLUMNS = ("topic", "partition", "offset", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The rows behind every name, and per transform the columns it names that are not there."""
+    """The rows of every source and transform, and per transform the unknown columns it names."""
 
     relations: Mapping[str, Relation]
     problems: Mapping[str, tuple[ColumnProblem, ...]]
@@ -61,7 +61,7 @@ def analyse(pipeline: Pipeline) -> Analysis:
             try:
                 queries[transform.name] = parse_select(transform.step.sql)
             except SqlError:
-                continue  # Spark will read it; here it stays closed.
+                continue  # Only Spark can parse it; its rows stay unknown.
     return analyse_parts(pipeline.sources, pipeline.transforms, queries)
 
 
@@ -71,9 +71,9 @@ def analyse_parts(
     queries: Mapping[str, Query],
     unknown: Collection[str] = (),
 ) -> Analysis:
-    """The same for parts that are not a pipeline yet; transforms stand behind their inputs.
+    """Analyses parts that are not a pipeline yet; each transform must come after its inputs.
 
-    Of the transforms in `unknown` nothing is known, not even whether they are streams.
+    Nothing is known of the transforms in `unknown`, not even whether they are streams.
     """
     relations = {name: relation_of_source(source) for name, source in sources.items()}
     problems: dict[str, tuple[ColumnProblem, ...]] = {}

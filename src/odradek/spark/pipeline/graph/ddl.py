@@ -1,4 +1,4 @@
-"""Columns written as Spark's DDL: `id bigint, user struct<name: string> comment 'who'`."""
+"""Parses columns written as Spark's DDL: `id bigint, user struct<name: string>`."""
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
@@ -20,7 +20,7 @@ class DdlColumn:
 
 
 class DdlError(Exception):
-    """The text is no DDL; `offset` is where it stops being one."""
+    """The text is not DDL; `offset` is the place of the problem."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -31,13 +31,13 @@ def parse_ddl(text: str) -> tuple[DdlColumn, ...]:
     """The columns of a DDL.
 
     Raises:
-        DdlError: If it does not parse, has no column, or one twice.
+        DdlError: It does not parse, has no column, or has one twice.
     """
     _check_commas(text)
     try:
         schema, shift = _schema(text, "CREATE TABLE t (", ")"), len("CREATE TABLE t (")
     except DdlError as error:
-        try:  # `a: int, b: string` is as good for Spark.
+        try:  # Spark accepts `a: int, b: string`, too.
             prefix = "CREATE TABLE t (c STRUCT<"
             schema, shift = _schema(text, prefix, ">)").expressions[0].kind, len(prefix)
         except DdlError:
@@ -62,7 +62,7 @@ def _schema(text: str, before: str, after: str) -> exp.Schema:
         first = error.errors[0]
         offset = _offset(whole, first["line"], first["col"], len(first["highlight"] or ""))
         word = first["highlight"]
-        message = f"'{word}' is no type or not expected here" if word else "it ends too early"
+        message = f"'{word}' is not a type or not expected here" if word else "it ends too early"
         raise DdlError(message, min(max(offset - len(before), 0), len(text))) from None
     except TokenError:
         raise DdlError("a quote or comment has no end", 0) from None
@@ -85,7 +85,7 @@ def _column(definition: exp.Expression, shift: int) -> DdlColumn:
 
 
 def _check_commas(text: str) -> None:
-    """A comma has something on both sides; the parser is easier about that than Spark."""
+    """Refuses a comma without a column on both sides, which the parser accepts and Spark not."""
     try:
         tokens = Dialect.get_or_raise("spark").tokenize(text)
     except TokenError:
@@ -100,6 +100,6 @@ def _check_commas(text: str) -> None:
 
 
 def _offset(text: str, line: int, last_column: int, width: int) -> int:
-    """The offset of a token whose last character stands in a column that counts from 1."""
+    """The offset of a token, from the column of its last character, which counts from 1."""
     lines = text.split("\n")
     return sum(len(one) + 1 for one in lines[: line - 1]) + last_column - width

@@ -1,8 +1,7 @@
-"""What a checkpoint depends on, and what becomes of it when the pipeline changes.
+"""The fingerprint of a query: decides whether its checkpoint fits a changed pipeline.
 
 Spark finds the sources of a checkpoint by their number and state by its keys; it does not notice
-when either means something else. So each query has a fingerprint that is kept beside its
-checkpoint:
+when either has another meaning. So each query has a fingerprint that is kept beside its checkpoint:
 
 | Part | What | Changing it |
 |---|---|---|
@@ -56,7 +55,7 @@ _SHOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A part of a fingerprint that is not what it was."""
+    """A part of a fingerprint that has changed."""
 
     part: str
     before: Any
@@ -71,8 +70,8 @@ def fingerprint(pipeline: Pipeline, query: str) -> dict[str, Any]:
     """The fingerprint of a query: a JSON document, the same for the same pipeline.
 
     Args:
-        pipeline: what runs.
-        query: the name of a sink, or `dlq`.
+        pipeline: The pipeline of the query.
+        query: The name of a sink, or `dlq`.
     """
     relations = analyse(pipeline).relations
     if query == DEAD_LETTER_SINK:
@@ -106,7 +105,7 @@ def fingerprint_id(document: Mapping[str, Any]) -> str:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Change, ...]:
-    """What of a fingerprint changed, if that is refused; a checkpoint without one takes any."""
+    """The changes of a fingerprint that are refused; none if the checkpoint has no fingerprint."""
     if not before:
         return ()
     return tuple(
@@ -117,10 +116,10 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Change
 
 
 def refusal(file: str, query: str, found: tuple[Change, ...]) -> str:
-    """Why a query may not go on from its checkpoint, and the two ways out."""
+    """Why a query must not continue from its checkpoint, and the two remedies."""
     what = "; ".join(str(change) for change in found)
     return (
-        f"sink '{query}' cannot go on from its checkpoint, which was made by another pipeline "
+        f"sink '{query}' cannot continue from its checkpoint, which was made by another pipeline "
         f"({what}). Either start anew with 'odradek pipeline reset {file} --sink {query} --yes', "
         "or give the sink a new name"
     )
@@ -169,7 +168,7 @@ def _target(target: Target) -> list[str]:
 
 
 def _without_secrets(value: Any, secrets: frozenset[str]) -> Any:
-    """The same document with a digest in the place of what came from the environment."""
+    """The document with a digest in place of each value from the environment."""
     match value:
         case str() if value in secrets:
             return "sha256:" + hashlib.sha256(value.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""How often a row of a query is in its sink, and why more cannot be had."""
+"""Guarantees of sinks: how often a row of a query is written, and the limits of that."""
 
 from collections.abc import Mapping
 
@@ -15,13 +15,13 @@ from odradek.spark.pipeline.graph.relations import Relation
 
 __all__ = ["Guarantee", "Obstacle", "guarantee_of", "obstacles"]
 
-# Topic sinks write with an idempotent producer, not in transactions that hold a batch's marker.
+# Topic sinks write with an idempotent producer, not in transactions with a marker of the batch.
 TRANSACTIONAL_TOPIC_SINK = False
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What a sink promises; `limit` says for whom, or why not more."""
+    """The guarantee of a sink; `limit` is its condition, or why it is not stronger."""
 
     name: str
     limit: str
@@ -29,14 +29,14 @@ class Guarantee:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a topic sink cannot be exactly-once; if not `is_certain`, nobody can tell here."""
+    """Why a topic sink cannot be exactly-once, or may not be, if not `is_certain`."""
 
     why: str
     is_certain: bool
 
 
 def guarantee_of(target: Target | None) -> Guarantee:
-    """The guarantee of a sink; None stands for dead letters."""
+    """The guarantee of a sink; None means the dead letters."""
     match target:
         case TopicTarget() if target.exactly_once and TRANSACTIONAL_TOPIC_SINK:
             return Guarantee("exactly-once", "for readers with read_committed, atomic per task")
@@ -53,10 +53,10 @@ def guarantee_of(target: Target | None) -> Guarantee:
 
 
 def obstacles(relation: Relation, conf: Mapping[str, str]) -> tuple[Obstacle, ...]:
-    """What stands between a topic sink and exactly-once."""
+    """All reasons why a topic sink is not exactly-once."""
     found: list[Obstacle] = []
     if not TRANSACTIONAL_TOPIC_SINK:
-        why = "topic sinks do not write in transactions yet: they are at-least-once"
+        why = "topic sinks do not write in transactions: they are at-least-once"
         found.append(Obstacle(why, is_certain=True))
     if relation.unrepeatable:
         names = ", ".join(f"{name}()" for name in relation.unrepeatable)
@@ -64,7 +64,7 @@ def obstacles(relation: Relation, conf: Mapping[str, str]) -> tuple[Obstacle, ..
         found.append(Obstacle(why, is_certain=True))
     if relation.opaque:
         names = ", ".join(f"'{name}'" for name in relation.opaque)
-        why = f"nobody can see whether {names} gives the same rows when a batch is repeated"
+        why = f"it is not known whether {names} gives the same rows when a batch is repeated"
         found.append(Obstacle(why, is_certain=False))
     if conf.get("spark.speculation", "false").lower() == "true":
         why = "spark.speculation runs a task twice at a time"

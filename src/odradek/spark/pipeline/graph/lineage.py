@@ -1,4 +1,4 @@
-"""Follows columns, event time and state through one SELECT, as far as that goes without Spark."""
+"""Follows columns, event time and state through one SELECT, as far as possible without Spark."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ __all__ = ["ColumnProblem", "relation_of_query"]
 _WINDOWS = {"window", "session_window", "window_time"}
 # Words that are values without being columns.
 _NILADIC = {"current_date", "current_timestamp", "current_user", "session_user", "user"}
-# Each call gives something else, so that a replay of the same records gives other rows.
+# Each call gives another value, so that a replay of the same records gives other rows.
 _NOT_REPEATABLE = {
     "rand",
     "randn",
@@ -42,7 +42,7 @@ _NOT_REPEATABLE = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnProblem:
-    """A column that is none of those there; `known` are the names it may be meant to be."""
+    """A column that does not exist; `known` are the names of the existing ones."""
 
     name: str
     offset: int
@@ -52,7 +52,7 @@ class ColumnProblem:
 def relation_of_query(
     query: Query, inputs: Mapping[str, Relation], step: str
 ) -> tuple[Relation, tuple[ColumnProblem, ...]]:
-    """What a SELECT makes of its inputs, and the columns it names that are not there."""
+    """The rows of a SELECT, and the columns it names that do not exist."""
     reader = _Reader(step)
     scope = {name.casefold(): relation for name, relation in inputs.items()}
     relation = reader.query(query.expression, scope, ())
@@ -244,7 +244,7 @@ class _Reader:
         tables: _Scope,
         outer: tuple[_Scope, ...],
     ) -> Relation:
-        """Queries inside of expressions: what they read counts, their columns do not."""
+        """Adds the inputs of queries inside of expressions to the rows, without their columns."""
         for inner in node.find_all(exp.Query):
             is_own = inner.find_ancestor(exp.Select) is node
             part = inner.find_ancestor(exp.From, exp.Join, exp.With, exp.Lateral)
@@ -381,7 +381,7 @@ def _resolve(column: exp.Column, named: _Scope) -> Column | None:
 
 
 def _grouped(key: exp.Expr, node: exp.Select, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
-    """What a grouping key stands for: `group by 1` and `group by alias` mean a projection."""
+    """The expression of a grouping key: `group by 1` and `group by alias` mean a projection."""
     if isinstance(key, exp.Literal) and key.is_int:
         index = int(key.name) - 1
         if 0 <= index < len(node.expressions):
@@ -452,11 +452,11 @@ def _is_in(node: exp.Expr, kinds: tuple[type[exp.Expr], ...], end: exp.Expr) -> 
 
 
 def _normal(node: exp.Expr, named: _Scope) -> str:
-    """The SQL of an expression, whatever its case, blanks and comments were."""
+    """The SQL of an expression, with case and blanks normalised and without comments."""
     copy = node.copy()
     for column in copy.find_all(exp.Column):
         if column.table.casefold() in named:
-            column.set("table", None)  # An alias of a table says nothing of the state.
+            column.set("table", None)  # The alias of a table does not affect the state.
     return copy.sql(dialect="spark", comments=False, normalize=True)
 
 

@@ -64,7 +64,7 @@ class Place:
 
 
 class Action(StrEnum):
-    """What becomes of a row that fails a rule."""
+    """The treatment of a row that fails a rule."""
 
     WARN = "warn"
     DROP = "drop"
@@ -73,7 +73,7 @@ class Action(StrEnum):
 
 
 class OnError(StrEnum):
-    """What becomes of a record that cannot be decoded."""
+    """The treatment of a record that cannot be decoded."""
 
     FAIL = "fail"
     DROP = "drop"
@@ -82,7 +82,7 @@ class OnError(StrEnum):
 
 
 class OnDataLoss(StrEnum):
-    """What to do when records are gone before they were read."""
+    """The reaction to records that were deleted before they were read."""
 
     FAIL = "fail"
     CONTINUE = "continue"
@@ -118,8 +118,8 @@ class StartPosition:
 
     Attributes:
         edge: `earliest` or `latest`.
-        timestamp_ms: the first record not older than this.
-        offsets: topic -> partition -> offset.
+        timestamp_ms: The first record not older than this.
+        offsets: Topic -> partition -> offset.
     """
 
     edge: str | None = None
@@ -129,7 +129,7 @@ class StartPosition:
 
 @dataclass(frozen=True, slots=True)
 class RawCodec:
-    """Bytes as they are."""
+    """Bytes, unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ Codec = RawCodec | StringCodec | JsonCodec | AvroCodec
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How late rows may come."""
+    """How late rows may arrive."""
 
     column: str
     delay_ms: int
@@ -181,7 +181,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A rule of quality: rows for which `where` is not true take `action`."""
+    """A rule of quality: `action` applies to rows for which `where` is not true."""
 
     name: str
     where: str
@@ -194,8 +194,8 @@ class TopicInput:
     """Records of topics: exactly one of `topics`, `pattern` and `assign` is set.
 
     Attributes:
-        kafka: client properties, those of the pipeline below those of the source.
-        options: of the data source, as they are.
+        kafka: Client properties; those of the source override those of the pipeline.
+        options: Options of the data source, unchanged.
     """
 
     topics: tuple[str, ...] = ()
@@ -218,7 +218,7 @@ class TopicInput:
 
 @dataclass(frozen=True, slots=True)
 class TableInput:
-    """A table that is read as it is when a query starts."""
+    """A table, with the content it has when a query starts."""
 
     format: str  # parquet, json, csv, delta
     path: str
@@ -244,7 +244,7 @@ class Source:
 
     @property
     def is_stream(self) -> bool:
-        """Whether rows keep coming."""
+        """Whether it is a stream."""
         return isinstance(self.input, TopicInput)
 
 
@@ -275,7 +275,7 @@ class Dedup:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A step: `inputs` are names of sources and transforms, in the order the step takes them."""
+    """A step: `inputs` are names of sources and transforms, in the order of its arguments."""
 
     name: str
     step: Select | PythonFunction | Dedup
@@ -290,10 +290,10 @@ class TopicTarget:
     """A topic.
 
     Attributes:
-        key: a column (written as string bytes, binary as it is), a codec with columns, or None.
-        headers: the column of headers, or None.
-        partition: the column of the partition, or None.
-        kafka: client properties, those of the pipeline below those of the sink.
+        key: A column (written as string bytes, binary unchanged), a codec with columns, or None.
+        headers: The column of headers, or None.
+        partition: The column of the partition, or None.
+        kafka: Client properties; those of the sink override those of the pipeline.
     """
 
     topic: str
@@ -350,7 +350,7 @@ Target = TopicTarget | FilesTarget | DeltaTarget | JdbcTarget | ConsoleTarget
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where rows go. `input` is the name of a source or transform; `output_mode` is settled."""
+    """A target of rows. `input` is the name of a source or transform; `output_mode` is final."""
 
     name: str
     input: str
@@ -362,7 +362,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """Where rows go that cannot be used."""
+    """The topic of records and rows that cannot be used."""
 
     topic: str
     kafka: Mapping[str, str]
@@ -379,7 +379,7 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Which Spark, and how it is set."""
+    """The Spark master and its settings."""
 
     master: str
     conf: Mapping[str, str]
@@ -388,7 +388,7 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """How often, and after how long, a failed query starts again."""
+    """How often, and after which delay, a failed query is started again."""
 
     max: int
     backoff_ms: int
@@ -400,9 +400,9 @@ class Fixture:
     """A test in the file.
 
     Attributes:
-        given: source -> rows; with `raw` they are records (`key`, `value`), not yet decoded.
-        expect: source or transform -> rows.
-        dlq: dead letters that are expected, or None if nothing is said of them.
+        given: Source -> rows; with `raw` they are records (`key`, `value`), not yet decoded.
+        expect: Source or transform -> rows.
+        dlq: Expected dead letters, or None if they are not checked.
     """
 
     name: str
@@ -416,12 +416,12 @@ class Fixture:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline. `transforms` come in an order in which each is behind its inputs.
+    """A pipeline. In `transforms` each comes after its inputs.
 
     Attributes:
-        file: the path it was read from; relative paths in it were relative to its folder.
-        checkpoint: the folder that has one folder per sink.
-        secrets: texts that are never shown.
+        file: The path it was read from; relative paths in it were relative to its folder.
+        checkpoint: The folder that has one folder per sink.
+        secrets: Texts that are never shown.
     """
 
     name: str

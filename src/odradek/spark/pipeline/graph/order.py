@@ -1,4 +1,4 @@
-"""The order of steps: each behind its inputs, and what is upstream of what."""
+"""The order of steps: each after its inputs; cycles, and the steps upstream of a step."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -12,7 +12,7 @@ def find_cycle(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
         TopologicalSorter(inputs).prepare()
     except CycleError as error:
         cycle = list(error.args[1])[:-1]
-        cycle.reverse()  # From a step to the one that it reads.
+        cycle.reverse()  # From a step to the one it reads.
         first = min(range(len(cycle)), key=lambda index: cycle[index])
         turned = cycle[first:] + cycle[:first]
         return (*turned, turned[0])
@@ -20,9 +20,9 @@ def find_cycle(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
 
 
 def in_order(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The keys of `inputs`, each behind those it reads, else in the order they came in.
+    """The keys of `inputs`, each after those it reads, else in the given order.
 
-    In a circle somebody has to be first.
+    In a cycle, one step comes before a step that it reads.
     """
     done: dict[str, None] = {}
     begun: set[str] = set()
@@ -41,7 +41,7 @@ def in_order(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
 
 
 def upstream_of(start: Iterable[str], inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """`start` and all that it reads, directly or not, in the order it is come upon."""
+    """`start` and all steps it reads, directly or not, in the order of discovery."""
     found: dict[str, None] = {}
 
     def visit(name: str) -> None:

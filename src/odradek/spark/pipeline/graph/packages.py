@@ -1,4 +1,4 @@
-"""Packages that sinks need and that not everybody has installed."""
+"""Optional packages that sinks need."""
 
 import importlib.util
 from typing import Final
@@ -7,7 +7,7 @@ from odradek.spark.pipeline.graph.model import DeltaTarget, JdbcTarget, Target
 
 __all__ = ["missing_package"]
 
-# Kind of a sink -> its module, and the extra that brings it along.
+# Kind of a sink -> its module, and the extra that installs it.
 _NEEDED: Final[dict[type, tuple[str, str]]] = {
     DeltaTarget: ("deltalake", "spark"),
     JdbcTarget: ("psycopg", "jdbc"),
@@ -15,7 +15,7 @@ _NEEDED: Final[dict[type, tuple[str, str]]] = {
 
 
 def missing_package(target: Target) -> str | None:
-    """What is not installed here and how to install it, in words; None if nothing is missing."""
+    """The missing package and how to install it, in words; None if nothing is missing."""
     module, extra = _NEEDED.get(type(target), (None, None))
     if module is None or importlib.util.find_spec(module) is not None:
         return None

@@ -1,6 +1,6 @@
-"""What a run would do, as a document: sources, steps, and per query where it reads and writes.
+"""The plan of a run as a document: sources, steps, and per query its inputs and its sink.
 
-The same pipeline has the same plan, whichever way it was written. Secrets are shown as `***`.
+The same pipeline has the same plan, in whichever form it was written. Secrets are shown as `***`.
 """
 
 from typing import Any
@@ -45,9 +45,9 @@ _SHORTEST_HIDDEN_PART = 4
 
 
 def plan(pipeline: Pipeline) -> dict[str, Any]:
-    """The plan of a pipeline, made of what JSON has."""
+    """The plan of a pipeline, as a JSON document."""
     relations = analyse(pipeline).relations
-    # Names, not places in files, settle the order.
+    # Names decide the order, not places in files.
     steps = in_order({name: one.inputs for name, one in sorted(pipeline.transforms.items())})
     names = sorted(query_names(pipeline), key=lambda name: (name == DEAD_LETTER_SINK, name))
     document: dict[str, Any] = {

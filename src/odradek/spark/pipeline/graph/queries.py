@@ -1,4 +1,4 @@
-"""The queries of a pipeline: one per sink, and one for dead letters; where each keeps its place."""
+"""The queries of a pipeline: one per sink, and one for dead letters; checkpoints and groups."""
 
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -38,12 +38,12 @@ def query_names(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 def checkpoint_path(pipeline: Pipeline, query: str) -> str:
-    """The folder of a query's checkpoint; its name is safe, since names of sinks are."""
+    """The folder of a query's checkpoint; names of sinks are safe as names of folders."""
     return posixpath.join(pipeline.checkpoint, query)
 
 
 def group_id(pipeline: Pipeline, query: str) -> str:
-    """The consumer group that shows how far a query is."""
+    """The consumer group that shows the progress of a query."""
     return f"odradek-pipeline-{pipeline.name}-{query}"
 
 
@@ -79,7 +79,8 @@ def letter_stages(pipeline: Pipeline) -> tuple[str, ...]:
 def letters_mode(pipeline: Pipeline) -> OutputMode:
     """The output mode of the dead letters.
 
-    What a stage behind an aggregate without watermark can be written in, so can its letters.
+    `update` if a stage with dead letters feeds a sink that does not append: its rows may be the
+    result of an aggregate without watermark, which cannot be appended.
     """
     inputs = _inputs(pipeline.transforms)
     steps = set(letter_stages(pipeline)) & set(pipeline.transforms)

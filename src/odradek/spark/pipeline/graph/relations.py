@@ -1,13 +1,13 @@
-"""What is known of the rows between steps, without Spark: columns, event time, state.
+"""The known properties of rows between steps, without Spark: columns, event time, state.
 
-Everything is known, known not to be, or not known (None): only what is certain becomes an error.
+A property is true, false, or not known (None): only certain problems become errors.
 
 - A source has the columns of its schema. A SELECT has those it names, `*` being those of its
-  inputs; a Python function has nobody knows which.
+  inputs; the columns of a Python function are not known.
 - Event time: the columns that carry a watermark. `select ts`, `ts as t` and `window(ts, ...)`
-  carry it on; what an expression makes of it does not; of `w.start` nobody knows.
-- Stateful operators: aggregates, joins of two streams, duplicates dropped. Each has the keys that
-  its state is kept by, as normalised SQL, and says whether event time bounds its state.
+  keep it; the result of another expression has none; for `w.start` it is not known.
+- Stateful operators: aggregates, joins of two streams, deduplication. Each has the keys of its
+  state, as normalised SQL, and whether event time bounds the state.
 """
 
 from collections.abc import Iterable
@@ -31,12 +31,12 @@ __all__ = [
     "with_watermark",
 ]
 
-# The column of a decoded record that has its time: dedup goes by it where there is no watermark.
+# The column with the time of a decoded record: dedup uses it where there is no watermark.
 RECORD_TIME = "_timestamp"
 
 
 class OperatorKind(StrEnum):
-    """What keeps state."""
+    """The kinds of stateful operators."""
 
     AGGREGATE = "aggregate"
     JOIN = "join"
@@ -45,7 +45,7 @@ class OperatorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; `event_time` says whether it carries a watermark."""
+    """A column; `event_time` is whether it carries a watermark."""
 
     name: str
     event_time: bool | None = False
@@ -54,14 +54,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Something that keeps state.
+    """A stateful operator.
 
     Attributes:
-        keys: what the state is kept by, normalised, in the order of the text.
-        bounded: whether a watermark lets old state go.
-        outer: a join that also gives rows without a partner.
-        step: the transform it is in.
-        offset: where in the step's SQL it shows.
+        keys: The keys of its state, normalised, in the order of the text.
+        bounded: Whether a watermark lets old state be dropped.
+        outer: Whether it is a join that also gives rows without a partner.
+        step: The transform it is in.
+        offset: Its place in the step's SQL.
     """
 
     kind: OperatorKind
@@ -74,16 +74,16 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """The rows that come out of a step.
+    """The rows of a step.
 
     Attributes:
-        columns: all of them, or None if they are not known.
-        event_time: whether any column carries a watermark.
-        operators: what keeps state on the way to here, upstream first.
-        streams: the sources that keep coming, in the order in which a query reads them: one that
-            is read twice is there twice.
-        unrepeatable: functions on the way to here that give something else each time.
-        opaque: names of the Python functions on the way to here.
+        columns: All columns, or None if they are not known.
+        event_time: Whether any column carries a watermark.
+        operators: The stateful operators up to this step, upstream first.
+        streams: The sources that are streams, in the order in which a query reads them; one that
+            is read twice is listed twice.
+        unrepeatable: Functions up to this step that give another value at each call.
+        opaque: Names of the Python functions up to this step.
     """
 
     is_stream: bool
@@ -120,7 +120,7 @@ def with_watermark(relation: Relation, column: str) -> Relation:
 
 
 def unknown_relation(inputs: Iterable[Relation], opaque: tuple[str, ...] = ()) -> Relation:
-    """What comes out of a step that cannot be looked into."""
+    """The rows of a step that cannot be analysed."""
     found = tuple(inputs)
     carried = any(one.event_time is not False for one in found)
     return merged(
@@ -133,7 +133,7 @@ def unknown_relation(inputs: Iterable[Relation], opaque: tuple[str, ...] = ()) -
 
 
 def relation_of_dedup(relation: Relation, keys: tuple[str, ...], step: str) -> Relation:
-    """The rows of a relation, each key once within a time."""
+    """The rows of a relation after deduplication by keys."""
     if not relation.is_stream:
         return relation
     normalised = tuple(key.casefold() for key in keys)
@@ -146,6 +146,7 @@ def relation_of_dedup(relation: Relation, keys: tuple[str, ...], step: str) -> R
 
 
 def any_event_time(columns: tuple[Column, ...] | None, inputs: Iterable[Relation]) -> bool | None:
+    """Whether any column carries a watermark; None if it is not known."""
     if all(one.event_time is False for one in inputs):
         return False
     if columns is None:
@@ -157,12 +158,14 @@ def any_event_time(columns: tuple[Column, ...] | None, inputs: Iterable[Relation
 
 
 def either(one: bool | None, other: bool | None) -> bool | None:
+    """`one or other`, where None means that it is not known."""
     if one or other:
         return True
     return None if one is None or other is None else False
 
 
 def both(one: bool | None, other: bool | None) -> bool | None:
+    """`one and other`, where None means that it is not known."""
     if one is False or other is False:
         return False
     return None if one is None or other is None else True
@@ -176,6 +179,7 @@ def merged(
     event_time: bool | None,
     opaque: tuple[str, ...] = (),
 ) -> Relation:
+    """A relation with the operators, streams and functions of all inputs."""
     return Relation(
         is_stream=is_stream,
         columns=columns,

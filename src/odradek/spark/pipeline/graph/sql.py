@@ -1,9 +1,9 @@
-"""SQL without Spark: is it one SELECT, which tables does it read, where is what in its text.
+"""Parses SQL without Spark: one SELECT, the tables it reads, and the places in its text.
 
-The parser is sqlglot's Spark dialect. Two things are done around it: `window` is a function of
-Spark's and, for the dialect, a keyword (its named windows still parse); and a comma with nothing
-behind it, which the dialect forgives, is an error. What is Spark's SQL but none the dialect knows
-raises `UnknownSyntaxError`: nobody can say without Spark whether it is right.
+The parser is sqlglot's Spark dialect, with two corrections: `window` is a function of Spark and,
+for the dialect, a keyword (its named windows still parse); and a comma with nothing after it, which
+the dialect accepts, is an error. SQL of Spark that the dialect does not know raises
+`UnknownSyntaxError`: only Spark can check it.
 """
 
 import logging
@@ -38,12 +38,12 @@ _COMMENT_OR_TEXT = re.compile(
     r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL
 )
 
-# It says on its own account what is raised here with a place.
+# sqlglot also logs the problems that are raised here with a place.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
 class SqlError(Exception):
-    """The text is not what is asked for; `offset` is where that shows."""
+    """The text is not the expected SQL; `offset` is the place of the problem."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class SqlError(Exception):
 
 
 class UnknownSyntaxError(SqlError):
-    """The text may be right, but only Spark can tell."""
+    """The text may be right, but only Spark can check it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Query:
     """One SELECT, and the tables it reads, each once, in the order they are written.
 
     Attributes:
-        sql: its text, without blanks around it and without what is behind the semicolon.
+        sql: Its text, without blanks around it, up to the semicolon.
     """
 
     sql: str
@@ -79,14 +79,14 @@ def parse_select(sql: str) -> Query:
     """Parses one SELECT.
 
     Raises:
-        UnknownSyntaxError: If only Spark can tell.
-        SqlError: If it does not parse, or is no single SELECT.
+        UnknownSyntaxError: Only Spark can check it.
+        SqlError: It does not parse, or is not a single SELECT.
     """
     statements = _statements(sql)
     if not statements:
-        raise SqlError("expected one SELECT, came nothing", 0)
+        raise SqlError("expected one SELECT, found nothing", 0)
     if len(statements) > 1:
-        raise SqlError("expected one SELECT, came several", offset_of(statements[1], sql))
+        raise SqlError("expected one SELECT, found several", offset_of(statements[1], sql))
     statement = statements[0]
     if isinstance(statement, exp.Values):
         statement = exp.select("*").from_(statement)
@@ -94,16 +94,16 @@ def parse_select(sql: str) -> Query:
         statement = statement.unnest()
     if not isinstance(statement, exp.Query):
         kind = statement.key.upper() if not isinstance(statement, exp.Command) else sql.split()[0]
-        raise SqlError(f"expected one SELECT, came {kind}", 0)
+        raise SqlError(f"expected one SELECT, found {kind}", 0)
     return Query(_without_semicolon(sql), statement, _tables(statement))
 
 
 def parse_predicate(sql: str) -> exp.Expr:
-    """Parses what can stand behind WHERE.
+    """Parses a predicate, as after WHERE.
 
     Raises:
-        UnknownSyntaxError: If only Spark can tell.
-        SqlError: If it does not parse.
+        UnknownSyntaxError: Only Spark can check it.
+        SqlError: It does not parse.
     """
     statements = _statements(sql)
     if len(statements) != 1:
@@ -114,7 +114,7 @@ def parse_predicate(sql: str) -> exp.Expr:
 
 
 def offset_of(expression: exp.Expr, sql: str = "") -> int:
-    """Where an expression begins in the text it was parsed from; 0 if that is not known."""
+    """The offset of an expression in the text it was parsed from; 0 if it is not known."""
     starts = [
         int(node.meta["start"])
         for node in expression.walk()
@@ -150,7 +150,7 @@ def _prepare(tokens: list[Any]) -> None:
         elif token.token_type == TokenType.COMMA and (
             following is None or following.token_type in _NOT_BEHIND_COMMA
         ):
-            raise SqlError("nothing stands behind ','", token.start)
+            raise SqlError("nothing follows ','", token.start)
 
 
 def _parse_error(error: ParseError, sql: str) -> SqlError:
@@ -167,14 +167,14 @@ def _parse_error(error: ParseError, sql: str) -> SqlError:
     if description.startswith("Expecting"):
         message = f"{description[0].lower()}{description[1:].rstrip('.')} at '{word}'"
     elif "SENTINEL" in description or not word:
-        message = f"it ends too early, behind '{word}'"
+        message = f"it ends too early, after '{word}'"
     else:
         message = f"'{word}' is not expected here"
     return SqlError(message, offset)
 
 
 def _last_opening(sql: str) -> int:
-    """Where the quote or comment begins that has no end."""
+    """The offset of the quote or comment that has no end."""
     bare = _COMMENT_OR_TEXT.sub(lambda match: " " * len(match.group()), sql)
     found = re.search(r"['\"`]|/\*", bare)
     return found.start() if found else 0
@@ -192,7 +192,7 @@ def _tables(query: exp.Query) -> tuple[TableReference, ...]:
     found: dict[str, TableReference] = {}
     for table in query.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
-            continue  # A function that makes rows.
+            continue  # A table function.
         name = ".".join(part.name for part in table.parts)
         if not table.db and _is_defined_around(table, name):
             continue

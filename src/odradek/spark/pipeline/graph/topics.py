@@ -1,7 +1,7 @@
-"""Which topics a source reads, and which source topics belong to.
+"""Maps sources to the topics they read, and topics to their source.
 
-A position can be a map of offsets for everything that is read at once; each source is told its own
-part of it. Spark, the other way round, reports what it read by topics, not by the file's names.
+A position can be a map of offsets for all sources together; each source gets its part of it. Spark
+reports progress by topics, which are mapped back to the names in the file.
 """
 
 import re
@@ -61,9 +61,10 @@ def unread_offsets(inputs: Iterable[TopicInput], offsets: Offsets) -> list[tuple
 
 
 def missing_offsets(topics: TopicInput, offsets: Offsets) -> list[str]:
-    """What a source reads and offsets say nothing of, in words; as far as it names what it reads.
+    """The topics or partitions that a source reads and that have no offsets, in words.
 
-    Which topics a pattern fits, and how many partitions a topic has, only the brokers know.
+    Only those that the source names: the brokers know the topics of a pattern, and the number of
+    partitions.
     """
     if topics.pattern is not None:
         is_there = any(reads(topics, topic) for topic in offsets)
@@ -89,7 +90,7 @@ def topic_sources(pipeline: Pipeline, query: str) -> dict[str, TopicInput]:
 def name_sources(
     inputs: Mapping[str, TopicInput], reported: Sequence[Iterable[str]]
 ) -> list[str | None]:
-    """The source behind each set of topics that a query reports; None if none reads them all.
+    """The source of each set of topics that a query reports; None if none reads all of them.
 
     Two sources of a query may read the same topics: then they are named in the order of the file.
     One source may be reported more than once, as by a join with itself.
@@ -99,7 +100,7 @@ def name_sources(
         fitting = [
             name for name, one in inputs.items() if all(reads(one, topic) for topic in topics)
         ]
-        # One that names its topics is behind exactly these; a pattern is behind what is left.
+        # A source that names exactly these topics comes first, before patterns that match them.
         fitting.sort(key=lambda name: not _is_exactly(inputs[name], topics))
         free = [name for name in fitting if name not in named]
         named.append(next(iter(free or fitting), None))

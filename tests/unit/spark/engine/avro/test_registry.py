@@ -111,7 +111,7 @@ def test_answers_that_cannot_be_used(server: SchemaRegistry) -> None:
     for number, words in enumerate(
         (
             "refuses schema 1: 401",
-            "came PROTOBUF",
+            "found PROTOBUF",
             "refers to other",
             "no schema",
             "no JSON object",

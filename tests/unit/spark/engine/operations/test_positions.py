@@ -34,7 +34,7 @@ def test_a_position_is_read_and_written(text: str, position: StartPosition) -> N
     "text", ["", "yesterday", "12", "{", '{"a": 3}', '{"a": {"x": 1}}', '{"a": {"0": -1}}', "[]"]
 )
 def test_what_is_no_position_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(PipelineError, match=r"expected .*orders.*came"):
+    with pytest.raises(PipelineError, match=r"expected .*orders.*found"):
         parse_position(text)
 
 

@@ -53,10 +53,10 @@ def split_frame(record: bytes) -> tuple[int, memoryview]:
         ValueError: That is not the registry's wire format.
     """
     if len(record) < PREFIX_BYTES:
-        raise ValueError(f"expected a prefix of {PREFIX_BYTES} bytes, came {len(record)} in all")
+        raise ValueError(f"expected a prefix of {PREFIX_BYTES} bytes, found {len(record)} in all")
     magic, schema_id = _PREFIX.unpack_from(record)
     if magic != _MAGIC:
-        raise ValueError(f"expected the magic byte 0, came {magic & 0xFF}")
+        raise ValueError(f"expected the magic byte 0, found {magic & 0xFF}")
     return schema_id, memoryview(record)[PREFIX_BYTES:]
 
 
@@ -86,7 +86,7 @@ class RegistryClient:
         url = urllib.parse.urlsplit(registry.url)
         if url.scheme not in ("http", "https") or not url.netloc:
             raise RegistryError(
-                f"expected the registry's address as http://host:port, came {registry.url!r}"
+                f"expected the registry's address as http://host:port, found {registry.url!r}"
             )
         self._url = registry.url.rstrip("/")
         self._sleep = sleep
@@ -178,7 +178,7 @@ class RegistryClient:
 def _schema_of(answer: dict[str, Any], what: str) -> str:
     kind = answer.get("schemaType", "AVRO")
     if kind != "AVRO":
-        raise RegistryError(f"expected {what} to be AVRO, came {kind}")
+        raise RegistryError(f"expected {what} to be AVRO, found {kind}")
     if answer.get("references"):
         raise RegistryError(f"{what} refers to other schemas, which is not supported")
     text = answer.get("schema")

@@ -58,7 +58,7 @@ def columns_ddl(schema: str) -> str:
     """
     parsed = _parse(schema)
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise PipelineError("expected the Avro schema of a record, came another kind of schema")
+        raise PipelineError("expected the Avro schema of a record, found another kind of schema")
     names: dict[str, Any] = {}
     _remember(parsed, names, _namespace(parsed, ""))
     fields = _fields(parsed, names, _namespace(parsed, ""), (_full_name(parsed, ""),))

@@ -111,7 +111,7 @@ class Build:
                 raise StageError(
                     stage.place,
                     f"expected the column {stage.watermark.column!r} for the watermark of"
-                    f" {name!r}, came {', '.join(rows.columns)}",
+                    f" {name!r}, found {', '.join(rows.columns)}",
                 )
             rows = mark_time(rows, stage.watermark)
         return rows
@@ -167,7 +167,7 @@ class Build:
         if not isinstance(made, DataFrame):
             raise StageError(
                 transform.place,
-                f"expected a DataFrame from the function of {transform.name!r}, came"
+                f"expected a DataFrame from the function of {transform.name!r}, found"
                 f" {type(made).__name__}",
             )
         return made

@@ -56,5 +56,5 @@ def struct_of(ddl: str) -> StructType:
     """
     made = StructType.fromDDL(ddl)
     if not isinstance(made, StructType):
-        raise PipelineError(f"expected columns, `name type, …`, came {ddl!r}")
+        raise PipelineError(f"expected columns, `name type, …`, found {ddl!r}")
     return made

@@ -48,7 +48,7 @@ def encode(rows: DataFrame, target: TopicTarget, sink: str, find_writer: FindWri
     for name in (*key_columns, *aside, *value_columns):
         if name not in present:
             raise PipelineError(
-                f"sink {sink!r}: expected the column {name!r}, came {', '.join(present)}"
+                f"sink {sink!r}: expected the column {name!r}, found {', '.join(present)}"
             )
     # Avro encoding puts one column in the place of several: a column may be wanted twice.
     made = rows.select(
@@ -108,7 +108,7 @@ def _packed(
     if len(columns) != 1:
         what = "key" if part == _KEY else "value"
         raise PipelineError(
-            f"sink {sink!r}: expected one column for the {what} of topic {target.topic}, came"
+            f"sink {sink!r}: expected one column for the {what} of topic {target.topic}, found"
             f" {', '.join(columns) or 'none'}: name it, or choose json"
         )
     column = F.col(quoted(columns[0]))

@@ -32,7 +32,7 @@ def parse_position(text: str) -> StartPosition:
     except ValueError:
         raise PipelineError(
             f"expected a position: earliest, latest, an instant such as 2026-01-31T12:00:00Z, or"
-            f' offsets such as {{"orders": {{"0": 123}}}}; came {text!r}'
+            f' offsets such as {{"orders": {{"0": 123}}}}; found {text!r}'
         ) from None
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
@@ -64,7 +64,7 @@ def check_position(pipeline: Pipeline, queries: Iterable[str], position: StartPo
     if problems:
         text = position_text(position)
         raise PipelineError(
-            f"expected offsets of everything that is read, and of nothing else, came {text}: "
+            f"expected offsets of everything that is read, and of nothing else, found {text}: "
             + "; ".join(problems)
         )
 
@@ -96,6 +96,6 @@ def _offsets(text: str) -> dict[str, dict[int, int]]:
             raise ValueError("an offset is a whole number and not negative")
     except (ValueError, AttributeError) as error:
         raise PipelineError(
-            f'expected offsets such as {{"orders": {{"0": 123}}}}, came {text!r}: {error}'
+            f'expected offsets such as {{"orders": {{"0": 123}}}}, found {text!r}: {error}'
         ) from None
     return offsets
