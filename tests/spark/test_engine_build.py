@@ -207,7 +207,7 @@ def test_required_fields_and_keys(spark: SparkSession) -> None:
     ]
     dead += [
         {"error": "the key is not a JSON object of shop bigint", "value": '{"id": 9}'},
-        {"error": "the value is null, required is id, user.name, items[].sku", "value": None},
+        {"error": "the value is null, but requires id, user.name, items[].sku", "value": None},
     ]
     seen: list[dict[str, Any]] = [{"id": 1, "_key": {"shop": 5}}, {"id": None, "_key": {"shop": 5}}]
     seen.append({"id": 2, "_key": {"shop": 5}})

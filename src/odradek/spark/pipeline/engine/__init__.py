@@ -1,1 +1,1 @@
-"""Runs a pipeline's graph on Spark."""
+"""The engine, which runs a pipeline's graph on Spark."""

@@ -1,14 +1,14 @@
-"""What can go wrong while a pipeline is built or run, by whose fault it is.
+"""Errors of building and running a pipeline, by their cause.
 
 ::
 
     OdradekError
-    └── PipelineError              the file, the data or the surroundings: told to the user as it is
+    └── PipelineError              the file, the data or the machine: printed to the user unchanged
         ├── StageError             a source, transform or rule of the file; with its place
-        ├── RegistryError          the registry of schemas does not answer, or not usably
-        │   └── UnknownSchemaError it answers that it has no such schema
+        ├── RegistryError          the registry of schemas does not answer, or not validly
+        │   └── UnknownSchemaError the registry has no such schema
         ├── FileSystemError        a folder cannot be reached; see `file_systems`
-        └── RefusedError           going on would break a promise: exit code 3
+        └── RefusedError           continuing would break a guarantee: exit code 3
 """
 
 from odradek.errors import OdradekError
@@ -28,7 +28,7 @@ class PipelineError(OdradekError):
 
 
 class StageError(PipelineError):
-    """Something that the file says cannot be built; `place` is where it says so."""
+    """A part of the file cannot be built; `place` is its place in the file."""
 
     def __init__(self, place: Place, message: str) -> None:
         super().__init__(f"{place}: {message}")
@@ -37,12 +37,12 @@ class StageError(PipelineError):
 
 
 class RegistryError(PipelineError):
-    """The registry of schemas cannot be reached, or answers what nobody can use."""
+    """The registry of schemas cannot be reached, or its answer is not valid."""
 
 
 class UnknownSchemaError(RegistryError):
-    """The registry is there and has no such schema."""
+    """The registry answers, and has no such schema."""
 
 
 class RefusedError(PipelineError):
-    """Going on would break a promise: the lock or the checkpoint is another's."""
+    """Continuing would break a guarantee: the lock or the checkpoint belongs to another run."""

@@ -114,7 +114,7 @@ def test_answers_that_cannot_be_used(server: SchemaRegistry) -> None:
             "found PROTOBUF",
             "refers to other",
             "no schema",
-            "no JSON object",
+            "expected a JSON object",
         ),
         1,
     ):

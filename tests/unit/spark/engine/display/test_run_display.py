@@ -83,7 +83,7 @@ def test_the_table_adds_up_and_is_drawn_over_itself() -> None:
         "6",
         "12",
     ]
-    assert lines[3] == "lake failed, again in 2.5 s: IOException: no space"
+    assert lines[3] == "lake failed, restart in 2.5 s: IOException: no space"
 
 
 def test_lines_are_cut_to_the_terminal() -> None:

@@ -53,7 +53,7 @@ def test_a_second_run_is_refused_until_the_first_gives_up(tmp_path: Path) -> Non
     first.release()
     assert second.holder() is None
     second.take(NOTES)
-    with pytest.raises(CheckpointHeldError, match="taken over"):
+    with pytest.raises(CheckpointHeldError, match="has taken the lock"):
         first.beat()
     first.release()  # Not its lock any more: it stays with the second.
     assert second.holder() is not None

@@ -59,9 +59,9 @@ sinks:
         (["both"], {"a": {0: 1}, "b": {0: 2}}, None),
         (["both", "other"], {"a": {0: 1}, "b": {0: 2}, "c": {0: 0}}, None),
         (["both"], {"a": {0: 1}, "b": {0: 2}, "c": {0: 3}}, "topic 'c' is read by no source"),
-        (["both"], {"a": {0: 1}}, "nothing of topic 'b', which source 'b' reads"),
+        (["both"], {"a": {0: 1}}, "no offset of topic 'b', which source 'b' reads"),
         (["other"], {"c": {0: 1, 1: 1}}, "partition 1 of topic 'c' is read by no source"),
-        (["other"], {"c": {}}, "nothing of partition 0 of topic 'c', which source 'c' reads"),
+        (["other"], {"c": {}}, "no offset of partition 0 of topic 'c', which source 'c' reads"),
     ],
 )
 def test_offsets_have_to_be_those_of_what_is_read(

@@ -1,8 +1,8 @@
 """Avro in frames: a Python function on Arrow batches decodes and encodes it with `fastavro`.
 
-What a task needs travels with the function: the reader's schema, fixed when the run began, and
-where the registry is. The writers' schemas are fetched by the id that each record names, and kept
-for the life of the worker process, which serves many tasks.
+The function is pickled with the reader's schema, fixed when the run began, and the address of the
+registry. The writers' schemas are fetched by the id that each record names, and kept for the life
+of the worker process, which serves many tasks.
 """
 
 import io
@@ -12,7 +12,7 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
@@ -28,7 +28,7 @@ __all__ = ["AvroReader", "AvroWriter", "read_avro", "write_avro"]
 
 _MAX_ERROR: Final = 1000
 
-# One client, with its cache of schemas, for each registry; of a worker process.
+# One client of this worker process per registry, with its cache of schemas.
 _clients: dict[Registry, RegistryClient] = {}
 
 
@@ -37,9 +37,9 @@ class AvroReader:
     """How Avro is read.
 
     Attributes:
-        schema: the text of the schema that rows have.
-        registry: where the schemas of the writers are; None if all wrote with `schema`, and put
-            no prefix in front.
+        schema: The text of the schema of the rows.
+        registry: The registry of the writers' schemas; None if all records were written with
+            `schema` and have no prefix.
     """
 
     schema: str
@@ -48,18 +48,18 @@ class AvroReader:
 
 @dataclass(frozen=True, slots=True)
 class AvroWriter:
-    """How Avro is written: `schema_id` goes in front, None for no prefix."""
+    """How Avro is written: `schema_id` is put in the prefix; None for no prefix."""
 
     schema: str
     schema_id: int | None
 
 
 def read_avro(frame: DataFrame, reader: AvroReader, *, is_key: bool) -> DataFrame:
-    """Adds the decoded key or value, and what is wrong with it."""
+    """Adds the decoded key or value, and its error."""
     source = "key" if is_key else "value"
     target, error = (names.KEY, names.KEY_ERROR) if is_key else (names.VALUE, names.VALUE_ERROR)
     if names.RECORD_HEADERS in frame.columns:
-        # A NULL array takes five times as long on the way to Python as an empty one.
+        # Transferring a NULL array to Python takes five times as long as an empty one.
         headers = F.coalesce(F.col(names.RECORD_HEADERS), F.array())
         frame = frame.withColumn(names.RECORD_HEADERS, headers)
     decoded = struct_of(columns_ddl(reader.schema))
@@ -123,15 +123,15 @@ class _Decoder:
         except UnknownSchemaError as error:
             return None, str(error)
         except RegistryError:
-            raise  # Not the record's fault.
-        except Exception as error:  # noqa: BLE001 - garbage makes fastavro raise just anything
+            raise  # The registry failed, not the record.
+        except Exception as error:  # noqa: BLE001 - fastavro raises any error for garbage
             return None, f"not Avro of this schema: {type(error).__name__}: {error}"[:_MAX_ERROR]
 
     def _read(self, payload: memoryview, writer: Any) -> Any:
         stream = io.BytesIO(payload)
         value = fastavro.schemaless_reader(stream, writer, self._schema)
         if left := len(payload) - stream.tell():
-            raise ValueError(f"{left} bytes are left behind the value")
+            raise ValueError(f"{left} bytes are left after the value")
         return value
 
     def _writer(self, schema_id: int, registry: Registry) -> Any:
@@ -146,7 +146,7 @@ class _Decoder:
 
 
 class _Encode:
-    """Runs in a task. A row that the schema does not take fails it: there is no other way out."""
+    """Runs in a task. A row that does not fit the schema fails the task."""
 
     def __init__(self, writer: AvroWriter, column: str) -> None:
         self._writer = writer

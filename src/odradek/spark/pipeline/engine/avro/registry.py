@@ -1,4 +1,4 @@
-"""Reads schemas from a registry, and the five bytes in front of a record that name one.
+"""Reads schemas from a registry, and the five-byte prefix of a record that names one.
 
 A record of the registry's wire format is::
 
@@ -6,10 +6,10 @@ A record of the registry's wire format is::
     1 .. 4  the schema's id, big-endian int32
     5 ..    the encoded value
 
-A schema's id never changes its meaning, so schemas are kept for as long as the process lives, one
-cache for each registry. A registry that does not answer is asked again, a few times and ever later;
-then the caller fails: a registry that is down must never make good records look bad. One that
-answers "I have no such schema" is another matter: then it is the record that is bad.
+A schema never changes under its id, so schemas are kept for the life of the process, one cache for
+each registry. A registry that does not answer is asked again a few times, with growing pauses; then
+the caller fails: a registry that is down must never make good records look bad. If the registry
+answers that it has no such schema, the record is bad.
 """
 
 import base64
@@ -37,8 +37,8 @@ _MAGIC: Final = 0
 _ATTEMPTS: Final = 5
 _FIRST_WAIT_SECONDS: Final = 0.2  # Doubled each time: 0.2 + 0.4 + 0.8 + 1.6 = 3 s of waiting.
 _TIMEOUT_SECONDS: Final = 10.0
-# A registry has thousands of schemas, a topic a handful: this only keeps a flood of garbage ids,
-# each of which is remembered as unknown, from growing without end.
+# A registry has thousands of schemas, a topic few: this only bounds the memory for garbage ids,
+# each of which is kept as unknown.
 _MAX_CACHED: Final = 10_000
 _UNKNOWN_MS: Final = 30_000
 _NOT_FOUND: Final = 404
@@ -50,7 +50,7 @@ def split_frame(record: bytes) -> tuple[int, memoryview]:
     """The schema's id and the encoded value.
 
     Raises:
-        ValueError: That is not the registry's wire format.
+        ValueError: It is not in the registry's wire format.
     """
     if len(record) < PREFIX_BYTES:
         raise ValueError(f"expected a prefix of {PREFIX_BYTES} bytes, found {len(record)} in all")
@@ -61,7 +61,7 @@ def split_frame(record: bytes) -> tuple[int, memoryview]:
 
 
 def frame_prefix(schema_id: int) -> bytes:
-    """The five bytes in front of a value of that schema."""
+    """The five-byte prefix of a value of that schema."""
     return _PREFIX.pack(_MAGIC, schema_id)
 
 
@@ -74,7 +74,7 @@ class RegisteredSchema:
 
 
 class RegistryClient:
-    """Asks one registry. Not for several threads at once."""
+    """A client of one registry. Not thread-safe."""
 
     def __init__(
         self,
@@ -96,15 +96,15 @@ class RegistryClient:
             self._headers["Authorization"] = "Basic " + base64.b64encode(secret).decode()
         self._clock = clock or SystemClock()
         self._by_id: dict[int, str] = {}
-        # Schemas that are not there, and until when that is believed: a new one reaches the
-        # registry's other machines late.
+        # Unknown schemas, and when to ask again: a new one reaches the registry's other machines
+        # late.
         self._unknown: dict[int, tuple[UnknownSchemaError, int]] = {}
 
     def schema_of_id(self, schema_id: int) -> str:
         """The text of a schema.
 
         Raises:
-            UnknownSchemaError: There is none with that id.
+            UnknownSchemaError: The registry has none with that id.
             RegistryError: The registry does not answer.
         """
         known = self._by_id.get(schema_id)
@@ -128,7 +128,7 @@ class RegistryClient:
         """The newest version of a subject.
 
         Raises:
-            UnknownSchemaError: There is no such subject.
+            UnknownSchemaError: The registry has no such subject.
             RegistryError: The registry does not answer.
         """
         path = f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest"
@@ -143,7 +143,7 @@ class RegistryClient:
             return error
         try:
             return _schema_of(answer, what)
-        except RegistryError as error:  # A record names it: it is the record that is wrong.
+        except RegistryError as error:  # A record names this schema, so the record is wrong.
             return UnknownSchemaError(str(error))
 
     def _get(self, path: str, what: str) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class RegistryClient:
                 failure = error
             else:
                 if not isinstance(answer, dict):
-                    raise RegistryError(f"{self._url} answers {what} with no JSON object")
+                    raise RegistryError(f"{self._url}: expected a JSON object for {what}")
                 return answer
         raise RegistryError(
             f"{self._url} gives no {what} after {_ATTEMPTS} attempts: {failure}"

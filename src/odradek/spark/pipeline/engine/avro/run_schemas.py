@@ -1,7 +1,7 @@
-"""Settles, once for a run, which Avro schemas its sources are read and its sinks written with.
+"""Chooses, once for a run, the Avro schemas with which sources are read and sinks written.
 
-The newest version of a subject is asked for when it is first needed and then kept: a version that
-is registered while the pipeline runs changes nothing before its next start.
+The newest version of a subject is fetched when it is first needed and then kept: a version that is
+registered while the pipeline runs is used from its next start on.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class AvroSchemas:
         """How the Avro of a source is read.
 
         Raises:
-            PipelineError: There is no subject to be told from the topics, or no registry.
+            PipelineError: The topics do not determine a subject, or there is no registry.
             RegistryError: The registry does not answer.
         """
         if codec.schema is not None:

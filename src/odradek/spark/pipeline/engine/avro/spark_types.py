@@ -1,4 +1,4 @@
-"""Avro schemas as Spark's types, and made ready for `fastavro`.
+"""Converts Avro schemas into Spark's types, and prepares them for `fastavro`.
 
 | Avro | Spark |
 |---|---|
@@ -44,7 +44,7 @@ _WIDENED: Final = {
     frozenset({"int", "bigint"}): "bigint",
     frozenset({"float", "double"}): "double",
 }
-# What fastavro would turn into objects that Spark has no type for stays as it is written.
+# Values that fastavro would turn into objects without a Spark type are read as they are written.
 _LEFT_ALONE: Final = frozenset({"time-millis", "time-micros", "uuid", "duration"})
 _NAMED: Final = ("record", "enum", "fixed")
 _DEFAULT_SCALE: Final = 0
@@ -54,7 +54,7 @@ def columns_ddl(schema: str) -> str:
     """The DDL of a record's fields.
 
     Raises:
-        PipelineError: The schema is no record, or has types without counterpart.
+        PipelineError: The schema is not a record, or has types without counterpart.
     """
     parsed = _parse(schema)
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
@@ -74,7 +74,7 @@ def _parse(schema: str) -> Any:
     try:
         return json.loads(schema)
     except ValueError as error:
-        raise PipelineError(f"expected an Avro schema in JSON, came: {error}") from None
+        raise PipelineError(f"expected an Avro schema in JSON: {error}") from None
 
 
 def _without_logical(schema: Any) -> Any:

@@ -1,1 +1,1 @@
-"""What a run shows: progress, a table or lines, metrics."""
+"""The display of a run: progress, a table or lines of JSON, metrics."""

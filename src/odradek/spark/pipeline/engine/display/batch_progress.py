@@ -1,8 +1,8 @@
-"""What Spark tells of a batch, as the numbers a pipeline shows. Pure.
+"""Parses Spark's report of a batch into the numbers that a run shows. Pure.
 
-Spark's progress is JSON; of it are taken the batch, its rows and times, the offsets of every source
-and the observed metrics. The engine observes, under the name of each stage, how many rows broke
-which rule, and in front of every sink how many rows came.
+Spark's progress is JSON, from which are read the batch, its rows and times, the offsets of every
+source and the observed metrics. The engine observes, under the name of each stage, how many rows
+broke which rule, and before every sink how many rows it gets.
 
 Lag is the sum over all partitions of the broker's end minus the batch's end. It is unknown while
 Spark has not asked the source for its end, as after a restart within a batch.
@@ -47,12 +47,12 @@ def stage_metric(stage: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """How far a query is behind in one source.
+    """The lag of a query in one source.
 
     Attributes:
-        topics: that were read, in order.
-        records: yet to be read; None while nobody knows.
-        source: its name in the file. Spark does not tell it, see `with_sources`.
+        topics: The topics that were read, in order.
+        records: The number of records to read; None while it is not known.
+        source: Its name in the file, which is not in Spark's report; see `with_sources`.
     """
 
     topics: tuple[str, ...]
@@ -62,7 +62,7 @@ class SourceLag:
 
 @dataclass(frozen=True, slots=True)
 class RuleCount:
-    """How many rows of a stage broke a rule; `rule` is `decode` for what could not be read."""
+    """How many rows of a stage broke a rule; `rule` is `decode` for unreadable records."""
 
     stage: str
     rule: str
@@ -74,11 +74,11 @@ class BatchRow:
     """One batch of one query.
 
     Attributes:
-        input_rate: rows a second that came since the batch before.
-        processed_rate: rows a second that were worked through.
-        state_rows: rows in the state of aggregates, joins and dedups.
-        lost_gaps: how often records were gone before they were read, since the batch before, and
-            how many offsets that were; as `parse_progress` reads them, since the query started.
+        input_rate: Rows per second that arrived since the last batch.
+        processed_rate: Rows per second that were processed.
+        state_rows: Rows in the state of aggregates, joins and dedups.
+        lost_gaps: How often records were deleted before they were read, since the last batch, and
+            `lost_offsets` how many offsets; from `parse_progress`, since the start of the query.
     """
 
     sink: str
@@ -97,7 +97,7 @@ class BatchRow:
 
     @property
     def lag(self) -> int | None:
-        """Over all sources; None if it is not known of any of them."""
+        """The lag over all sources; None if that of one is not known."""
         known = [lag.records for lag in self.lags]
         return None if None in known else sum(one for one in known if one is not None)
 
@@ -155,11 +155,11 @@ def parse_progress(sink: str, text: str) -> BatchRow:
 
 
 def with_sources(row: BatchRow, inputs: Mapping[str, TopicInput]) -> BatchRow:
-    """The batch with the names of its sources, which Spark knows by their topics only.
+    """The batch with the names of its sources, for which Spark reports topics only.
 
     Args:
-        row: what Spark told.
-        inputs: the sources of the query, by name.
+        row: The parsed report.
+        inputs: The sources of the query, by name.
     """
     names = name_sources(inputs, [lag.topics for lag in row.lags])
     lags = [
@@ -170,7 +170,7 @@ def with_sources(row: BatchRow, inputs: Mapping[str, TopicInput]) -> BatchRow:
 
 
 def position_text(text: str) -> str:
-    """Where the batch behind a reported one begins, as `topic-partition@offset, …`."""
+    """The start of the batch after a reported one, as `topic-partition@offset, …`."""
     told: dict[str, Any] = json.loads(text)
     places = [
         f"{topic}-{partition}@{offset}"
@@ -197,7 +197,7 @@ def _rules(observed: Mapping[str, Mapping[str, Any]]) -> tuple[RuleCount, ...]:
 
 
 def _named(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What was observed, by name. Spark Connect tells the names apart from the values."""
+    """The observed counts by name. Spark Connect reports names and values separately."""
     values, schema = counts.get("values"), counts.get("schema")
     if not isinstance(values, list) or not isinstance(schema, dict):
         return counts
@@ -205,9 +205,9 @@ def _named(counts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _rate(told: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], name: str) -> float:
-    """A rate over all sources, which Spark Connect tells of each source only.
+    """A rate over all sources, which Spark Connect reports for each source only.
 
-    There is none for the first batch, and NaN or Infinity for one that took no time.
+    It is missing for the first batch, and NaN or Infinity for one that took no time.
     """
     given = [told[name]] if name in told else [one.get(name) for one in sources]
     number = sum(float(one or 0.0) for one in given)
@@ -215,7 +215,7 @@ def _rate(told: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], name: s
 
 
 def _lag(source: Mapping[str, Any]) -> SourceLag | None:
-    """The lag of one source of Spark; None for one that has no offsets of topics."""
+    """The lag of one source of Spark; None for one without offsets of topics."""
     end = _positions(source.get("endOffset"))
     if end is None:
         return None
@@ -241,7 +241,7 @@ def _positions(offset: Any) -> dict[tuple[str, str], int] | None:
 
 
 def _document(offset: Any) -> Any:
-    """An offset that comes as text or as an object; None if it is no JSON."""
+    """An offset that is given as text or as an object; None if it is not JSON."""
     if isinstance(offset, str):
         try:
             return json.loads(offset)

@@ -1,4 +1,4 @@
-"""Serves a run's metrics over HTTP, as long as it is entered."""
+"""An HTTP server of a run's metrics."""
 
 import threading
 from collections.abc import Callable
@@ -15,11 +15,11 @@ _PATHS: Final = ("/", "/metrics")
 
 
 class MetricsServer:
-    """A server of one page.
+    """A server of one page, for the duration of a `with`.
 
     Args:
-        port: 0 for any that is free.
-        render: makes the page.
+        port: 0 for any free port.
+        render: Makes the page.
     """
 
     def __init__(self, port: int, render: Callable[[], str]) -> None:
@@ -35,7 +35,7 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return int(self._server.server_address[1])
 
     def __enter__(self) -> Self:
@@ -76,4 +76,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(page)
 
     def log_message(self, *_: object) -> None:
-        """Requests for metrics are no news."""
+        """Does nothing: requests for metrics are not logged."""

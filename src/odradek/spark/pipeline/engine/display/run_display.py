@@ -1,8 +1,8 @@
-"""How a run shows itself: a table that is drawn anew on a terminal, else a line of JSON per batch.
+"""Shows a run: as a table that is redrawn on a terminal, else as a line of JSON per batch.
 
-The table has one line per query: its state and last batch, how fast rows come and are worked
-through, how far it is behind in each source, how many rows it wrote and how many it set aside
-since the run began. Below stand the last failures. Pure, but for the stream it writes to.
+The table has one line per query: its state and last batch, the rates at which rows arrive and are
+processed, its lag in each source, and how many rows it wrote and removed since the run began. The
+last failures are shown below. Pure, except for the stream it writes to.
 """
 
 import json
@@ -33,7 +33,7 @@ _CLEAR_BELOW: Final = "\x1b[J"
 
 
 class _Totals:
-    """What one query did since the run began."""
+    """The totals of one query since the run began."""
 
     def __init__(self) -> None:
         self.last: BatchRow | None = None
@@ -54,8 +54,8 @@ class JsonDisplay:
     """One line of JSON for each batch and each failure.
 
     Args:
-        out: where to.
-        dead_rules: stage and rule of rows that become dead letters.
+        out: The output.
+        dead_rules: Stage and rule of rows that become dead letters.
     """
 
     def __init__(self, out: TextIO, dead_rules: frozenset[tuple[str, str]]) -> None:
@@ -79,10 +79,10 @@ class JsonDisplay:
         )
 
     def on_poll(self, states: Mapping[str, QueryState]) -> None:
-        """Nothing has happened that is worth a line."""
+        """Does nothing: only batches and failures are shown."""
 
     def close(self, states: Mapping[str, QueryState]) -> None:
-        """Nothing is left to draw."""
+        """Does nothing: every line is complete."""
 
     def _print(self, value: Mapping[str, object]) -> None:
         print(json.dumps(value), file=self._out, flush=True)
@@ -92,10 +92,10 @@ class TableDisplay:
     """A table on a terminal.
 
     Args:
-        out: the terminal.
-        sinks: in the order of the table.
-        dead_rules: stage and rule of rows that become dead letters.
-        width: of the terminal; longer lines are cut, or drawing anew would not find its place.
+        out: The terminal.
+        sinks: The sinks in the order of the table.
+        dead_rules: Stage and rule of rows that become dead letters.
+        width: Of the terminal; longer lines are cut, since wrapped ones would break redrawing.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class TableDisplay:
         self._totals[row.sink].add(row, self._dead_rules)
 
     def on_failure(self, sink: str, failure: Failure, wait_ms: int | None) -> None:
-        then = "given up" if wait_ms is None else f"again in {wait_ms / 1000:g} s"
+        then = "given up" if wait_ms is None else f"restart in {wait_ms / 1000:g} s"
         self._failures.append(f"{sink} failed, {then}: {failure}")
 
     def on_poll(self, states: Mapping[str, QueryState]) -> None:

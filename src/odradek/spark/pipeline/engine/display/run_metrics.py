@@ -1,4 +1,4 @@
-"""The metrics of a run, in Prometheus' text form.
+"""The metrics of a run, in the text format of Prometheus.
 
 | Metric | Labels beside `pipeline` and `sink` |
 |---|---|
@@ -9,7 +9,7 @@
 | odradek_pipeline_lag_records | source |
 | odradek_pipeline_batch_seconds, state_rows | of the last batch |
 
-Batches are told by one thread and read by another that serves them.
+One thread reports batches, another one serves the metrics.
 """
 
 import threading
@@ -26,11 +26,11 @@ _PREFIX: Final = "odradek_pipeline_"
 _COUNTERS: Final = {
     "batches": "Batches that are done.",
     "input_rows": "Rows that were read.",
-    "sink_rows": "Rows that were handed to the sink.",
+    "sink_rows": "Rows that were passed to the sink.",
     "dead_letters": "Records and rows that were written to the dead-letter topic.",
     "expect_failed": "Rows that broke a rule, or could not be decoded.",
-    "lost_gaps": "How often a batch found records deleted that it was to read.",
-    "lost_offsets": "Offsets in these gaps, as far as can be told.",
+    "lost_gaps": "How often a batch found that records to read were deleted.",
+    "lost_offsets": "Offsets in these gaps, as far as they are known.",
     "restarts": "Failures after which the query was started again.",
 }
 _GAUGES: Final = {
@@ -44,11 +44,11 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class RunMetrics:
-    """Counts what a run does.
+    """Counts the batches and failures of a run.
 
     Args:
-        pipeline: its name.
-        dead_letter_sink: the name of the query whose rows are dead letters.
+        pipeline: Its name.
+        dead_letter_sink: The name of the query whose rows are dead letters.
     """
 
     def __init__(self, pipeline: str, dead_letter_sink: str) -> None:
@@ -78,13 +78,13 @@ class RunMetrics:
             self._set("state_rows", row.state_rows, sink)
 
     def on_failure(self, sink: str, failure: Failure, wait_ms: int | None) -> None:
-        del failure  # It is shown, not counted by its kind.
+        del failure  # Failures are counted without their kind.
         if wait_ms is not None:
             with self._lock:
                 self._add("restarts", 1, ("sink", sink))
 
     def on_poll(self, states: Mapping[str, QueryState]) -> None:
-        """Nothing is measured by the state."""
+        """Does nothing: no metric depends on the states."""
 
     def render(self) -> str:
         """The page."""

@@ -1,9 +1,9 @@
-"""Makes DataFrames of a pipeline's graph, the same way for a stream, a batch and a test.
+"""Builds the DataFrames of a pipeline's graph, the same way for a stream, a batch and a test.
 
-Each query has a `Build` of its own, since a table is read as it is when a query starts. A name's
-frame is made when it is first asked for. What a stage does with its rows, in this order: decode
-(sources), judge and remove (`expect`), set the watermark: a row that was removed for a time that
-cannot be must not move it.
+Each query has a `Build` of its own, since a table is read with its content at the start of a query.
+The frame of a stage is built when it is first requested. A stage treats its rows in this order:
+decode (sources), check and remove (`expect`), set the watermark. The watermark comes last, so that
+a row that was removed for an impossible time does not move it.
 """
 
 import os
@@ -40,8 +40,8 @@ from odradek.spark.pipeline.graph.model import (
 
 __all__ = ["Build"]
 
-# The views of one SELECT are all there is to its scope: they are the session's, so only one query
-# at a time is made of them, and they are gone when its plan is made.
+# The inputs of a SELECT are temporary views of the session, so only one query at a time is built
+# with them, and they are dropped when its plan is built.
 _views: Final = threading.Lock()
 
 _LINE_IN_SQL: Final = re.compile(r"\bline (\d+)")
@@ -75,9 +75,9 @@ class Build:
     def letters(self, stages: Sequence[str]) -> DataFrame | None:
         """The dead letters of stages; None if they have none.
 
-        To be asked for before any frame: sources then keep their records with the rows.
+        Must be called before `frame`, so that sources keep their records with the rows.
         """
-        assert not self._frames, "frames were made without their records"
+        assert not self._frames, "frames were built without their records"
         self._with_records = True
         found = []
         for name in stages:
@@ -147,7 +147,7 @@ class Build:
             except PySparkException as error:
                 raise _sql_error(transform, select, error) from error
             finally:
-                if not is_remote():  # There the plan is made of the views when the query starts.
+                if not is_remote():  # Spark Connect resolves the views when the query starts.
                     for name in transform.inputs:
                         self._session.catalog.dropTempView(name)
 
@@ -201,7 +201,7 @@ def _sql_error(transform: Transform, select: Select, error: PySparkException) ->
 
 
 def _told(error: PySparkException) -> str:
-    """The first lines of what Spark says; its plans are for its developers."""
+    """The first lines of Spark's message, without plans and stack traces."""
     message = str(error).strip()
     lines = [line for line in message.splitlines() if line.strip()]
     return " ".join(lines[:6]).split("JVM stacktrace")[0].strip()

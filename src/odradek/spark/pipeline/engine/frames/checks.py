@@ -1,19 +1,19 @@
-"""Rules of quality, and which rows leave: in front of them stands what decoding says.
+"""Checks rows against the rules of quality, and marks those to remove, decoding errors first.
 
 Every row gets `REASON`: null if it stays, else `decode` or `expect:<rule>`. A row that breaks
-several rules is counted for each of them and leaves once: a rule that fails the query comes before
+several rules is counted for each of them and removed once: a rule that fails the query comes before
 one that keeps the row as a dead letter, and that before one that drops it.
 
-The counts are observed by Spark (`DataFrame.observe`) under the name of the stage. That is a
-barrier, too: the optimizer moves no filter through it, so that values are decoded once, and a row
-that must fail the query does so even if nobody would look at it further on.
+The counts are observed by Spark (`DataFrame.observe`) under the name of the stage. That is also a
+barrier: the optimizer moves no filter through it, so that values are decoded once, and a row that
+must fail the query does so even if no later step reads it.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from odradek.spark.pipeline.engine.display.batch_progress import DECODE, EXPECT_PREFIX, stage_metric
 from odradek.spark.pipeline.engine.frames import columns as names
@@ -38,16 +38,16 @@ def checked(
     *,
     on_error: OnError | None = None,
 ) -> DataFrame:
-    """Adds `REASON` and has the rows counted that break a rule.
+    """Adds `REASON` and counts the rows that break a rule.
 
     Args:
-        frame: rows; with `on_error` they have `ERROR`.
-        stage: the name of the source or transform.
-        rules: what rows must be.
-        on_error: what becomes of rows with an error; None if there are no errors.
+        frame: The rows; with `on_error` they have `ERROR`.
+        stage: The name of the source or transform.
+        rules: The rules that rows must satisfy.
+        on_error: The treatment of rows with an error; None if there are no errors.
     """
     has_error = F.col(names.ERROR).isNotNull() if on_error is not None else F.lit(False)
-    # What was not decoded has no values to judge, except where that is meant to be.
+    # A row that was not decoded has no values to check, unless errors become nulls.
     judged = F.lit(True) if on_error is OnError.NULL else ~has_error
     broken = {
         rule.name: judged & ~F.coalesce(F.expr(rule.where).cast("boolean"), F.lit(False))
@@ -76,13 +76,13 @@ def checked(
     counts = [_count(broken[rule.name]).alias(EXPECT_PREFIX + rule.name) for rule in rules]
     if on_error is not None:
         counts.append(_count(has_error).alias(DECODE))
-    # Asked for here, the reason is worked out below the barrier.
+    # Counted here, so that Spark computes the reason before the barrier.
     leaving = _count(F.col(names.REASON).isNotNull()).alias("leaving")
     return with_reason.observe(stage_metric(stage), *counts, leaving)
 
 
 def staying(frame: DataFrame) -> DataFrame:
-    """The rows of a checked frame that no rule removes, without what the engine added."""
+    """The rows of a checked frame that no rule removes, without the engine's columns."""
     inside = [name for name in (names.REASON, names.ERROR, names.RECORD) if name in frame.columns]
     return frame.filter(F.col(names.REASON).isNull()).drop(*inside)
 
@@ -99,7 +99,7 @@ def _failure(frame: DataFrame, stage: str, rule: Expectation) -> Column:
 
 
 def _position(frame: DataFrame) -> Column:
-    """Where a record lies, as far as the frame knows."""
+    """The topic, partition and offset of a record, as far as the frame has them."""
     for topic, partition, offset in (
         ("_topic", "_partition", "_offset"),
         ("topic", "partition", "offset"),

@@ -1,4 +1,4 @@
-"""Columns: names that a decoded source adds, names that stay in the engine, and types of rows."""
+"""Names of columns that a decoded source adds, and of internal ones; types of rows."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ __all__ = [
     "struct_of",
 ]
 
-# What a decoded source has beside the fields of its schema, and the record's column it is made of.
+# Columns of a decoded source beside the fields of its schema, and the record's column of each.
 ADDED: Final = {
     "_key": "key",
     "_topic": "topic",
@@ -44,7 +44,7 @@ RECORD: Final = "__odradek_record"
 
 
 def quoted(*path: str) -> str:
-    """A column's name as SQL takes it, whatever it is made of."""
+    """A column's name quoted for SQL; it may contain any character."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in path)
 
 

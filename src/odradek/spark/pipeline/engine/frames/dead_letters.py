@@ -1,9 +1,9 @@
-"""Dead letters: records and rows that could not be used, with what is known of them.
+"""Dead letters: records and rows that could not be used, with their origin and the reason.
 
-A letter of a source keeps the key, the value and the headers of its record. One of a transform has
-no single record behind it: its value is the row as JSON. What else is known becomes headers, in
+A letter of a source keeps the key, the value and the headers of its record. A row of a transform
+has no single record: the value of its letter is the row as JSON. The origin becomes headers, in
 UTF-8: `odradek.dlq.pipeline`, `.stage`, `.reason`, `.error`, `.topic`, `.partition`, `.offset` and
-`.timestamp`, in milliseconds; what is not known has no header.
+`.timestamp`, in milliseconds; a value that is not known has no header.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from odradek.spark.pipeline.engine.display.batch_progress import DECODE, EXPECT_PREFIX
 from odradek.spark.pipeline.engine.frames import columns as names
@@ -44,10 +44,10 @@ def letters_of(
     """The letters among checked rows.
 
     Args:
-        checked: rows with their reason; those of a source have the whole record, too.
-        stage: the name of the source or transform.
-        rules: its rules.
-        reasons: whose rows are letters.
+        checked: Rows with their reason; those of a source have the whole record, too.
+        stage: The name of the source or transform.
+        rules: Its rules.
+        reasons: The reasons whose rows become letters.
     """
     lost = checked.filter(F.col(names.REASON).isin(list(reasons)))
     broken = F.col(names.REASON)

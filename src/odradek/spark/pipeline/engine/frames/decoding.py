@@ -1,4 +1,4 @@
-"""Records as rows: what a codec makes of keys and values, and what is wrong where it cannot.
+"""Decodes records into rows by the codecs of keys and values, with an error where it fails.
 
 A decoded frame has the visible columns of its source and `ERROR`, which is null for a record that
 could be read. With `raw` values the columns stay those of the record. Otherwise they are the fields
@@ -6,15 +6,15 @@ of the schema (one column `value` for `string`) and `_key`, `_topic`, `_partitio
 `_timestamp`, and with headers `_headers`. A record whose value is null has null in all fields,
 unless a field is required.
 
-Spark's JSON reader is lenient; what it lets pass and a record must not be is caught here: text
-behind the object, single quotes, NaN, nothing at all.
+Spark's JSON reader is lenient; malformed values that it accepts are refused here: text after the
+object, single quotes, NaN, an empty value.
 """
 
 from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -43,7 +43,7 @@ from odradek.spark.pipeline.graph.model import (
 
 __all__ = ["FindReader", "can_fail", "decode", "record_schema", "visible_schema"]
 
-# Finds how the Avro of a source's keys (True) or values (False) is read.
+# Finds the Avro reader of a source's keys (True) or values (False).
 FindReader = Callable[[TopicInput, AvroCodec, bool], AvroReader]
 
 _CORRUPT: Final = "__odradek_corrupt"
@@ -53,7 +53,7 @@ _JSON_OPTIONS: Final = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
-_EACH: Final = "[]"  # Behind the name of an array: each of its elements.
+_EACH: Final = "[]"  # After the name of an array: each of its elements.
 _VALUE_COLUMN: Final = "value"
 _HEADERS_TYPE: Final = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -70,7 +70,7 @@ _RECORD: Final[dict[str, DataType]] = {
 
 
 def record_schema(*, with_headers: bool) -> StructType:
-    """The columns of records, as the data source gives them."""
+    """The columns of records, as the data source returns them."""
     fields = _RECORD | ({names.RECORD_HEADERS: _HEADERS_TYPE} if with_headers else {})
     return StructType([StructField(name, kind) for name, kind in fields.items()])
 
@@ -102,7 +102,7 @@ def can_fail(topics: TopicInput) -> bool:
 def decode(
     records: DataFrame, topics: TopicInput, find_reader: FindReader, *, keep_record: bool = False
 ) -> DataFrame:
-    """Rows of records: the visible columns, `ERROR`, and on request `RECORD`, all of a record."""
+    """Decodes records: visible columns, `ERROR`, and with `keep_record` the whole `RECORD`."""
     frame = records
     for is_key, codec in ((True, topics.key), (False, topics.value)):
         if isinstance(codec, AvroCodec):
@@ -112,7 +112,7 @@ def decode(
             frame = _read(frame, codec, is_key=is_key)
     kept = [F.col(quoted(name)) for name in records.columns]
     error = F.coalesce(F.col(names.KEY_ERROR), F.col(names.VALUE_ERROR)).alias(names.ERROR)
-    # A projection of its own: what is wrong is found once, not wherever the error is asked for.
+    # A projection of its own, so that the error is computed once, not at each use.
     frame = frame.select(*kept, names.KEY, names.VALUE, error)
     shown = [
         _visible(field, topics).alias(field.name) for field in visible_schema(topics, find_reader)
@@ -123,7 +123,7 @@ def decode(
 
 
 def _visible(field: StructField, topics: TopicInput) -> Column:
-    """The column of the decoded frame behind a visible one."""
+    """The column of the decoded frame for a visible one."""
     is_raw = isinstance(topics.value, RawCodec)
     if is_raw or field.name in names.ADDED or field.name == names.HEADERS:
         origin = field.name if is_raw else names.ADDED.get(field.name, names.RECORD_HEADERS)
@@ -135,7 +135,7 @@ def _visible(field: StructField, topics: TopicInput) -> Column:
         path = (names.VALUE, field.name) if is_struct else (names.VALUE,)
         column, is_decoded = F.col(quoted(*path)), True
     if is_decoded and topics.on_error is OnError.NULL and can_fail(topics):
-        # What could be read of a record that could not be read as a whole is not to be trusted.
+        # Fields of a record that could not be read as a whole are not trustworthy.
         column = F.when(F.col(names.ERROR).isNull(), column)
     return column
 
@@ -187,29 +187,29 @@ def _json_error(given: Column, target: str, codec: JsonCodec, what: str) -> Colu
         )
         .when(
             F.coalesce(alone, F.lit(0)) != 1,
-            F.lit(f"there is more in the {what} than one JSON object"),
+            F.lit(f"the {what} has more than one JSON object"),
         )
     )
     missing = [_missing(text, target, path.split("."), what) for path in codec.required]
     if not missing:
         return wrong
     absent = F.when(
-        given.isNull(), F.lit(f"the {what} is null, required is {', '.join(codec.required)}")
+        given.isNull(), F.lit(f"the {what} is null, but requires {', '.join(codec.required)}")
     )
     return F.coalesce(absent, wrong, *missing)
 
 
 def _missing(text: Column, target: str, path: list[str], what: str) -> Column:
-    """A message where a required field is not there; that its value is null is no fault."""
+    """A message if a required field is missing; a field that is null is valid."""
     is_missing = _lacks(text, path)
     if not any(name.endswith(_EACH) for name in path):
-        # The keys are looked at only where the field has no value: that costs a second reading.
+        # Keys are checked only where the field is null, since that parses the text again.
         is_missing = F.col(quoted(target, *path)).isNull() & is_missing
     return F.when(is_missing, F.lit(f"the {what} lacks the required field {'.'.join(path)}"))
 
 
 def _lacks(text: Column, path: list[str]) -> Column:
-    """Whether an object, as JSON, is without a field; one without the field's parent is not."""
+    """Whether a JSON object lacks a field; False if it lacks the field's parent."""
     name, rest = path[0], path[1:]
     if not rest:
         keys = F.coalesce(F.json_object_keys(text), F.array())

@@ -1,15 +1,15 @@
-"""Rows as records: key, value, headers and partition of a topic's sink.
+"""Encodes rows into records: key, value, headers and partition of a topic's sink.
 
-A column named as key or value is written as string bytes, a binary one as it is. A codec takes the
-columns it names, a value's codec without names all that are not used as key, headers or partition.
-JSON has every column, null or not, and times with microseconds: nothing that a row says is lost.
+A column named as key or value is written as string bytes, a binary one unchanged. A codec encodes
+the columns it names; a value's codec without names encodes all that are not used as key, headers or
+partition. JSON has every column, null or not, and times with microseconds, so that no data is lost.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import BinaryType
 
 from odradek.spark.pipeline.engine.avro.frames import AvroWriter, write_avro
@@ -19,7 +19,7 @@ from odradek.spark.pipeline.graph.model import AvroCodec, Codec, JsonCodec, Topi
 
 __all__ = ["FindWriter", "encode", "json_of"]
 
-# Finds how the Avro of a topic's keys (True) or values (False) is written.
+# Finds the Avro writer of a topic's keys (True) or values (False).
 FindWriter = Callable[[str, AvroCodec, bool], AvroWriter]
 
 _JSON_OPTIONS: Final = {
@@ -36,10 +36,10 @@ def json_of(columns: Sequence[str]) -> Column:
 
 
 def encode(rows: DataFrame, target: TopicTarget, sink: str, find_writer: FindWriter) -> DataFrame:
-    """The columns that the topic sink of the data source takes.
+    """The columns for the topic sink of the data source.
 
     Raises:
-        PipelineError: A column is not there, or a codec cannot take what is left for it.
+        PipelineError: A column does not exist, or a codec cannot encode the remaining ones.
     """
     present = list(rows.columns)
     key_columns = _key_columns(target)
@@ -50,7 +50,7 @@ def encode(rows: DataFrame, target: TopicTarget, sink: str, find_writer: FindWri
             raise PipelineError(
                 f"sink {sink!r}: expected the column {name!r}, found {', '.join(present)}"
             )
-    # Avro encoding puts one column in the place of several: a column may be wanted twice.
+    # Avro encoding replaces its columns by one, and a column may be part of key and value.
     made = rows.select(
         *_packed(target.key, key_columns, _KEY, target, rows, sink),
         *_packed(target.value, value_columns, _VALUE, target, rows, sink),
@@ -98,7 +98,7 @@ def _packed(
     rows: DataFrame,
     sink: str,
 ) -> list[Column]:
-    """One column: bytes or text, or for Avro the fields that are yet to be encoded."""
+    """One column: bytes or text, or for Avro a struct of the fields to encode."""
     if codec is None:
         return []
     if isinstance(codec, JsonCodec):

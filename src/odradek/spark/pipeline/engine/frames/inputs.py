@@ -1,4 +1,4 @@
-"""Where the frames of sources come from: topics, tables, rows."""
+"""The frames of sources: topics, tables, rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -40,7 +40,7 @@ FORMAT = "odradek"
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records that are yet to be decoded."""
+    """Records that are not decoded yet."""
 
     frame: DataFrame
     topics: TopicInput
@@ -48,28 +48,27 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class PipelineRows:
-    """Rows as the pipeline sees them."""
+    """Rows that need no decoding."""
 
     frame: DataFrame
 
 
 class Inputs(Protocol):
-    """Gives the frame of a source."""
+    """Reads the frames of sources."""
 
     def frame(self, source: Source, *, with_headers: bool) -> Records | PipelineRows:
-        """The frame; `with_headers` asks for the records' headers whatever the source says."""
+        """The frame of a source; `with_headers` adds the headers of records in any case."""
         ...
 
 
 class StreamInputs:
-    """Topics as streams, tables as they are now.
+    """Topics as streams, tables with their present content.
 
     Args:
-        session: Spark's.
-        pipeline: whose sources are read.
-        group: that shows how far the query is.
-        start: where a new query begins, in the place of what the sources say; offsets may be those
-            of several sources.
+        session: The Spark session.
+        pipeline: The pipeline whose sources are read.
+        group: The group that shows the progress of the query.
+        start: Where a new query begins; overrides the sources. Offsets may be of several sources.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class StreamInputs:
         self._targets: list[ProgressTarget] = []
 
     def progress_targets(self) -> tuple[ProgressTarget, ...]:
-        """The groups of all topics that were asked for; once, if all have the same."""
+        """The groups of all topics that were read; one, if all are the same."""
         return tuple(dict.fromkeys(self._targets))
 
     def frame(self, source: Source, *, with_headers: bool) -> Records | PipelineRows:
@@ -112,7 +111,7 @@ class StreamInputs:
 
 
 def static_rows(session: SparkSession, name: str, given: TableInput | RowsInput) -> PipelineRows:
-    """A source that is no stream, as it is now.
+    """The present content of a source that is not a stream.
 
     Raises:
         PipelineError: It cannot be read.
@@ -123,7 +122,7 @@ def static_rows(session: SparkSession, name: str, given: TableInput | RowsInput)
 
 
 def table_frame(session: SparkSession, name: str, table: TableInput) -> DataFrame:
-    """A table as it is now.
+    """The present content of a table.
 
     Raises:
         PipelineError: It cannot be read.
@@ -144,10 +143,10 @@ def table_frame(session: SparkSession, name: str, table: TableInput) -> DataFram
 
 
 def rows_frame(session: SparkSession, name: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Rows of the file; the types are those that the values have.
+    """Rows of the file; the types are those of the values.
 
     Raises:
-        PipelineError: Values of one column do not go together.
+        PipelineError: Values of one column have different types.
     """
     columns = list(dict.fromkeys(column for row in rows for column in row))
     try:
@@ -160,10 +159,10 @@ def rows_frame(session: SparkSession, name: str, rows: Sequence[Mapping[str, Any
 
 
 def _delta_frame(session: SparkSession, table: TableInput) -> DataFrame:
-    """Through the driver's memory: the small side of a join, and no jar is needed."""
+    """Reads a Delta table into the driver's memory: it is small, and no jar is needed."""
     from deltalake import DeltaTable
 
-    # Arrow's threads outlive the reading, and abort a process that ends just then.
+    # Without threads: Arrow's outlive the reading, and abort a process that ends just then.
     rows = DeltaTable(table.path).to_pyarrow_dataset().to_table(use_threads=False)
     frame = session.createDataFrame(rows)
     if table.ddl is None:

@@ -1,10 +1,9 @@
 """Finds and calls the Python functions that a pipeline names, declares or decorates.
 
-A worker of Spark has neither the pipeline's folder nor what was imported from there. So whatever
-comes from that folder travels by value: functions are pickled with their code, not by name. That
-holds for modules that were imported while the file was read, for those that a function imports when
-it is called here, and for all front ends alike. What a function imports while it runs in a worker
-has to be installed there.
+A worker of Spark has neither the pipeline's folder nor the modules in it. So functions of these
+modules are pickled by value, with their code, not by name. That applies to modules imported while
+the file was read, to those that a function imports when it is called here, and to all forms of a
+pipeline. A module that a function imports while it runs in a worker has to be installed there.
 """
 
 import importlib
@@ -28,11 +27,11 @@ def find_function(reference: str, folder: str) -> Callable[..., Any]:
     """The function `module:function`.
 
     Args:
-        reference: the name of a module, a colon and a name in it.
-        folder: of the pipeline's file; modules there come first.
+        reference: The name of a module, a colon and a name in it.
+        folder: The folder of the pipeline's file; modules there come first.
 
     Raises:
-        PipelineError: There is none.
+        PipelineError: It does not exist.
     """
     module_name, _, name = reference.partition(":")
     folder = os.path.abspath(folder)
@@ -57,7 +56,7 @@ def find_function(reference: str, folder: str) -> Callable[..., Any]:
 
 @contextmanager
 def importing_from(folder: str) -> Iterator[None]:
-    """Has a pipeline's folder come first for imports, and its modules pickled by value."""
+    """Lets imports search a pipeline's folder first, and pickles its modules by value."""
     folder = os.path.abspath(folder)
     for name, module in list(sys.modules.items()):
         if _is_from(name, folder):
@@ -74,7 +73,7 @@ def importing_from(folder: str) -> Iterator[None]:
 
 
 class _ByValueFinder(MetaPathFinder):
-    """Finds modules as ever; those of a folder are pickled by value from their import on."""
+    """Finds modules as usual; those of a folder are pickled by value from their import on."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -93,7 +92,7 @@ class _ByValueFinder(MetaPathFinder):
 
 class _ByValueLoader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
-        # A module that is pickled by value takes its loader along: to workers, the plain one.
+        # A module that is pickled by value is pickled with its loader: workers get the plain one.
         plain = SourceFileLoader(self.name, self.path)
         module.__loader__ = plain
         if module.__spec__ is not None:
@@ -107,7 +106,7 @@ def _pickle_by_value(module: ModuleType) -> None:
 
 
 def _forget_others(module_name: str, folder: str) -> None:
-    """A module of the same name that another pipeline's folder gave must not serve this one."""
+    """Forgets a module of the same name that was imported from another pipeline's folder."""
     file = os.path.join(folder, *module_name.split(".")) + ".py"
     if module_name in sys.modules and os.path.isfile(file) and not _is_from(module_name, folder):
         del sys.modules[module_name]
@@ -121,7 +120,8 @@ def _is_from(module_name: str, folder: str) -> bool:
 def _is_place_of(module_name: str, file: str | None, folder: str) -> bool:
     """Whether an import that begins in the folder finds the module in this file.
 
-    An environment, or a package under `src`, may lie below the folder, too: these are not meant.
+    A virtual environment, or a package under `src`, may also be below the folder: these are not
+    included.
     """
     place = os.path.join(folder, *module_name.split("."))
     return file is not None and os.path.abspath(file) in (

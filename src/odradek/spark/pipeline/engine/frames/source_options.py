@@ -1,4 +1,4 @@
-"""How the data source is asked for a pipeline's topics. Pure."""
+"""Options of the data source for a pipeline's topics. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ __all__ = ["ending_options", "reading_options", "starting_options", "without_sta
 def reading_options(
     topics: TopicInput, bootstrap: str, *, with_headers: bool, is_streaming: bool
 ) -> dict[str, str]:
-    """The options of `format("odradek")` for a source; those of the file itself win."""
+    """The options of `format("odradek")` for a source; those in the file override the others."""
     options = {"kafka.bootstrap.servers": bootstrap}
     options |= {f"kafka.{key}": value for key, value in topics.kafka.items()}
     options["kafka.isolation.level"] = topics.isolation
@@ -26,20 +26,20 @@ def reading_options(
 
 
 def starting_options(start: StartPosition) -> dict[str, str]:
-    """Where a new query begins to read."""
+    """The options for the position where a new query begins."""
     if start.edge is not None:
         return {"startingOffsets": start.edge}
     if start.timestamp_ms is not None:
         return {
             "startingTimestamp": str(start.timestamp_ms),
-            # A partition without a record that young has nothing to give yet.
+            # A partition without a record at or after that time is read from its end.
             "startingOffsetsByTimestampStrategy": "latest",
         }
     return {"startingOffsets": _offsets_text(start.offsets or {})}
 
 
 def ending_options(end: StartPosition) -> dict[str, str]:
-    """Where a batch ends, without the record that is there; a time ends before its first record."""
+    """The options for the end of a batch, exclusive; a time ends before its first record."""
     if end.edge is not None:
         return {"endingOffsets": end.edge}
     if end.timestamp_ms is not None:
@@ -48,7 +48,7 @@ def ending_options(end: StartPosition) -> dict[str, str]:
 
 
 def without_start(options: Mapping[str, str]) -> dict[str, str]:
-    """Options without those that say where to begin."""
+    """Options without those for the start."""
     return {
         name: value for name, value in options.items() if not name.lower().startswith("starting")
     }

@@ -1,18 +1,18 @@
-"""Event time: watermarks, and duplicates within a time.
+"""Event time: watermarks, and deduplication within a time.
 
-Spark knows which column carries event time by metadata on it, which renaming keeps. A batch frame
-gets the same metadata here, so that a test's rows are treated like the stream's.
+Spark marks the column that carries event time by metadata, which renaming keeps. A batch frame gets
+the same metadata here, so that a test's rows are treated like the stream's.
 
-Duplicates of a stream are dropped by Spark's own operator; how long it remembers a key is read from
-that metadata, so it is set to what the pipeline asks for. The watermark that lets it forget is
-that of the input. A batch has no such operator: of the rows with equal keys, in the order of
+Duplicates of a stream are dropped by Spark's own operator, which keeps a key for the delay in that
+metadata: so the delay is set to `within` of the pipeline. The watermark after which it drops keys
+is that of the input. A batch has no such operator: of the rows with equal keys, in the order of
 their times, a row stays if the last one that stayed is older by more than `within`.
 """
 
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from odradek.spark.pipeline.engine.frames.columns import quoted
 from odradek.spark.pipeline.engine.problems import StageError
@@ -32,10 +32,10 @@ def mark_time(rows: DataFrame, watermark: Watermark) -> DataFrame:
 
 
 def drop_duplicates(rows: DataFrame, dedup: Dedup, transform: Transform) -> DataFrame:
-    """Rows without those whose keys were seen before, within the time.
+    """Drops rows whose keys were seen before, within the time.
 
     Raises:
-        StageError: A key is no column, or no column carries event time.
+        StageError: A key is not a column, or no column carries event time.
     """
     if missing := [key for key in dedup.keys if key not in rows.columns]:
         raise StageError(
@@ -48,8 +48,8 @@ def drop_duplicates(rows: DataFrame, dedup: Dedup, transform: Transform) -> Data
         if _RECORD_TIME not in rows.columns:
             raise StageError(
                 transform.place,
-                f"expected a watermark in front of the dedup {transform.name!r}: without one it"
-                " would remember every key for ever",
+                f"expected a watermark before the dedup {transform.name!r}: without one it would"
+                " keep every key for ever",
             )
         time = _RECORD_TIME
         rows = mark_time(rows, Watermark(time, dedup.within_ms))

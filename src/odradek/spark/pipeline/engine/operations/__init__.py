@@ -1,1 +1,1 @@
-"""What is done beside a run: checkpoints, status, reset, backfill."""
+"""Operations beside a run: checkpoints, status, reset, backfill."""

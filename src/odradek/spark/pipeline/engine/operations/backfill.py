@@ -1,10 +1,10 @@
-"""Runs records of the past through a pipeline once more, as a batch.
+"""Runs past records through a pipeline again, as a batch.
 
-The transforms are the same, the checkpoints and groups of the live queries are not touched. What a
-sink then has: a topic gets the rows again, and so does a Delta table without `merge_key`; with it,
-and in `jdbc`, they are upserts. Files go to a folder of their own, `<path>.backfill`: Spark reads a
-folder that a stream has written by the stream's list of files, and would never see others there.
-Dead letters are counted, not written: the live query has written its own when it met the records.
+The transforms are the same; the checkpoints and groups of the running queries are not touched. A
+topic gets the rows again, and so does a Delta table without `merge_key`; with it, and in `jdbc`,
+they are upserts. Files are written to a folder of their own, `<path>.backfill`: Spark reads a
+folder of a stream by the stream's list of files, and would not see others there. Dead letters are
+counted, not written: the running query wrote its own when it read the records.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import assert_never
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from odradek.spark.pipeline.engine.avro.run_schemas import AvroSchemas
 from odradek.spark.pipeline.engine.display.batch_progress import DECODE, EXPECT_PREFIX
@@ -51,7 +51,7 @@ __all__ = ["BatchInputs", "backfill", "count_letters"]
 
 
 class BatchInputs:
-    """Topics between two positions, tables as they are now."""
+    """Topics between two positions, tables with their present content."""
 
     def __init__(
         self, session: SparkSession, pipeline: Pipeline, start: StartPosition, end: StartPosition
@@ -90,7 +90,7 @@ def backfill(
     """Runs records between two positions into sinks, one after the other.
 
     Returns:
-        How many rows each sink was given.
+        The number of rows written to each sink.
 
     Raises:
         PipelineError: A query cannot be built, or fails; the sinks before it have their rows.
@@ -113,10 +113,10 @@ def count_letters(
     start: StartPosition,
     end: StartPosition,
 ) -> dict[tuple[str, str], int]:
-    """Counts the records between two positions that are dead letters on their way to sinks.
+    """Counts the dead letters among the records between two positions.
 
-    They are read once more for it, but only if a stage before the sinks has letters at all: a sink
-    may run the frames it is given more than once, so that nothing can be counted there.
+    The records are read again for it, but only if a stage before the sinks can have letters. They
+    cannot be counted while a sink writes, since it may compute its frame more than once.
 
     Returns:
         Stage and reason (`decode`, `expect:<rule>`) -> letters, also where there are none.
@@ -144,14 +144,14 @@ def count_letters(
 
 @contextlib.contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Turns whatever fails into what is told to the user."""
+    """Turns every error into a `PipelineError` with a prefix."""
     try:
         yield
     except PipelineError:
         raise
     except PySparkException as error:
         raise PipelineError(f"{what}: {parse_failure(str(error))}") from error
-    except Exception as error:  # Of the library behind a sink.
+    except Exception as error:  # Of the library of a sink.
         raise PipelineError(f"{what}: {type(error).__name__}: {error}") from error
 
 
@@ -173,7 +173,7 @@ def _write(rows: DataFrame, pipeline: Pipeline, sink: Sink, schemas: AvroSchemas
             writer.options(**dict(target.options)).save(f"{target.path}.backfill")
             return count()
         case DeltaTarget() | JdbcTarget() | ConsoleTarget():
-            # A query of its own each time: a batch of it was never there before.
+            # A new query id each time, so that the sink does not have the batch yet.
             query_id = f"backfill-{secrets.token_hex(8)}"
             return batch_sink(sink.name, target, sys.stdout).write(rows, 0, query_id)
         case _:
@@ -181,7 +181,7 @@ def _write(rows: DataFrame, pipeline: Pipeline, sink: Sink, schemas: AvroSchemas
 
 
 def _counted(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """The rows, and how many they were once they are written."""
+    """The rows, and a function that returns their number once they are written."""
     seen = Observation()
     counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
     return counted, lambda: int(seen.get["rows"])

@@ -1,14 +1,14 @@
-"""The folder of one sink's checkpoint: whose it is, what it was made for, and who uses it now.
+"""The folder of one sink's checkpoint: its owner, its fingerprint, and the run that uses it.
 
 Spark keeps its own files there (`metadata`, `offsets`, `commits`, `state`, `sources`); beside them
-lies `odradek.json` with
+is `odradek.json` with
 
 1. the fingerprint of the part of the pipeline that the state in the folder depends on,
 2. the pipeline and sink it belongs to, and the versions that wrote it,
 3. the lock: host, process and heartbeat of the run that uses it.
 
-Two runs with one checkpoint would write everything twice. A lock is void when its process is gone
-(on this host) or when its heart has not beaten for a minute (on another).
+Two runs with one checkpoint would write everything twice. A lock is void when its process has ended
+(on this host) or when its heartbeat is older than a minute (on another host).
 """
 
 import contextlib
@@ -54,17 +54,17 @@ class CheckpointHeldError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Who uses a checkpoint."""
+    """The run that uses a checkpoint."""
 
     host: str
     pid: int
     token: str
     heartbeat_ms: int
-    # Of the process, on its machine: a number is given again, after a reboot or in a container.
+    # Start of the process: its number may be reused, after a reboot or in a container.
     born: str = ""
 
     def is_void(self, now_ms: int) -> bool:
-        """Whether its run is gone."""
+        """Whether its run has ended."""
         if self.host == socket.gethostname():
             return _born(self.pid) != self.born
         return now_ms - self.heartbeat_ms > _VOID_AFTER_MS
@@ -72,11 +72,11 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What `odradek.json` says.
+    """The content of `odradek.json`.
 
     Attributes:
-        start: where a query that has no state yet begins, if a reset said so: a position as the
-            command line takes it.
+        start: Where a query without state begins, if a reset set it: a position in the form of the
+            command line.
     """
 
     pipeline: str
@@ -89,15 +89,15 @@ class Notes:
 
 
 class CheckpointFolder:
-    """One sink's checkpoint, on a local disk or behind a URI that Arrow can open.
+    """One sink's checkpoint, on a local disk or at a URI that Arrow can open.
 
     Args:
-        path: of the folder, or its URI.
-        clock: tells the time.
-        what: it is, in messages.
+        path: The path of the folder, or its URI.
+        clock: The clock.
+        what: The name of the folder in messages.
 
     Raises:
-        FileSystemError: Here, and from everything that reads or writes, if that is not possible.
+        FileSystemError: The folder cannot be reached; all methods raise it, too.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class CheckpointFolder:
         self._token = secrets.token_hex(8)
 
     def read(self) -> Notes | None:
-        """What is noted there, or None for a folder that is new."""
+        """The notes in the folder; None for a new folder."""
         text = self._text(posixpath.join(self._folder, _FILE))
         if text is None:
             return None
@@ -120,7 +120,7 @@ class CheckpointFolder:
             return Notes(**fields, lock=Lock(**lock) if lock else None)
         except (ValueError, TypeError, AttributeError) as error:
             raise PipelineError(
-                f"{self.path}/{_FILE} is not what a run of a pipeline writes ({error}): restore it,"
+                f"{self.path}/{_FILE} was not written by a run of a pipeline ({error}): restore it,"
                 " or start anew with `odradek pipeline reset`"
             ) from error
 
@@ -132,8 +132,10 @@ class CheckpointFolder:
         return notes.lock
 
     def refuse_if_held(self) -> None:
-        """Raises:
-        CheckpointHeldError: A run uses it. Notes that nobody can read hold nothing.
+        """Checks that no run uses the checkpoint; notes that cannot be read have no lock.
+
+        Raises:
+            CheckpointHeldError: A run uses it.
         """
         try:
             held = self.holder()
@@ -148,10 +150,10 @@ class CheckpointFolder:
             )
 
     def take(self, notes: Notes) -> None:
-        """Takes the lock and notes what the checkpoint is for.
+        """Takes the lock and writes the notes.
 
         Raises:
-            CheckpointHeldError: Another run has it.
+            CheckpointHeldError: Another run has the lock.
         """
         with self._alone():
             held = self.holder()
@@ -163,7 +165,7 @@ class CheckpointFolder:
             self._write(replace(notes, lock=self._lock()))
 
     def beat(self) -> None:
-        """Says that the run is still there.
+        """Renews the heartbeat.
 
         Raises:
             CheckpointHeldError: Another run has taken the lock meanwhile.
@@ -172,12 +174,12 @@ class CheckpointFolder:
             self._write(replace(self._mine(), lock=self._lock()))
 
     def release(self) -> None:
-        """Gives the lock back; what is noted stays."""
+        """Releases the lock; the notes stay."""
         with self._alone(), contextlib.suppress(CheckpointHeldError):
             self._write(replace(self._mine(), lock=None))
 
     def forget(self) -> None:
-        """Removes everything: the next run begins anew.
+        """Removes the folder: the next run begins anew.
 
         Raises:
             CheckpointHeldError: A run uses it.
@@ -200,11 +202,11 @@ class CheckpointFolder:
         return number, self.file(kind, number) or ""
 
     def file(self, kind: str, number: int) -> str | None:
-        """The text of one of Spark's files in `offsets` or `commits`, None if it is not there."""
+        """The text of one of Spark's files in `offsets` or `commits`; None if it does not exist."""
         return self._text(posixpath.join(self._folder, kind, str(number)))
 
     def has(self, name: str) -> bool:
-        """Whether a file or folder of that name is there."""
+        """Whether a file or folder of that name exists."""
         with self._reaching():
             found = self._files.get_file_info(posixpath.join(self._folder, name))
         return bool(found.type != fs.FileType.NotFound)
@@ -226,7 +228,7 @@ class CheckpointFolder:
         notes = self.read()
         if notes is None or notes.lock is None or notes.lock.token != self._token:
             raise CheckpointHeldError(
-                f"the checkpoint {self.path} was taken over by another run: this one must stop"
+                f"another run has taken the lock of the checkpoint {self.path}: this one must stop"
             )
         return notes
 
@@ -246,7 +248,7 @@ class CheckpointFolder:
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Has every failure of the file system tell which folder it is about."""
+        """Adds the folder to every error of the file system."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:
@@ -254,7 +256,7 @@ class CheckpointFolder:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keeps other processes of this host from looking and taking at the same moment."""
+        """Keeps other processes of this host from taking the lock at the same time."""
         if not isinstance(self._files, fs.LocalFileSystem):
             yield
             return

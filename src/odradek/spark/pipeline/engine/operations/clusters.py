@@ -1,7 +1,7 @@
-"""The clusters that a pipeline reads from: how an administrator reaches each.
+"""The clusters that a pipeline reads from, as settings of an admin client.
 
-A source may have a cluster of its own, by `kafka: {bootstrap.servers: …}`. The group of a query is
-kept on every cluster that it reads from; who asks for it has to ask there.
+A source may have a cluster of its own, by `kafka: {bootstrap.servers: …}`. Every cluster that a
+query reads from has the query's group, with the offsets of its own topics.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from odradek.spark.progress.targets import PROGRESS_GROUP, target_of
 
 __all__ = ["Cluster", "cluster_of", "clusters_of"]
 
-# Settings of a client by Kafka's name, in order, so that equal ones are equal.
+# Settings of a client by Kafka's name, sorted, so that equal settings compare equal.
 Cluster = tuple[tuple[str, str], ...]
 
 
 def cluster_of(pipeline: Pipeline, topics: TopicInput) -> Cluster:
-    """How to reach the cluster of a source: as those who commit its progress do."""
+    """The cluster of a source: the settings with which its progress is committed."""
     options: Mapping[str, str] = reading_options(
         topics, pipeline.bootstrap or "", with_headers=False, is_streaming=True
     )

@@ -1,8 +1,8 @@
-"""Opens the file system behind a path or a URI, for what lies beside Spark's own files.
+"""Opens the file system of a path or a URI, for files beside Spark's own.
 
-Spark goes through Hadoop, this goes through Arrow, and both have to mean the same place: what
-Hadoop calls `s3a://` is `s3://` to Arrow, and in a `file:` URI Hadoop decodes nothing. Where to
-reach a store and who asks is found in the environment, as Arrow's documentation says.
+Spark uses Hadoop, this module uses Arrow, and both have to open the same place: `s3a://` of Hadoop
+is `s3://` for Arrow, and in a `file:` URI Hadoop decodes nothing. Endpoint and credentials of a
+store are read from the environment, as Arrow's documentation describes.
 """
 
 import os
@@ -25,8 +25,8 @@ _OBJECT_STORE: Final = (
     " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from ~/.aws"
 )
 _HDFS: Final = (
-    "it is read through Hadoop's own library: set JAVA_HOME, HADOOP_HOME, and CLASSPATH to what"
-    " `hadoop classpath --glob` prints"
+    "it is read through Hadoop's own library: set JAVA_HOME, HADOOP_HOME, and CLASSPATH to the"
+    " output of `hadoop classpath --glob`"
 )
 _AZURE: Final = "log in with `az login`, or set AZURE_CLIENT_ID, AZURE_TENANT_ID and the secret"
 _ADVICE: Final = {
@@ -44,15 +44,15 @@ _ADVICE: Final = {
 
 
 class FileSystemError(PipelineError):
-    """A file system cannot be opened, read or written; the message says what to do."""
+    """A file system cannot be opened, read or written; the message has advice."""
 
 
 def open_folder(path: str, what: str) -> tuple[fs.FileSystem, str]:
     """The file system of a path, and the folder in it.
 
     Args:
-        path: of this machine, or a URI.
-        what: it is, in messages: `the checkpoint`.
+        path: A path on this machine, or a URI.
+        what: The name of the folder in messages: `the checkpoint`.
 
     Raises:
         FileSystemError: It cannot be opened.
@@ -70,7 +70,7 @@ def open_folder(path: str, what: str) -> tuple[fs.FileSystem, str]:
 
 
 def failure_of(path: str, what: str, error: Exception) -> FileSystemError:
-    """What to say of an error of a file system."""
+    """The error to raise for an error of a file system, with advice."""
     scheme = path.partition(":")[0].lower() if is_uri(path) else ""
     told = " ".join(str(error).split())
     advice = _ADVICE.get(scheme, f"name it by one of {', '.join(sorted(filter(None, _ADVICE)))}")

@@ -1,4 +1,4 @@
-"""Positions as the command line takes them and notes keep them.
+"""Positions in the text form of the command line and of notes.
 
 `earliest`, `latest`, an ISO-8601 instant, or JSON like the pipeline file's map:
 `{"orders": {"0": 123}}`. An instant without a zone is in UTC.
@@ -20,7 +20,7 @@ def parse_position(text: str) -> StartPosition:
     """Reads a position.
 
     Raises:
-        PipelineError: It is none.
+        PipelineError: It is not a position.
     """
     text = text.strip()
     if text in ("earliest", "latest"):
@@ -40,10 +40,10 @@ def parse_position(text: str) -> StartPosition:
 
 
 def check_position(pipeline: Pipeline, queries: Iterable[str], position: StartPosition) -> None:
-    """Whether offsets are those of what the queries read, as far as the file knows.
+    """Checks that offsets are of the topics that the queries read, as far as the file names them.
 
     Raises:
-        PipelineError: A topic is read by none of them, or one that is read has no offsets.
+        PipelineError: No query reads a topic, or a topic that is read has no offsets.
     """
     if position.offsets is None:
         return
@@ -57,14 +57,14 @@ def check_position(pipeline: Pipeline, queries: Iterable[str], position: StartPo
         hint = suggestion(topic, known) if partition is None else ""
         problems.append(f"{part}topic '{topic}' is read by no source{hint}")
     problems += [
-        f"they say nothing of {what}, which source '{name}' reads"
+        f"there is no offset of {what}, which source '{name}' reads"
         for name, one in sources.items()
         for what in missing_offsets(one, position.offsets)
     ]
     if problems:
         text = position_text(position)
         raise PipelineError(
-            f"expected offsets of everything that is read, and of nothing else, found {text}: "
+            f"expected offsets of exactly the topics that are read, found {text}: "
             + "; ".join(problems)
         )
 
@@ -93,7 +93,7 @@ def _offsets(text: str) -> dict[str, dict[int, int]]:
         }
         numbers = [offset for held in offsets.values() for offset in held.values()]
         if not all(type(number) is int and number >= 0 for number in numbers):
-            raise ValueError("an offset is a whole number and not negative")
+            raise ValueError("an offset is a whole number from 0 on")
     except (ValueError, AttributeError) as error:
         raise PipelineError(
             f'expected offsets such as {{"orders": {{"0": 123}}}}, found {text!r}: {error}'

@@ -1,7 +1,7 @@
-"""Forgets how far queries are: the next run begins anew.
+"""Deletes the progress of queries: the next run begins anew.
 
-All checkpoints are looked at before the first is touched, so that a run that is up keeps all of
-them. The group goes, too: what it shows would be wrong until the first batch of the next run.
+All checkpoints are checked before the first is deleted, so that an active run keeps all of them.
+The groups are deleted, too: their offsets would be wrong until the first batch of the next run.
 """
 
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ _TIMEOUT_S = 10.0
 def reset_queries(
     pipeline: Pipeline, plans: Sequence[QueryPlan], to: StartPosition | None
 ) -> tuple[str, ...]:
-    """Forgets the checkpoints of queries.
+    """Deletes the checkpoints and groups of queries.
 
     Args:
-        pipeline: whose queries they are.
-        plans: the queries.
-        to: where the next run begins; None for what the sources say.
+        pipeline: The pipeline of the queries.
+        plans: The queries.
+        to: Where the next run begins; None: where the sources say.
 
     Returns:
-        Warnings: groups that could not be deleted.
+        Warnings about groups that could not be deleted.
 
     Raises:
-        CheckpointHeldError: A run is up; nothing was changed.
+        CheckpointHeldError: A run is active; nothing was changed.
     """
     folders = [CheckpointFolder(plan.checkpoint) for plan in plans]
     for folder in folders:
@@ -58,9 +58,9 @@ def _forget_groups(cluster: Cluster, groups: Sequence[str]) -> tuple[str, ...]:
         with Admin(dict(cluster)) as admin:
             found = admin.delete_groups(groups, timeout=_TIMEOUT_S)
     except OdradekError as error:
-        return (f"the groups {', '.join(groups)} still show where the queries were: {error}",)
+        return (f"the groups {', '.join(groups)} still show the old positions: {error}",)
     return tuple(
-        f"the group {group} still shows where the query was: {error}"
+        f"the group {group} still shows the old position: {error}"
         for group, error in found.items()
         if isinstance(error, ApiError) and error.code is not ErrorCode.GROUP_ID_NOT_FOUND
     )

@@ -1,9 +1,9 @@
-"""How far the queries of a pipeline are, whether a run is up or not.
+"""The progress of a pipeline's queries, with or without an active run.
 
-What counts is the checkpoint: the last batch that Spark has noted as done, and the offsets where it
-ended. The group of a query shows the same to tools that know nothing of pipelines; it is behind if
-a run was killed or a commit failed. The ends of the topics and the groups come from the brokers,
-without which lag is unknown; the rest is told all the same.
+The checkpoint decides: the last batch that Spark has noted as done, and the offsets where it ended.
+The group of a query shows the same to Kafka's tools; it is behind if a run was killed or a commit
+failed. The ends of the topics and the offsets of groups come from the brokers: without them the lag
+is unknown, and the rest is still shown.
 """
 
 import json
@@ -30,12 +30,12 @@ _TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """How far a query is in one partition.
+    """The progress of a query in one partition.
 
     Attributes:
-        source: of the file; empty if none reads the topic any more.
-        end: of the partition; None while no broker says.
-        committed: what the group shows; None if it shows nothing.
+        source: The source in the file; empty if none reads the topic any more.
+        end: The end of the partition; None if no broker answers.
+        committed: The offset of the group; None if it has none.
     """
 
     source: str
@@ -47,7 +47,7 @@ class PartitionProgress:
 
     @property
     def lag(self) -> int | None:
-        """Records that are yet to be read."""
+        """The number of records to read."""
         return None if self.end is None else max(0, self.end - self.next_offset)
 
     @property
@@ -60,12 +60,12 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class QueryStatus:
-    """How far one query is.
+    """The progress of one query.
 
     Attributes:
-        batch: the last one that is done; None before the first.
-        is_in_batch: whether another was begun and is not done, now or when its run ended.
-        holder: the run that is up.
+        batch: The last batch that is done; None before the first.
+        is_in_batch: Whether another was begun and is not done, now or when its run ended.
+        holder: The active run.
     """
 
     sink: str
@@ -86,7 +86,7 @@ class QueryStatus:
 
     @property
     def lag(self) -> int | None:
-        """Over all partitions; None if it is not known of one."""
+        """The lag over all partitions; None if that of one is not known."""
         return _sum([one.lag for one in self.partitions])
 
     @property
@@ -95,7 +95,7 @@ class QueryStatus:
         return _sum([one.group_lag for one in self.partitions])
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The status as a JSON object."""
         return {
             "sink": self.sink,
             "state": self.state,
@@ -132,7 +132,7 @@ def _sum(known: Sequence[int | None]) -> int | None:
 def pipeline_status(
     pipeline: Pipeline, plans: Sequence[QueryPlan]
 ) -> tuple[tuple[QueryStatus, ...], str | None]:
-    """The status of each query, and why something that only brokers know is not known, if so.
+    """The status of each query, and why ends or group offsets are missing, if they are.
 
     Raises:
         PipelineError: A checkpoint cannot be read.
@@ -178,18 +178,18 @@ class _Place(NamedTuple):
 
 
 def _done(pipeline: Pipeline, query: str, folder: CheckpointFolder) -> dict[_Place, int]:
-    """Where the last batch that is done has ended, over all sources of the query."""
+    """The end of the last batch that is done, over all sources of the query."""
     ended = folder.newest("commits")
     text = None if ended is None else folder.file("offsets", ended[0])
     if text is None:
         return {}
     reported: list[dict[TopicPartition, int]] = []
-    # A version, what Spark set at that time, then a line for each source.
+    # The file has a version, Spark's settings of the batch, then a line for each source.
     for line in text.splitlines()[2:]:
         try:
             reported.append(Position.parse(json.loads(line)).offsets())
         except ValueError:
-            continue  # Of another source than ours.
+            continue  # Of another kind of source.
     names = name_sources(
         topic_sources(pipeline, query), [{tp.topic for tp in one} for one in reported]
     )
@@ -201,7 +201,7 @@ def _done(pipeline: Pipeline, query: str, folder: CheckpointFolder) -> dict[_Pla
 
 
 class _Told:
-    """What brokers say: the ends of partitions, and what groups have committed."""
+    """Answers of the brokers: ends of partitions, and committed offsets of groups."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[str, _Place], int] = {}
@@ -209,7 +209,7 @@ class _Told:
         self.problems: list[str] = []
 
     def ask(self, pipeline: Pipeline, done: Iterable[tuple[QueryPlan, Iterable[_Place]]]) -> None:
-        """Asks every cluster for what the queries read there; one that is down is asked once."""
+        """Asks every cluster about the topics read from it; one that is down only once."""
         wanted: dict[Cluster, list[tuple[QueryPlan, TopicInput, list[_Place]]]] = {}
         for plan, places in done:
             sources = topic_sources(pipeline, plan.name)
@@ -236,7 +236,7 @@ class _Told:
         wanted = [place.tp for place in held]
         ends = admin.list_offsets(
             dict.fromkeys(wanted, LATEST),
-            # What is in open transactions is not there yet for one who reads committed records.
+            # A source that reads committed records cannot read those of open transactions yet.
             isolation_level=IsolationLevel[topics.isolation.upper()],
             timeout=_TIMEOUT_S,
         )

@@ -1,1 +1,1 @@
-"""A run: its queries are planned, started and kept going."""
+"""A run of a pipeline: plans, starts and supervises its queries."""

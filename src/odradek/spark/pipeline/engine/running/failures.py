@@ -1,7 +1,7 @@
-"""What is worth telling of a query's failure. Pure.
+"""Extracts the reason from Spark's report of a failed query. Pure.
 
-Spark's report of one is pages long: the plan, the Java stack, for Python code that ran on a worker
-the traceback as text. The reason is one line of it.
+Such a report is pages long: the plan, the Java stack, and the traceback of Python code that ran on
+a worker. The reason is one line of it.
 """
 
 import re
@@ -28,8 +28,8 @@ class Failure:
 
     Attributes:
         kind: Spark's error condition, or the class of the exception.
-        message: in one line.
-        position: where the batch that failed begins, as `topic-partition@offset, …`.
+        message: The reason in one line.
+        position: The start of the batch that failed, as `topic-partition@offset, …`.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class Failure:
 
 
 def parse_failure(text: str, *, position: str = "") -> Failure:
-    """The reason in what Spark says."""
+    """The reason in Spark's report."""
     lines = [line.strip() for line in text.splitlines()]
     python = _python_error(lines)
     if python is not None:
@@ -60,7 +60,7 @@ def parse_failure(text: str, *, position: str = "") -> Failure:
 
 def _python_error(lines: list[str]) -> tuple[str, str] | None:
     """The last error of the last traceback: the one that was not caught."""
-    # Spark Connect puts words of its own before it, in the same line.
+    # Spark Connect adds a text before it, on the same line.
     tracebacks = [number for number, line in enumerate(lines) if line.endswith(_TRACEBACK)]
     if not tracebacks:
         return None

@@ -1,7 +1,7 @@
-"""Which libraries the tasks of a pipeline import, beyond what every task does. Pure.
+"""The libraries that the tasks of a pipeline import, beyond those of every task. Pure.
 
-They have to be installed where Spark's workers run. What only the driver needs (`deltalake`, say)
-is not among them.
+They have to be installed where Spark's workers run. Libraries that only the driver needs, such as
+`deltalake`, are not among them.
 """
 
 from collections.abc import Collection
@@ -21,8 +21,8 @@ def task_libraries(pipeline: Pipeline, sinks: Collection[str] | None = None) -> 
     """The modules, in order.
 
     Args:
-        pipeline: what runs.
-        sinks: of these only; None for all.
+        pipeline: The pipeline that runs.
+        sinks: Only the tasks of these sinks; None for all.
     """
     targets = [
         sink.target for name, sink in pipeline.sinks.items() if sinks is None or name in sinks

@@ -1,7 +1,7 @@
 """Starts the streaming query of a sink, and of the dead letters.
 
-Topics and files are sinks of Spark; what else there is takes one batch at a time and knows by the
-query's id and the batch's number what it has already. In front of every sink the rows are counted.
+Topics and files are sinks of Spark; the others write one batch at a time, and recognise by the
+query's id and the batch's number a batch that they have already. Rows are counted before each sink.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO, assert_never
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # It ships no types.
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
@@ -52,7 +52,7 @@ __all__ = ["StartedQuery", "batch_sink", "start_query", "topic_options"]
 
 logger = logging.getLogger(__name__)
 
-_STARTING: Final = "Initializing sources"  # Spark's words.
+_STARTING: Final = "Initializing sources"  # Spark's text.
 
 
 def start_query(
@@ -68,7 +68,7 @@ def start_query(
     name = f"{pipeline.name}.{plan.name}"
     try:
         writer = _writer(pipeline, plan, build, schemas)
-        if is_remote():  # Elsewhere the listener finds the groups in the plan.
+        if is_remote():  # Without Spark Connect, the listener finds the groups in the plan.
             progress_of(session).watch(name, inputs.progress_targets())
         writer = (
             writer.queryName(name)
@@ -88,11 +88,11 @@ class StartedQuery:
     def __init__(self, name: str, query: StreamingQuery) -> None:
         self._name = name
         self._query = query
-        # Of the last report that was told: a batch without data is reported under the same number
-        # again and again.
+        # Identifies the last report that was returned: Spark reports a batch without data
+        # repeatedly, under the same number.
         self._last: tuple[int, str] | None = None
         self._position = ""
-        self._lost = (0, 0)  # Gaps and offsets that were told so far.
+        self._lost = (0, 0)  # Gaps and offsets that were returned so far.
 
     def new_batches(self) -> list[BatchRow]:
         last = self._query.lastProgress
@@ -104,14 +104,14 @@ class StartedQuery:
             if self._last is None or (row.batch, row.timestamp) > self._last:
                 self._last = (row.batch, row.timestamp)
                 self._position = position_text(report.json)
-                if "addBatch" in report.durationMs:  # Else it only says that nothing came.
+                if "addBatch" in report.durationMs:  # Else it is a report without new data.
                     rows.append(self._since_last(row))
         return rows
 
     def _since_last(self, row: BatchRow) -> BatchRow:
-        """With what was lost since the batch before; a source tells what was lost in all."""
+        """The row with the losses since the last batch; sources report the total."""
         gaps, offsets = self._lost
-        # One that is started again first runs the batch it was in, and does not tell.
+        # After a restart, the repeated batch has no report of losses.
         self._lost = (max(row.lost_gaps, gaps), max(row.lost_offsets, offsets))
         return replace(row, lost_gaps=self._lost[0] - gaps, lost_offsets=self._lost[1] - offsets)
 
@@ -134,7 +134,7 @@ class StartedQuery:
         try:
             self._query.stop()
         except (PySparkException, Py4JJavaError) as error:
-            # Its thread hangs in a sink, and ends with the process.
+            # Its thread hangs in a sink; it ends with the process.
             logger.warning("the query of %s does not stop: %s", self._name, error)
 
 
@@ -146,8 +146,8 @@ def _writer(
     rows = build.frame(plan.sink.input)
     if not rows.isStreaming:
         raise PipelineError(
-            f"{plan.sink.place}: the sink {plan.name!r} reads no topic, only tables and rows: there"
-            " is nothing to stream"
+            f"{plan.sink.place}: the sink {plan.name!r} reads only tables and rows: expected a"
+            " topic to stream"
         )
     target = plan.sink.target
     match target:
@@ -179,7 +179,7 @@ def _writer(
 def _letters_writer(pipeline: Pipeline, plan: QueryPlan, build: Build) -> DataStreamWriter:
     found = build.letters(plan.stages)
     if found is None or pipeline.dead_letters is None:
-        raise PipelineError("there are no dead letters to be written")
+        raise PipelineError("no stage of the pipeline has dead letters to write")
     records = letters.written_letters(found, pipeline.name)
     options = topic_options(pipeline, pipeline.dead_letters.topic, pipeline.dead_letters.kafka)
     if plan.output_mode is OutputMode.UPDATE:
@@ -192,13 +192,13 @@ def _to_topic(records: DataFrame, options: Mapping[str, str]) -> DataStreamWrite
 
 
 def topic_options(pipeline: Pipeline, topic: str, kafka: Mapping[str, str]) -> dict[str, str]:
-    """How the data source is asked to write to a topic; a cluster of its own wins."""
+    """The options for writing to a topic; `kafka` may override the pipeline's cluster."""
     options = {"kafka.bootstrap.servers": pipeline.bootstrap or "", "topic": topic}
     return options | {f"kafka.{key}": value for key, value in kafka.items()}
 
 
 def _update_topic(records: DataFrame, options: Mapping[str, str]) -> DataStreamWriter:
-    """Spark offers no updates to sinks in Python, but batches of them."""
+    """Writes batches: Spark does not pass updates to a streaming sink in Python."""
 
     def write(frame: DataFrame, batch_id: int) -> None:
         del batch_id  # A batch that is run again is written again.
@@ -214,7 +214,7 @@ def _counted(rows: DataFrame) -> DataFrame:
 def batch_sink(
     name: str, target: DeltaTarget | JdbcTarget | ConsoleTarget, out: TextIO
 ) -> BatchSink:
-    """The sink of a target; each has a package of its own behind it, which only its users need."""
+    """The sink of a target; the package it needs is imported here, for its users only."""
     match target:
         case DeltaTarget():
             from odradek.spark.pipeline.engine.sinks.delta import DeltaSink
@@ -231,7 +231,7 @@ def batch_sink(
 
 
 def _batch_writer(sink: BatchSink, checkpoint: str) -> Callable[[DataFrame, int], None]:
-    """What Spark calls with each batch: here, or on the server of Spark Connect."""
+    """The function that Spark calls with each batch: here, or on a Spark Connect server."""
     ids = QueryIds(checkpoint)
 
     def write(frame: DataFrame, batch_id: int) -> None:

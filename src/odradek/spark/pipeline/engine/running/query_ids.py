@@ -1,8 +1,8 @@
-"""Tells a query's id to who writes its batches.
+"""Finds the id of a query for the sink that writes its batches.
 
-Spark's id of a query stays the same over restarts, and a sink knows by it what it has. Spark tells
-it where the query runs, but not to what handles its batches behind Spark Connect; its checkpoint
-has it in both cases, from before the first batch on.
+Spark's id of a query stays the same over restarts, and a sink recognises its batches by it. The
+process that handles batches on a Spark Connect server does not get the id from Spark; the
+checkpoint has it in any case, before the first batch.
 """
 
 import json
@@ -17,7 +17,7 @@ _FILE = "metadata"  # Spark's name for it.
 
 
 class QueryIds:
-    """The id of the query that has a checkpoint; looked up once. Can be pickled."""
+    """The id of the query of a checkpoint; looked up once. Can be pickled."""
 
     def __init__(self, checkpoint: str) -> None:
         self._checkpoint = checkpoint
@@ -27,7 +27,7 @@ class QueryIds:
         """The id.
 
         Raises:
-            PipelineError: The checkpoint does not say.
+            PipelineError: The checkpoint does not have it.
         """
         if self._found is None:
             self._found = _read(self._checkpoint)
@@ -42,6 +42,6 @@ def _read(checkpoint: str) -> str:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PipelineError(
             f"expected the id of the query in {checkpoint}/{_FILE}, which Spark writes when it"
-            f" starts: {error}. The checkpoint must lie where the driver, or the Spark Connect"
+            f" starts: {error}. The checkpoint must be where the driver, or the Spark Connect"
             " server, can read it"
         ) from error

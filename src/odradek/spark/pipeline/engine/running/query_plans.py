@@ -1,4 +1,4 @@
-"""Which queries a run has: one per sink, and one for the dead letters; what it needs for them."""
+"""The queries of a run: one per sink, and one for the dead letters; the packages they need."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -38,12 +38,12 @@ class QueryPlan:
     """One query of a run.
 
     Attributes:
-        name: of the sink, or `DEAD_LETTER_SINK`.
+        name: The name of the sink, or `DEAD_LETTER_SINK`.
         sink: None for the dead letters.
-        stages: those whose dead letters are written; a sink's query has none.
+        stages: The stages whose dead letters are written; none for a sink's query.
         checkpoint: Spark's folder.
-        group: that shows how far the query is.
-        start: where a new query begins, in the place of what its sources say.
+        group: The group that shows the progress of the query.
+        start: Where a new query begins; overrides its sources.
     """
 
     name: str
@@ -62,9 +62,9 @@ def plan_queries(
     """The queries of a run.
 
     Args:
-        pipeline: what runs.
-        sinks: only these; `DEAD_LETTER_SINK` is one of them. None for all.
-        is_once: whether every query ends when it has read what is there.
+        pipeline: The pipeline that runs.
+        sinks: Only these; `DEAD_LETTER_SINK` may be one of them. None for all.
+        is_once: Whether every query ends when it has read all records present now.
     """
     plans = [
         QueryPlan(
@@ -95,7 +95,7 @@ def plan_queries(
 
 
 def refuse_without_packages(sinks: Iterable[Sink]) -> None:
-    """To be asked before Spark is started, which takes its time.
+    """Checks the packages of sinks; called before Spark is started, which takes seconds.
 
     Raises:
         PipelineError: A sink needs a package that is not installed.
@@ -110,7 +110,7 @@ def refuse_without_packages(sinks: Iterable[Sink]) -> None:
 
 
 def dead_rules(pipeline: Pipeline) -> frozenset[tuple[str, str]]:
-    """Stage and rule (`decode` for what cannot be read) of rows that become dead letters."""
+    """Stage and rule (`decode` for unreadable records) of rows that become dead letters."""
     found = set()
     for name, stage in _stages(pipeline).items():
         if _decodes_to_letters(stage):

@@ -1,8 +1,8 @@
-"""When a query that failed starts again. Pure.
+"""Decides when a failed query starts again. Pure.
 
-The wait doubles with every failure, up to a limit, and a query that fails once too often is given
-up. Ten minutes without a failure and the count begins anew: a broker that is restarted once a day
-must not end, after `max` days, a run that got over it every time. With `backoff: 1s`,
+The wait doubles with every failure, up to a limit, and a query with more than `max` failures is
+given up. After ten minutes without a failure the count begins again: a broker that is restarted
+once a day must not end, after `max` days, a run that recovered every time. With `backoff: 1s`,
 `max_backoff: 1m` and `max: 10` the waits are 1, 2, 4, 8, 16, 32, 60, 60, 60 and 60 seconds.
 """
 
@@ -13,7 +13,7 @@ from odradek.spark.pipeline.graph.model import Restart
 __all__ = ["FORGET_MS", "Restarts"]
 
 FORGET_MS: Final = 600_000
-_MAX_DOUBLINGS: Final = 40  # Of 1 ms: beyond any limit one may give.
+_MAX_DOUBLINGS: Final = 40  # Of 1 ms: longer than any configured limit.
 
 
 class Restarts:
@@ -26,7 +26,7 @@ class Restarts:
 
     @property
     def count(self) -> int:
-        """Failures that count."""
+        """The number of failures since the count began."""
         return self._failures
 
     def next_wait_ms(self, now_ms: int) -> int | None:

@@ -1,9 +1,9 @@
-"""Runs a pipeline: takes its checkpoints, starts its queries, shows what they do, ends in order.
+"""Runs a pipeline: locks its checkpoints, starts its queries, shows their progress, ends them.
 
-In order: the file's queries are planned; their checkpoints are taken, or the run is refused; Spark
-starts; the queries start; SIGINT or SIGTERM ask for the end, a second one for an end at once. When
-all queries are over, what they read is committed to their groups, and the checkpoints are given
-back, whatever happened.
+In order: the queries of the file are planned; their checkpoints are locked, or the run is refused;
+Spark starts; the queries start; SIGINT or SIGTERM end the run, a second one at once. When all
+queries have ended, their positions are committed to their groups, and the checkpoints are unlocked,
+also after an error.
 """
 
 import contextlib
@@ -79,23 +79,23 @@ def run_pipeline(
     out: TextIO | None = None,
     clock: Clock | None = None,
 ) -> bool:
-    """Runs a pipeline until its queries are done, one fails for good, or a signal comes.
+    """Runs a pipeline until its queries are done, one fails for good, or a signal arrives.
 
     Args:
-        pipeline: what to run.
-        is_once: ends when everything that is there has been read.
-        sinks: only these; `dlq` is the query of the dead letters. None for all.
-        metrics_port: serves metrics there.
-        spark_log: what Spark logs, `off` to `info`; None to leave it as it is.
-        session: a session to use, which then is not stopped; None to start one.
-        out: where it shows itself; standard output if None.
-        clock: tells the time.
+        pipeline: The pipeline to run.
+        is_once: Ends when all records present now have been read.
+        sinks: Only these; `dlq` is the query of the dead letters. None for all.
+        metrics_port: The port of the metrics; None to serve none.
+        spark_log: The level of Spark's log, `off` to `info`; None to leave it unchanged.
+        session: A session to use, which then is not stopped; None to start one.
+        out: Where progress is shown; standard output if None.
+        clock: The clock.
 
     Returns:
         Whether no query failed for good.
 
     Raises:
-        PipelineError: It cannot be started as it is.
+        PipelineError: It cannot be started.
         RefusedError: A checkpoint is in use, or was made for another pipeline.
     """
     out = sys.stdout if out is None else out
@@ -134,15 +134,15 @@ def run_pipeline(
             display.close(supervisor.states())
             _settle(session, pipeline.name)
         if lost.is_set():
-            raise RefusedError("another run has taken over a checkpoint of this one")
+            raise RefusedError("another run has taken the lock of a checkpoint of this run")
         return is_good
 
 
 def _own_session(pipeline: Pipeline, sinks: Collection[str] | None) -> SparkSession:
-    """Starts Spark. Its Java is to end when told by this process, and by no signal.
+    """Starts Spark so that its Java ends when this process ends it, and by no signal.
 
-    What sends SIGTERM may send it to all processes of a group; then Java would be gone in the
-    middle of a batch. It leaves ignored the signals that it finds ignored. One that comes while it
+    SIGTERM may be sent to all processes of a group; Java would then end in the middle of a batch.
+    Java keeps ignoring the signals that are ignored when it starts. A signal that arrives while it
     starts is lost.
     """
     is_main = threading.current_thread() is threading.main_thread()
@@ -168,7 +168,7 @@ def _stop_session(session: SparkSession) -> None:
 
 
 def _settle(session: SparkSession, pipeline: str) -> None:
-    """Has the groups show the last batches."""
+    """Waits until the last batches are committed to the groups."""
     try:
         is_settled = progress_of(session).settle(_SETTLE_SECONDS)
     except _JAVA_GONE:
@@ -178,7 +178,7 @@ def _settle(session: SparkSession, pipeline: str) -> None:
 
 
 class _All:
-    """Tells several, in the names of the file, and none of them a secret."""
+    """Passes events to several observers, with the names of the file and secrets masked."""
 
     def __init__(self, observers: Sequence[Observer], pipeline: Pipeline) -> None:
         self._observers = observers
@@ -218,7 +218,7 @@ def _display(
 def _checkpoints(
     pipeline: Pipeline, plans: Sequence[QueryPlan], clock: Clock, lost: threading.Event
 ) -> Iterator[tuple[QueryPlan, ...]]:
-    """Takes the checkpoints of all queries, and says all along that they are in use."""
+    """Locks the checkpoints of all queries, with a heartbeat for the duration of the block."""
     taken: list[CheckpointFolder] = []
     ended = threading.Event()
     try:
@@ -248,20 +248,22 @@ def _checkpoints(
 
 
 def _release(folder: CheckpointFolder) -> None:
-    """Gives a checkpoint back. Where that is not possible its lock ends by itself, and the others
-    are to be given back, too.
+    """Unlocks a checkpoint.
+
+    If that fails the lock expires by itself; the error is only logged, so that the other
+    checkpoints are unlocked, too.
     """
     try:
         folder.release()
     except PipelineError as error:
-        logger.warning("the checkpoint %s is not given back: %s", folder.path, error)
+        logger.warning("the checkpoint %s cannot be unlocked: %s", folder.path, error)
 
 
 def _refuse_files_of_others(plan: QueryPlan, plans: Sequence[QueryPlan]) -> None:
-    """A stream's folder of files belongs to one query for ever.
+    """Refuses a folder of files that another query has written: it belongs to one query for ever.
 
-    Spark lists there which batches it has, by number, and takes those of a new query with the
-    same numbers for its own: it would leave them out without a word.
+    Spark lists the batches in the folder by number, and takes those of a new query with the same
+    numbers for batches it has: it would skip them silently.
     """
     path = _files_path(plan)
     if path is None:
@@ -270,9 +272,9 @@ def _refuse_files_of_others(plan: QueryPlan, plans: Sequence[QueryPlan]) -> None
         raise RefusedError(f"two sinks write to the folder {path}: give each its own")
     if has_stream_files(path):
         raise RefusedError(
-            f"the folder {path} was written by another query, also one that was reset: the first"
-            f" batches of {plan.name!r} would be taken for its and left out. Write to another path,"
-            " or move the folder away"
+            f"the folder {path} was written by another query, or by this one before a reset: Spark"
+            f" would skip the first batches of {plan.name!r}. Write to another path, or move the"
+            " folder away"
         )
 
 
@@ -284,7 +286,7 @@ def _files_path(plan: QueryPlan) -> str | None:
 def _notes_for(
     pipeline: Pipeline, plan: QueryPlan, before: Notes | None, *, has_state: bool
 ) -> Notes:
-    """What is noted beside the checkpoint now; refused if its state was made for something else."""
+    """The new notes beside the checkpoint; raises if its state belongs to another pipeline."""
     document = fingerprint(pipeline, plan.name)
     if has_state and before is not None and (found := changes(before.fingerprint, document)):
         raise RefusedError(refusal(pipeline.file, plan.name, found))
@@ -307,14 +309,14 @@ def _beat(
             except FileSystemError:
                 logger.warning("the checkpoint %s cannot be written", folder.path, exc_info=True)
             except PipelineError:
-                logger.exception("a checkpoint was lost")
+                logger.exception("another run has taken the lock of a checkpoint")
                 lost.set()
                 return
 
 
 @contextlib.contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Has SIGINT and SIGTERM ask for the end; a test that runs in another thread has none."""
+    """Lets SIGINT and SIGTERM end the run; only the main thread can handle signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,19 +1,19 @@
-"""Keeps the queries of a run going: starts them, tells of batches, starts failed ones again.
+"""Supervises the queries of a run: starts them, reports batches, restarts failed ones.
 
 A query is in one of these states::
 
     running ── ends ────────────────────────────────▶ finished
        │  ▲
        │  └── after the wait ── waiting ◀─┐
-       └── fails ─────────────────────────┴─ once too often ──▶ failed
+       └── fails ─────────────────────────┴─ too often ───────▶ failed
        └── the run ends, its batch is done ─▶ stopped
 
-The run ends when all queries are finished; when one is failed; or when somebody asks for it. Then
-every query that still runs is stopped once the batch it is in is done. Asked a second time, they
-are stopped as they are: what a batch had written then is written again by the next run.
+The run ends when all queries are finished, when one has failed, or when `stop` is called. Then
+every query that still runs is stopped once its current batch is done. A second call stops them
+immediately: rows that a batch had written are then written again by the next run.
 
-Duties towards a query, in order: ask for new batches before asking whether it is still there, so
-that its last ones are told; ask why it failed; never ask anything of a query that was stopped.
+The supervisor calls a query in this order: `new_batches` before `is_active`, so that the last
+batches are reported; then `failure`; and nothing after `stop`.
 """
 
 import threading
@@ -31,9 +31,9 @@ from odradek.spark.pipeline.graph.model import Restart
 __all__ = ["Observer", "QueryState", "RunningQuery", "Supervisor"]
 
 POLL_SECONDS: Final = 0.2
-# While a run ends: the next batch begins soon, and is better not begun than cut short.
+# While a run ends: short, so that a query is stopped before its next batch begins.
 ENDING_POLL_SECONDS: Final = 0.02
-START_MS: Final = 30_000  # As long as the next query waits for one that takes its time.
+START_MS: Final = 30_000  # How long the next query waits for a slow start of the one before.
 
 
 class QueryState(StrEnum):
@@ -50,7 +50,7 @@ class RunningQuery(Protocol):
     """A query that was started."""
 
     def new_batches(self) -> list[BatchRow]:
-        """Batches that are done and were not told before."""
+        """Batches that are done and were not returned before."""
         ...
 
     def is_active(self) -> bool:
@@ -58,11 +58,11 @@ class RunningQuery(Protocol):
         ...
 
     def is_starting(self) -> bool:
-        """Whether its sources are not there yet."""
+        """Whether its sources are still being initialised."""
         ...
 
     def failure(self) -> Failure | None:
-        """Why it is not active; None if it has nothing more to do."""
+        """Why it is not active; None if it finished."""
         ...
 
     def is_in_batch(self) -> bool:
@@ -70,12 +70,12 @@ class RunningQuery(Protocol):
         ...
 
     def stop(self) -> None:
-        """Ends it as it is."""
+        """Ends it immediately."""
         ...
 
 
 class Observer(Protocol):
-    """Is told what happens."""
+    """Receives the events of a run."""
 
     def on_batch(self, row: BatchRow) -> None:
         """A batch is done."""
@@ -86,12 +86,12 @@ class Observer(Protocol):
         ...
 
     def on_poll(self, states: Mapping[str, QueryState]) -> None:
-        """Time has passed; a good moment to show something."""
+        """Called regularly, for a display to refresh."""
         ...
 
 
 class _Supervised:
-    """One query and what is known of it."""
+    """One query and its state."""
 
     def __init__(self, start: Callable[[], RunningQuery], policy: Restart) -> None:
         self.start = start
@@ -99,7 +99,7 @@ class _Supervised:
         self.state = QueryState.WAITING
         self.query: RunningQuery | None = None
         self.due_ms = 0
-        # Batches told since the run began to end.
+        # Batches reported since the run began to end.
         self.ended_batches = 0
 
 
@@ -107,13 +107,13 @@ class Supervisor:
     """Runs queries until they are done, one fails for good, or `stop` is called.
 
     Args:
-        starts: how each query is started, by sink.
-        policy: how often, and after how long, a failed one starts again.
-        observer: is told.
-        clock: tells the time.
-        wait: waits for at most so many seconds, or less if something is asked for.
-        is_lost: whether another run has taken over: two that write would write everything twice,
-            so the queries are stopped as they are.
+        starts: The functions that start the queries, by sink.
+        policy: How often, and after which delay, a failed query is restarted.
+        observer: Receives the events.
+        clock: The clock.
+        wait: Waits for at most so many seconds; `stop` ends the wait.
+        is_lost: Whether another run has taken the lock: two runs would write everything twice, so
+            the queries are stopped immediately.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Supervisor:
         self._is_ending = False
 
     def stop(self) -> None:
-        """Asks the run to end; asked twice, at once. May be called by a signal handler."""
+        """Ends the run; a second call ends it at once. May be called by a signal handler."""
         self._asked += 1
         self._wake.set()
 
@@ -151,7 +151,7 @@ class Supervisor:
             Whether no query failed for good.
 
         Raises:
-            PipelineError: A query cannot be started in the first place.
+            PipelineError: The first start of a query fails.
         """
         try:
             for one in self._queries.values():
@@ -167,8 +167,10 @@ class Supervisor:
         return QueryState.FAILED not in self.states().values()
 
     def _wait_for_start(self, query: RunningQuery) -> None:
-        """Starts one after the other: each begins with a Python process or more, and Spark gives
-        up one that does not answer within seconds, as on a machine that starts many at once.
+        """Waits for the start of a query, so that queries start one after the other.
+
+        Each starts Python processes, and Spark gives up one that does not answer within seconds,
+        as on a machine that starts many at once.
         """
         deadline_ms = self._clock.monotonic_ms() + START_MS
         while query.is_starting() and not self._asked:
@@ -177,7 +179,7 @@ class Supervisor:
             self._wait(POLL_SECONDS)
 
     def _step(self) -> bool:
-        """Looks once at every query; returns whether the run is over."""
+        """Checks every query once; returns whether the run is over."""
         if self._is_lost():
             self._asked = 2
         for sink, one in self._queries.items():
@@ -225,7 +227,7 @@ class Supervisor:
         self._observer.on_failure(sink, failure, wait_ms)
 
     def _end(self) -> None:
-        """Stops what may be stopped; the first call only notes which batch each query is in."""
+        """Stops queries that are between batches; the first call only notes their batches."""
         for one in self._queries.values():
             if one.state is QueryState.WAITING:
                 one.state = QueryState.STOPPED
@@ -235,14 +237,14 @@ class Supervisor:
                 is_done = one.ended_batches > 0 or not one.query.is_in_batch()
                 if is_done or self._asked > 1:
                     one.query.stop()
-                    # What it did until then has been told, but for a batch done just now.
+                    # All batches were reported, except for one that ended just now.
                     for row in one.query.new_batches():
                         self._observer.on_batch(row)
                     one.state = QueryState.STOPPED
         self._is_ending = True
 
     def _stop_all(self) -> None:
-        """Leaves nothing behind when the run ends by an exception."""
+        """Stops all queries when the run ends by an exception."""
         for one in self._queries.values():
             if one.state is QueryState.RUNNING and one.query is not None:
                 one.query.stop()

@@ -1,6 +1,6 @@
-"""Sinks that take a micro-batch at a time: written once or again, it is there once.
+"""Sinks that write one micro-batch at a time; a batch that is repeated is stored once.
 
-Topics and files are sinks of Spark and not here; see `odradek.spark.datasource` for topics.
+Topics and files are not here: they are sinks of Spark; for topics see `odradek.spark.datasource`.
 """
 
 from odradek.spark.pipeline.engine.sinks.batch_sink import BatchSink

@@ -1,4 +1,4 @@
-"""What every sink of this package offers."""
+"""The interface of all sinks of this package."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,14 +12,14 @@ class BatchSink(Protocol):
     """Writes one batch of one query."""
 
     def write(self, frame: "DataFrame", batch_id: int, query_id: str) -> int:
-        """Writes the rows of a batch unless this very batch is there already.
+        """Writes the rows of a batch unless the sink has this batch already.
 
         Args:
-            frame: the rows.
+            frame: The rows.
             batch_id: Spark's number of the batch; a replay has the same.
-            query_id: Spark's id of the query, which a checkpoint keeps over restarts.
+            query_id: Spark's id of the query, which its checkpoint keeps over restarts.
 
         Returns:
-            How many rows are new, 0 for a batch that was there.
+            The number of new rows, 0 for a batch that the sink had.
         """
         ...

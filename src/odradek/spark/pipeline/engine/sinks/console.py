@@ -1,4 +1,4 @@
-"""Rows on the terminal."""
+"""The console sink: prints rows on the terminal."""
 
 from typing import TYPE_CHECKING, Any, TextIO
 

@@ -1,13 +1,13 @@
-"""Rows into a Delta table, each batch once.
+"""The Delta sink: writes rows to a Delta table, each batch once.
 
-The tasks of a batch write Parquet files into the table's folder, where nobody sees them yet. The
-driver then makes all of them part of the table in one commit, and that commit carries Spark's id
-of the query and the number of the batch. A batch that is run again, after a crash anywhere, finds
-its number there and is skipped; the files of an attempt that came to nothing belong to no version
-of the table, and `vacuum` removes them.
+The tasks of a batch write Parquet files into the table's folder, where readers do not see them yet.
+The driver then adds all of them to the table in one commit, which carries Spark's id of the query
+and the number of the batch. A batch that is run again, after a crash at any point, finds its number
+there and is skipped; the files of a failed attempt belong to no version of the table, and `vacuum`
+removes them.
 
 With `merge_key` the files are a stage beside the table instead, and the commit is an upsert from
-it; of several rows of a batch with one key the last counts.
+it; of several rows of a batch with one key the last is written.
 """
 
 import json
@@ -36,7 +36,7 @@ _STAGES = "_odradek_stage"  # Delta ignores folders that begin with an underscor
 
 
 class TableMismatchError(PipelineError):
-    """The table is there and has other columns, or other partitions, than the rows."""
+    """The table exists and has other columns, or other partitions, than the rows."""
 
 
 class DeltaSink:
@@ -138,7 +138,7 @@ class DeltaSink:
 
 
 def _columns(frame: "DataFrame") -> pa.Schema:
-    """The columns, each of which may be null: a query that is changed later may have nulls."""
+    """The columns, all nullable, since a query that is changed later may have nulls."""
     fields = to_arrow_schema(frame.schema, timezone="UTC")
     return pa.schema([pa.field(field.name, _nullable(field.type)) for field in fields])
 
@@ -154,7 +154,7 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def _plain(kind: pa.DataType) -> str:
-    """A type's name, the same for the forms of strings and of nested fields that mean one thing."""
+    """A type's name, the same for equivalent forms of strings and of nested fields."""
     text = str(kind)
     for long, short in (("large_", ""), ("_view", ""), (" not null", ""), ("element: ", "item: ")):
         text = text.replace(long, short)
@@ -166,7 +166,7 @@ def _listed(columns: dict[str, str]) -> str:
 
 
 def _last_of_each(frame: "DataFrame", keys: list[str]) -> "DataFrame":
-    """Of the rows with the same key, the one that came last."""
+    """The last row of each key."""
     names = frame.columns
     row = functions.struct(*[functions.col(_quoted(name)) for name in names]).alias("row")
     numbered = frame.select(row, functions.monotonically_increasing_id().alias("n"))

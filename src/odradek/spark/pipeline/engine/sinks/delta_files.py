@@ -1,6 +1,6 @@
-"""What the tasks of a Delta sink do: write Parquet files, and tell of them.
+"""The tasks of a Delta sink: they write Parquet files and report them to the driver.
 
-Executors import this module, and so it needs nothing but pyarrow: the table's log is the driver's.
+Executors import this module, so it needs only pyarrow: the driver writes the table's log.
 """
 
 import json
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 __all__ = ["WRITTEN", "FileWriter", "open_filesystem"]
 
-# What a writer yields, for Spark.
+# The columns that a writer yields, as DDL.
 WRITTEN = "path string, bytes bigint, rows bigint, partition string"
 _DESCRIBED = pa.schema(
     {"path": pa.string(), "bytes": pa.int64(), "rows": pa.int64(), "partition": pa.string()}
@@ -27,7 +27,7 @@ _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 class FileWriter:
-    """Runs in a task: writes its rows to files and tells of each file."""
+    """Runs in a task: writes its rows to files and yields a row for each file."""
 
     def __init__(
         self, path: str, schema: pa.Schema, partition_by: tuple[str, ...], file_bytes: int
@@ -66,7 +66,7 @@ class FileWriter:
 
 
 class _File:
-    """One Parquet file in the making."""
+    """One Parquet file that is being written."""
 
     def __init__(
         self, filesystem: Any, root: str, values: dict[str, str | None], schema: pa.Schema
@@ -85,7 +85,7 @@ class _File:
         self.bytes = 0  # As Arrow counts them; the file is smaller.
 
     def add(self, rows: pa.Table) -> None:
-        """Takes rows; they are written when they make a group worth reading."""
+        """Adds rows; they are written once they fill a row group."""
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         self._rows += rows.num_rows
@@ -99,7 +99,7 @@ class _File:
             self._waiting, self._waiting_bytes = [], 0
 
     def finish(self) -> dict[str, Any]:
-        """Ends the file; returns what a commit has to know of it."""
+        """Ends the file; returns the facts of it that a commit needs."""
         self._write()
         self._writer.close()
         self._out.close()
@@ -108,14 +108,14 @@ class _File:
         return {"path": self._path, "bytes": size, "rows": self._rows, "partition": values}
 
     def abandon(self) -> None:
-        """Ends the file of a task that failed: nobody will commit it."""
+        """Ends the file of a task that failed; it is never committed."""
         self._out.close()
 
 
 def _by_partition(
     table: pa.Table, names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """The rows by the values of those columns, in the order they have."""
+    """The rows grouped by the values of the columns, each group in its original order."""
     if not names:
         yield (), table
         return
@@ -138,7 +138,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def _safe(text: str | None) -> str:
-    """A name for a folder; readers take a partition's values from the log and not from here."""
+    """A name for a folder; readers use a partition's values in the log, not this name."""
     return _NULL_FOLDER if text is None else re.sub(r"[^A-Za-z0-9_.:-]", "_", text)
 
 

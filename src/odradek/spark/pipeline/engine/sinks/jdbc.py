@@ -1,11 +1,13 @@
-"""Rows into a table of PostgreSQL by upsert, each batch once.
+"""The JDBC sink: upserts rows into a table of PostgreSQL, each batch once.
 
-The tasks of a batch `COPY` their rows into a stage, an unlogged table that is made anew when the
-batch begins. The driver then, in one transaction, merges the stage into the table, notes the batch
-in `odradek_commits` and drops the stage. A batch that is run again finds its note and is skipped.
+The tasks of a batch `COPY` their rows into a stage, an unlogged table that is created again when
+the batch begins. The driver then, in one transaction, merges the stage into the table, notes the
+batch in `odradek_commits` and drops the stage. A batch that is run again finds its note and is
+skipped.
 
 A task that ran twice has its rows in the stage twice, and several rows may have one key: of the
-rows with one key the last counts. Without a key that could not be told apart, so it is required.
+rows with one key the last is written. Without a key, repeated rows could not be recognised, so it
+is required.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JdbcSink", "JdbcTableError"]
 
-_NUMBER = "odradek_n"  # The column of the stage that tells which row came last.
+_NUMBER = "odradek_n"  # The column of the stage with the order of the rows.
 _KEPT_NOTES = 1_000
 
 _COMMITS: LiteralString = """
@@ -56,7 +58,7 @@ _TYPES: dict[type[types.DataType], LiteralString] = {
 
 
 class JdbcTableError(PipelineError):
-    """The table cannot take the rows."""
+    """The table does not fit the rows."""
 
 
 class JdbcSink:
@@ -67,7 +69,7 @@ class JdbcSink:
         self._is_ready = False
 
     def write(self, frame: "DataFrame", batch_id: int, query_id: str) -> int:
-        """Writes a batch unless the table has it; returns the number of rows put in or changed."""
+        """Writes a batch unless the table has it; returns the number of rows added or changed."""
         names = frame.columns
         stage = f"odradek_stage_{query_id.replace('-', '')[:20]}_{batch_id}"
         with connect(self._target) as connection:
@@ -89,7 +91,7 @@ class JdbcSink:
                 f"the key of a row for {self._target.table} is {', '.join(self._target.key)}, and"
                 f" the rows have no {', '.join(missing)}: they have {', '.join(schema.names)}"
             )
-        # Two queries that start at once would both find nothing and both create.
+        # Otherwise two queries that start at once would both find no table and both create it.
         connection.execute("select pg_advisory_xact_lock(hashtext('odradek_commits'))")
         connection.execute(_COMMITS)
         columns = [
@@ -189,7 +191,7 @@ class JdbcSink:
 
 
 def _plain(field: types.StructField) -> Column:
-    """A column that a row of text can hold: what is nested is JSON there."""
+    """A column for a row of text: nested values become JSON."""
     column = functions.col("`" + field.name.replace("`", "``") + "`")
     if isinstance(field.dataType, types.StructType | types.MapType | types.ArrayType):
         column = functions.to_json(column, {"ignoreNullFields": "false"})

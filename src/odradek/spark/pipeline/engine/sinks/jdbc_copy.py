@@ -1,6 +1,6 @@
-"""What the tasks of a JDBC sink do: copy their rows into the stage of a batch.
+"""The tasks of a JDBC sink: they copy their rows into the stage of a batch.
 
-Executors import this module; they need psycopg and pyarrow for it.
+Executors import this module, which needs psycopg and pyarrow.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ def connect(target: JdbcTarget) -> "psycopg.Connection[Any]":
         user=target.user,
         password=target.password,
         connect_timeout=30,
-        # A database that is gone without a word is noticed within a minute or two.
+        # A database that vanished without closing is noticed within a minute or two.
         keepalives_idle=30,
         tcp_user_timeout=60_000,
     )
