@@ -1,7 +1,7 @@
-"""Compacting a log: how fast on one core, and what clients of the same broker wait meanwhile.
+"""Compacting a log: speed on one core, and the latency of other clients meanwhile.
 
 The latency is that of Produce requests at a steady rate to one topic while the cleaner works on
-another, which has a gigabyte for it: from when a message was due until its answer came.
+a gigabyte of another: from when a message was due until the arrival of its answer.
 """
 
 import struct
@@ -96,7 +96,7 @@ def cleaner() -> Iterator[Row]:
 
 
 def _clean(log: Log) -> float:
-    """Seconds of CPU for one pass over all of it, which syncs what it writes."""
+    """Seconds of CPU for one pass over the whole log, its syncs included."""
     services = replace(log.services, disk=Disk())
     cleaning = LogCleaner(services=services, config=CleanerConfig(), logs=lambda: [log])
     started = time.process_time()

@@ -78,7 +78,7 @@ _LOADING = (
 Exchange = tuple[ApiKey, int, Message, Message]
 
 
-# What a request may cost beside another commit.
+# The most a request may cost, as a ratio to another commit.
 _COMMIT_BARS = {"commits": CommitBar(0.72, 0.72), "heartbeats": CommitBar(0.75, 0.75)}
 
 
@@ -101,7 +101,7 @@ def spread(run: Run) -> Iterator[Row]:
 
 @server_benchmark("groups-million")
 def million(run: Run) -> Iterator[Row]:
-    """What a million commits leave of the offsets topic, while it is compacted."""
+    """The size of the offsets topic after a million commits, while it is compacted."""
     with start_odradek(_COMPACTED_SOON) as server, tempfile.TemporaryDirectory() as directory:
         port = _prepare(server)
         member_ids = _join_all(port, 1_000)
@@ -122,7 +122,7 @@ def million(run: Run) -> Iterator[Row]:
 
 
 class _Watch:
-    """Looks at the size of a directory, again and again, until it ends."""
+    """Measures the size of a directory repeatedly until it is stopped."""
 
     def __init__(self, directory: Path) -> None:
         self.largest = self.last = 0
@@ -143,7 +143,7 @@ class _Watch:
             size = 0
             for path in self._directory.glob("*.log*"):
                 with contextlib.suppress(FileNotFoundError):
-                    # What is set aside for later appends is not there yet.
+                    # Space that is preallocated for later appends does not count.
                     size += path.stat().st_size
             self.largest, self.last = max(self.largest, size), size
 
@@ -180,7 +180,7 @@ def settle(run: Run) -> Iterator[Row]:
 
 @server_benchmark("groups-memory")
 def memory(run: Run) -> Iterator[Row]:
-    """What a group with one committed offset keeps."""
+    """Memory of a group with one committed offset."""
     with start_odradek(_SETTINGS) as server:
         count = run.scaled(_GROUPS_IN_MEMORY)
         _prepare(server)
@@ -233,7 +233,7 @@ def _measure(
 
 
 def _join_all(port: int, group_count: int) -> list[str]:
-    """Makes groups of one member each; the members' ids."""
+    """Makes groups of one member each; returns the members' ids."""
     member_ids = []
     with RawConnection(port) as connection:
         for number in range(group_count):
@@ -340,7 +340,7 @@ def _measure_settling(port: int, group_id: str, member_count: int) -> float:
 
 
 def _take_turn(member: GroupMember, member_count: int) -> bool:
-    """Does what a client does with the answer that came; whether it has its assignment."""
+    """Handles an answer as a client does; returns whether the member has its assignment."""
     assert member._sent is not None
     is_join = member._sent[0] is ApiKey.JOIN_GROUP
     answer = member._receive()

@@ -1,6 +1,6 @@
 """The load programs of `benchmarks/load`, compiled when needed, and how they are called.
 
-They are in C so that the client is not what is measured; the same ones load every server.
+They are in C so that the client does not limit the figures; the same ones load every server.
 """
 
 import json
@@ -38,7 +38,7 @@ _TIMEOUT_S = 600
 
 
 def build() -> None:
-    """Compiles what is missing or older than its source; installs what that needs."""
+    """Compiles programs that are missing or older than their source; installs their libraries."""
     subprocess.run([_ROOT / "scripts" / "debian-packages", *_PACKAGES], check=True)
     _BUILT.mkdir(parents=True, exist_ok=True)
     for name, libraries in _LIBRARIES.items():

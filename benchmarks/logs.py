@@ -31,7 +31,7 @@ PARTITION = TopicPartition("bench", 0)
 
 
 class LazyDisk(Disk):
-    """Syncs nothing: for preparing files whose durability is not what is measured."""
+    """A disk that syncs nothing, to prepare files whose durability does not matter."""
 
     __slots__ = ()
 

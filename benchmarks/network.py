@@ -1,4 +1,4 @@
-"""What the bare network layer costs per request: a trivial handler, a client that pipelines.
+"""The cost of the bare network layer per request: a trivial handler, a client that pipelines.
 
     python -m benchmarks.network [requests per row]
 
@@ -121,7 +121,7 @@ def run_server(row: Row, pipe: Pipe) -> None:
 
 
 def drive(row: Row, port: int, requests: int) -> float:
-    """Keep every connection's requests in flight until enough are answered; seconds it took."""
+    """Keeps every connection's requests in flight until enough are answered; returns seconds."""
     header = encode_request_header(RequestHeader(ApiKey.PRODUCE, 7, 1, "bench"))
     payload = header + bytes(max(row.request_bytes - len(header), 0))
     burst = (struct.pack(">i", len(payload)) + payload) * row.depth

@@ -1,4 +1,4 @@
-"""Opening many segments and many partitions, and what a partition costs in memory."""
+"""Opening many segments and many partitions, and the memory of a partition."""
 
 import json
 import os

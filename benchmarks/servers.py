@@ -118,7 +118,7 @@ class Start(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What is run, and how thoroughly."""
+    """The servers of a run, and how thoroughly they are measured."""
 
     is_quick: bool
     # By name, in the order in which they take turns.
@@ -131,10 +131,10 @@ class Run:
 
 
 def touch_free_memory() -> None:
-    """Write to memory that nobody has used yet.
+    """Writes to all memory that is free.
 
-    A virtual machine gets its memory when it is first written to, and whoever writes first pays for
-    it in CPU time: several seconds for a gigabyte, many times what a server takes to store it.
+    A virtual machine gets its memory when it is first written to, and the first process to write
+    pays for it in CPU time: several seconds for a gigabyte, many times the cost of storing it.
     """
     free = re.search(r"^MemFree:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
     if free is not None:
@@ -225,7 +225,7 @@ def _run(*command: str, cwd: Path | None = None) -> None:
 
 
 def with_kafka() -> Start:
-    """How to start an Apache Kafka; settings win over those of the tests.
+    """How to start an Apache Kafka; settings override those of the tests.
 
     Raises:
         RuntimeError: there is none here.

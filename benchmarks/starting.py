@@ -1,4 +1,4 @@
-"""How long it takes until there is something to use, and what an idle broker holds."""
+"""Start times of broker and commands, and the memory of an idle broker."""
 
 import json
 import socket
@@ -31,7 +31,7 @@ def start(run: Run) -> Iterator[Row]:
         with start_odradek() as server:
             ask_for_metadata(server.bootstrap)
             served.append(time.perf_counter() - begun)
-            time.sleep(0.5)  # Whatever starts late has started then.
+            time.sleep(0.5)  # Until parts that start late have started.
             idle_mb.append(server.resident_mb())
     yield at_most("`odradek serve` to first Metadata answer", served, "s", 0.5)
     embedded = [_measure_embedded() for _ in range(repeats)]
@@ -83,7 +83,7 @@ def _measure_embedded() -> list[float]:
 
 @server_benchmark("help")
 def help_pages(run: Run) -> Iterator[Row]:
-    """What a help page takes longer than an interpreter that does nothing."""
+    """The time of a help page beyond that of an interpreter that does nothing."""
     commands = {
         "bare": (sys.executable, "-c", "pass"),
         "odradek --help": (COMMAND, "--help"),

@@ -56,7 +56,7 @@ _APPEND_CASES = (
 
 @benchmark("append")
 def append() -> Iterator[Row]:
-    """A one-record batch appended as leader, beside the least that anyone has to do."""
+    """A one-record batch appended as leader, beside the least that any log has to do."""
     for case in _APPEND_CASES:
         with temporary_directory() as path:
             log = open_log(path, _CONFIG)
@@ -72,7 +72,7 @@ def _measure_append(case: _AppendCase, log: Log, fd: int) -> Iterator[Row]:
     batch = batch_of_bytes(case.size)
     added, ratios, totals, bares = [], [], [], []
     for pair in range(-2, case.pairs):
-        # Who comes first changes, so that neither profits from a cache the other has warmed.
+        # The two take turns in coming first, so that neither profits from the other's warm cache.
         if pair % 2:
             total, bare = _append_us(log, batch, case.chunk), _bare_us(fd, batch, case.chunk)
         else:
@@ -249,7 +249,7 @@ def recovery_idempotent() -> Iterator[Row]:
 
 
 def _fill_log(path: str, size: int, producers: int) -> None:
-    """Writes a log of batches of one record, by so many producers in turn; 0: without an id."""
+    """Writes a log of one-record batches, by several producers in turn; 0: without an id."""
     log = open_log(path, _CONFIG, disk=LazyDisk())
     batch = batch_of_bytes(size)
     for number in range(_RECOVERED_BYTES // len(batch)):

@@ -1,4 +1,4 @@
-"""What a benchmark yields, and how a run is printed and kept.
+"""The rows that benchmarks yield, and how a run is printed and kept.
 
 A benchmark is a function that yields rows; `@benchmark("name")` registers it for the run, and
 `@server_benchmark("name")` one that loads whole servers. A row with a bar passes or fails, one
@@ -43,14 +43,14 @@ class Row:
     name: str
     measured: float
     unit: str
-    beside: float | None = None  # The same of what was measured beside us in the same run.
-    beside_name: str = ""  # What that was.
-    # What is to be reached: by the figure, or by its ratio to the one beside it.
+    beside: float | None = None  # The same figure of the other server in the same run.
+    beside_name: str = ""  # The name of that server.
+    # The limit for the figure, or for its ratio to the one beside it.
     bar: float | None = None
     is_bar_lowest: bool = False  # Whether the bar is the least allowed; otherwise the most.
     ran_on: str = field(default_factory=describe_python)  # The Python and the build.
-    note: str = ""  # What a reader has to know before trusting it.
-    # What the figure comes from: samples, byte counts and the like.
+    note: str = ""  # A reservation that a reader has to know.
+    # The data of the figure: samples, byte counts and the like.
     raw: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -98,7 +98,7 @@ Benchmark = Callable[[], Iterator[Row]]
 ServerBenchmark = Callable[[Run], Iterator[Row]]
 BENCHMARKS: dict[str, Benchmark] = {}
 SERVER_BENCHMARKS: dict[str, ServerBenchmark] = {}
-COMMIT_BENCHMARKS: list[str] = []  # Names of those that a run beside another commit takes.
+COMMIT_BENCHMARKS: list[str] = []  # Names of those in a run beside another commit.
 
 
 def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
@@ -128,7 +128,7 @@ def server_benchmark(
 
 
 def print_row(row: Row | None, beside: str = "beside it") -> None:
-    """Prints one line of the table; None prints its head, with the name of what is beside us."""
+    """Prints one line of the table; None prints its head, with the name of the other server."""
     if row is None:
         print(_COLUMNS.format("what", "measured", beside, "ratio", "bar", "", "on"))
         return
@@ -142,7 +142,7 @@ def print_row(row: Row | None, beside: str = "beside it") -> None:
 
 
 def save(rows: list[Row], path: Path | None) -> Path:
-    """Writes the rows with all that is needed to compare them later; returns where."""
+    """Writes the rows with all data needed to compare them later; returns the path."""
     started = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     commit = _git("rev-parse", "--short", "HEAD")
     if path is None:

@@ -42,7 +42,7 @@ Prepare = Callable[[Server], Slice]
 
 @dataclass(frozen=True, slots=True)
 class CommitBar:
-    """What the ratio to an older commit may be at most, by how this tree was built."""
+    """The largest allowed ratio to an older commit, by how this tree was built."""
 
     compiled: float
     not_compiled: float
@@ -53,7 +53,7 @@ class CommitBar:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Of one load: the figures of each slice, by server."""
+    """The figures of each slice of one load, by server."""
 
     measured: dict[str, list[Figures]] = field(default_factory=dict)
     warm_up: dict[str, list[Figures]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def _is_warm(slices: list[Figures], at_least: int, settles_by: tuple[str, ...]) 
 
 
 def per_request(server: Server, count: int, load: Callable[[], Figures]) -> Figures:
-    """Sends a load of so many requests; their rate and what each cost."""
+    """Sends a load of so many requests; returns their rate and the cost of each."""
     started = server.cpu_seconds()
     figures = load()
     cpu_seconds = server.cpu_seconds() - started

@@ -1,4 +1,4 @@
-"""What `make demo` shows: a broker and what it survives, then a pipeline from a topic to a table.
+"""Runs `make demo`: a broker that survives a kill, then a pipeline from a topic to a table.
 
 `python -m scripts.demo [broker | pipeline]`; without a word, both.
 """
@@ -11,7 +11,7 @@ PARTS = {"broker": demo_broker.main, "pipeline": demo_pipeline.main}
 
 
 def main() -> int:
-    """Shows the parts that were asked for; returns 0 if all went well."""
+    """Shows the chosen parts; returns 0 if all succeed."""
     words = sys.argv[1:] or list(PARTS)
     unknown = [word for word in words if word not in PARTS]
     if unknown:

@@ -1,13 +1,13 @@
 """The first half of `make demo`: a million messages in and out, a kill the broker recovers from.
 
 1. `odradek serve` starts on a free port, and a topic is created.
-2. A million messages go in, acknowledged by all in-sync replicas, and come out again through a
-   consumer group, which commits how far it is.
-3. More are written, and the broker is killed with SIGKILL in the midst of it. Half a batch is put
-   behind the last one by hand: that is what a power cut leaves.
-4. The broker starts on the same data, cuts the torn batch, and has everything it acknowledged; the
-   group is where it was.
-5. It is stopped in order.
+2. A million messages are written, acknowledged by all in-sync replicas, and read again by a
+   consumer group, which commits its offsets.
+3. More are written, and the broker is killed with SIGKILL meanwhile. The script appends half a
+   batch to the log, as a power cut would leave it.
+4. The broker starts on the same data, cuts the torn batch, and has all messages it acknowledged;
+   the group has its offsets.
+5. It is stopped gracefully.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ READY = "ready on "
 
 
 def main() -> int:
-    """Shows it all; returns 0 if everything that was acknowledged was found."""
+    """Shows all steps; returns 0 if every acknowledged message was found."""
     directory = tempfile.mkdtemp(prefix="odradek-demo-")
     try:
         return show(directory)
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def show(directory: str) -> int:
-    """The story, in a directory of its own."""
+    """Runs the steps in a directory of their own."""
     with serve(directory) as (process, address, seconds):
         print(f"broker   ready on {address} after {seconds:.2f} s")
         exchange(address)
@@ -135,13 +135,13 @@ def partitions() -> list[TopicPartition]:
 
 
 def progress(way: str, done: int) -> None:
-    """Shows how far it is, on a terminal."""
+    """Shows the progress on a terminal."""
     if sys.stdout.isatty():
         print(f"\r{way:8} {done:,} messages", end="", flush=True)
 
 
 def tell(way: str, seconds: float) -> None:
-    """Shows what a million messages took."""
+    """Shows the time and rate of a million messages."""
     end = "\r" if sys.stdout.isatty() else ""
     rate = MESSAGES / seconds
     print(
@@ -153,7 +153,7 @@ def tell(way: str, seconds: float) -> None:
 def write_until_killed(address: str, process: subprocess.Popen[str]) -> int:
     """Writes until the broker dies; returns how many messages it has acknowledged in all."""
     acknowledged = MESSAGES
-    # Not patient: nobody comes back to answer.
+    # Short timeouts: the killed broker does not come back to answer.
     producer = Producer(
         bootstrap_servers=address,
         request_timeout_ms=1_000,
@@ -173,7 +173,7 @@ def write_until_killed(address: str, process: subprocess.Popen[str]) -> int:
 
 
 def tear_a_tail(directory: str) -> int:
-    """Puts half a batch behind the last one of a partition; returns its size."""
+    """Appends half a batch to a partition; returns its size."""
     path = max(glob.glob(os.path.join(directory, f"{TOPIC}-0", "*.log")))
     with open(path, "r+b") as log:
         head = log.read(90)

@@ -1,9 +1,10 @@
-"""The second half of `make demo`: orders come in, `examples/shop/shop.yaml` makes tables of them.
+"""The second half of `make demo`: `examples/shop/shop.yaml` turns a stream of orders into tables.
 
-1. A broker starts. Orders of a shop are written to a topic, some of them broken, some of nothing.
-2. `odradek pipeline run` cleans them, joins them with who ordered and sums them up by country: into
-   a Delta table, a topic, and a topic for what could not be used. Its live table shows how it goes.
-3. When all orders are through, it is stopped as by Ctrl-C, and the results are asked for.
+1. A broker starts. Orders of a shop are written to a topic, some of them malformed, some with a
+   negative amount, some without a customer.
+2. `odradek pipeline run` cleans them, joins them with the customers and sums them up by country:
+   into a Delta table, a topic, and a topic for unusable orders. Its live table shows the progress.
+3. When all orders are processed, it is stopped as by Ctrl-C, and the results are checked.
 """
 
 import itertools
@@ -41,7 +42,7 @@ PATIENCE = 300
 
 
 def main() -> int:
-    """Shows it all; returns 0 if every order is in the table once."""
+    """Shows all steps; returns 0 if every order is in the table once."""
     directory = tempfile.mkdtemp(prefix="odradek-demo-")
     try:
         return show(directory)
@@ -50,7 +51,7 @@ def main() -> int:
 
 
 def show(directory: str) -> int:
-    """The story, in a directory of its own."""
+    """Runs the steps in a directory of their own."""
     with serve(os.path.join(directory, "broker")) as (process, address, _):
         with Admin(bootstrap_servers=address) as admin:
             made = [NewTopic(name=name, partition_count=PARTITIONS) for name in (ORDERS, TOTALS)]
@@ -110,12 +111,12 @@ class Shop(threading.Thread):
 
 
 def run_pipeline(address: str, directory: str, shop: Shop) -> int:
-    """Runs the file until the first sums are out and all orders are through; the exit code."""
+    """Runs the file until the first sums are written and all orders read; returns its exit code."""
     environment = os.environ | {"KAFKA": address, "SHOP": directory}
     # For a run of a minute: Java is ready sooner, and would be slower in the long run.
     environment.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
     command = [sys.executable, "-m", "odradek.cli.main", "pipeline", "run", str(FILE)]
-    # On a terminal it shows its table itself; what it prints for programs is made readable.
+    # On a terminal it shows its table itself; else its lines of JSON are made readable here.
     is_shown = sys.stdout.isatty()
     process = subprocess.Popen(
         command, env=environment, text=True, stdout=None if is_shown else subprocess.PIPE
@@ -141,7 +142,7 @@ def run_pipeline(address: str, directory: str, shop: Shop) -> int:
 
 
 def tell(lines: Iterable[str]) -> None:
-    """Prints what the pipeline says of its batches."""
+    """Prints the pipeline's reports of its batches."""
     for line in lines:
         batch = json.loads(line)
         print(
@@ -159,7 +160,7 @@ def end_of(address: str, topic: str) -> int:
 
 
 def lag(address: str) -> int:
-    """Orders that a query has not read yet, as any Kafka tool would tell."""
+    """Orders that a query has not read yet: the lag of its group, as any Kafka tool shows it."""
     orders = [TopicPartition(ORDERS, number) for number in range(PARTITIONS)]
     left = 0
     for query in QUERIES:
@@ -172,7 +173,7 @@ def lag(address: str) -> int:
 
 
 def look(address: str, directory: str, shop: Shop) -> bool:
-    """Asks for the results; returns whether each good order is in the table once."""
+    """Checks the results; returns whether each good order is in the table once."""
     table = DeltaTable(os.path.join(directory, "lake", "orders"))
     asked = QueryBuilder().register("orders", table)
     found = asked.execute(

@@ -1,7 +1,7 @@
-"""Writes the reference pages that are made of declarations in the code.
+"""Writes the reference pages that are generated from declarations in the code.
 
 scripts/generate_reference.py            write them
-scripts/generate_reference.py --check    only tell, by the exit status, whether they are current
+scripts/generate_reference.py --check    only check whether they are current, by the exit status
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Draws the tree of ARCHITECTURE.md and the page of modules from the first lines of docstrings.
 
 scripts/generate_tree.py            write them
-scripts/generate_tree.py --check    only tell, by the exit status, whether they are current
+scripts/generate_tree.py --check    only check whether they are current, by the exit status
 
 The tree shows packages and the modules beside them, so that it fits a reader's memory; the page
 docs/reference/modules.md lists every module below. A package or module without a docstring is an

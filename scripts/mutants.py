@@ -211,7 +211,7 @@ def _replaced(tree: ast.Module, replacements: dict[Site, ast.expr]) -> ast.Modul
 
 
 def equivalents() -> dict[tuple[str, str, str], str]:
-    """Mutants that do what the program does, as (function, before, after), with the reason."""
+    """Mutants with unchanged behaviour, as (function, before, after), with the reason."""
     entries = tomllib.loads(EQUIVALENTS.read_text())["mutant"]
     return {
         (f"{entry['module']} {entry['function']}", entry["before"], entry["after"]): entry["reason"]
@@ -227,7 +227,7 @@ def _key(mutant: Mutant) -> tuple[str, str, str]:
 
 
 class _LiveModule:
-    """A module that was imported, whose functions can be given other code."""
+    """An imported module whose functions can get other code."""
 
     def __init__(self, judged: Judged) -> None:
         self.source = judged.path.read_text()
@@ -242,7 +242,7 @@ class _LiveModule:
         ]
 
     def run_as(self, tree: ast.Module) -> None:
-        """From here on the functions do what `tree` says, whatever holds a reference to them.
+        """Gives the functions the code of `tree`, also for existing references to them.
 
         Raises:
             SystemExit: What was changed lies outside of functions.
@@ -258,7 +258,7 @@ class _LiveModule:
             raise SystemExit(f"mutants: nothing of {self.path} runs the changed code")
 
     def record_hits(self, module: str, hits: set[str]) -> None:
-        """From here on `hits` gets `module`:site for each expression that is reached."""
+        """Lets each expression that is reached add `module`:site to `hits`."""
 
         def reached(site: int, value: object) -> object:
             hits.add(f"{module}:{site}")
@@ -290,7 +290,7 @@ def _place(code: CodeType) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """Of one test: how long it takes, and which expressions it reaches."""
+    """The time of one test, and the expressions it reaches."""
 
     item: pytest.Item
     seconds: float
@@ -304,7 +304,7 @@ class _Judgement:
         self, mutants: Sequence[Mutant], directory: str, *, jobs: int, is_verbose: bool
     ) -> None:
         self.mutants = mutants
-        self.directory = directory  # What forks leave, by their process id.
+        self.directory = directory  # Results of forks, by their process id.
         self.jobs = jobs
         self.is_verbose = is_verbose
         self.survivors: list[Mutant] = []
@@ -404,7 +404,7 @@ class _Judgement:
         ]
 
     def _reached(self, items: Sequence[pytest.Item]) -> list[dict[str, Any] | None]:
-        """Of each test its time and what it reached; None ends the list at one that failed."""
+        """The time and reached expressions of each test; None ends the list at a failed one."""
         hits: set[str] = set()
         for name, module in self._modules.items():
             module.record_hits(name, hits)
@@ -459,7 +459,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             jobs=options.jobs,
             is_verbose=options.verbose,
         )
-        # Plain asserts: a failed one is not explained to anyone. No timer of pytest's beside ours.
+        # Plain asserts, since no failure is shown; and no timer of pytest beside ours.
         quiet = ("-qq", "--no-summary", "--capture=no", "--assert=plain", "-o", "timeout=0")
         plugins = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist")
         code = pytest.main([*quiet, *plugins, "-m", "not slow", *tests], plugins=[judgement])
