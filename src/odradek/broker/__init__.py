@@ -1,1 +1,1 @@
-"""Puts the parts of a broker together, serves requests, and takes metadata in."""
+"""The broker: builds its parts, serves requests, and applies metadata."""

@@ -1,7 +1,7 @@
-"""The rights of a request: what the principal of its connection may do, asked of the authorizer.
+"""The rights of a request: the operations that the authorizer permits its principal.
 
-Handlers ask for each element of a request before they act on any (spec 13, section 10). The hot
-handlers ask the authorizer themselves, as `is_allowed` does.
+Handlers check each element of a request before they act on any (spec 13, section 10). The hot
+handlers call the authorizer themselves, as `is_allowed` does.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ def is_allowed(
     resource_type: ResourceType = ResourceType.CLUSTER,
     name: str = CLUSTER_NAME,
 ) -> bool:
-    """Whether the sender of a request may do this to a resource, the cluster if none is named."""
+    """Whether the sender of a request may do an operation on a resource, by default the cluster."""
     sender = request.context
     return authorizer.is_allowed(
         sender.principal, sender.client_address, operation, resource_type, name
@@ -54,7 +54,7 @@ def check_allowed(
     resource_type: ResourceType = ResourceType.CLUSTER,
     name: str = CLUSTER_NAME,
 ) -> None:
-    """Asks for one resource, the cluster unless another is named.
+    """Checks the right to one resource, by default the cluster.
 
     Raises:
         ApiError: It is denied; the code is that of the type of resource.
@@ -65,7 +65,7 @@ def check_allowed(
 
 
 def security_disabled() -> ApiError:
-    """The answer to requests about access rules by a broker that keeps none."""
+    """The answer to requests about access rules from a broker without an authorizer."""
     return ApiError(
         ErrorCode.SECURITY_DISABLED,
         "no access rules are kept here, every client may do everything (authorizer.class.name)",
@@ -75,7 +75,7 @@ def security_disabled() -> ApiError:
 def allowed_operations(
     authorizer: Authorizer, request: Request, resource_type: ResourceType, name: str
 ) -> int:
-    """What a client may do with a resource, as answers carry it."""
+    """The operations that a client may do on a resource, as bits of an answer."""
     return operation_bits(
         operation
         for operation in OPERATIONS[resource_type]
@@ -84,7 +84,7 @@ def allowed_operations(
 
 
 def cluster_operations(authorizer: Authorizer, request: Request) -> int:
-    """The same for the cluster; a client that may not describe it is told of none."""
+    """As `allowed_operations` for the cluster; none if the client may not describe it."""
     if not is_allowed(authorizer, request, Operation.DESCRIBE):
         return 0
     return allowed_operations(authorizer, request, ResourceType.CLUSTER, CLUSTER_NAME)

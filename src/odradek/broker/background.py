@@ -14,18 +14,18 @@ __all__ = ["LoopTasks", "yield_to_requests"]
 
 logger = logging.getLogger(__name__)
 
-# Of threads whose work can wait: a tenth of the share of others, where they want the same core.
+# Of threads whose work can wait: a tenth of the share of other threads on the same core.
 _NICENESS: Final = 10
 
 
 def yield_to_requests() -> None:
-    """Makes the calling thread wait for others: for work that computes long and is not urgent.
+    """Lowers the priority of the calling thread, for work that computes long and is not urgent.
 
-    Without it a loop that has something to do waits for a core as long as the thread's turn lasts,
-    milliseconds; a request takes a tenth of one. Linux only, where niceness is a thread's own.
+    Otherwise a busy loop waits for a core as long as the thread's time slice lasts, milliseconds; a
+    request takes a tenth of one. Linux only, where niceness belongs to a thread.
     """
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # Forbidden where it runs: it is slower, no more.
+        with contextlib.suppress(OSError):  # Where it is forbidden, requests are only slower.
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
@@ -33,8 +33,8 @@ class LoopTasks:
     """`storage.BackgroundTasks` on a loop; the loop's thread owns the logs.
 
     Args:
-        loop: Where `done` and `action` run.
-        executor: Where `work` runs.
+        loop: Runs `done` and `action`.
+        executor: Runs `work`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor) -> None:
@@ -47,7 +47,7 @@ class LoopTasks:
     def submit(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:
-        """Runs `work` on a thread, then tells `done` on the loop."""
+        """Runs `work` on a thread, then calls `done` on the loop."""
         future = self._loop.run_in_executor(self._executor, work)
         self._pending.add(future)
 
@@ -55,7 +55,7 @@ class LoopTasks:
             self._pending.discard(finished)
             error = asyncio.CancelledError() if finished.cancelled() else finished.exception()
             if error is not None and not isinstance(error, OSError):
-                # The disk's errors are for `done` to judge; others nobody reckons with.
+                # `done` handles errors of the disk; any other error is unexpected.
                 logger.error("background work failed: %r", error, exc_info=error)
             done(error)
 
@@ -78,7 +78,7 @@ class LoopTasks:
         self._timers.add(timer)
 
     async def stop(self) -> None:
-        """Drops what is postponed and waits for what is running, and for what that submits."""
+        """Drops postponed calls, and waits for running work and the work it submits."""
         self._is_stopped = True
         for timer in self._timers:
             timer.cancel()

@@ -1,20 +1,19 @@
-"""A broker, put together: builds, starts and stops everything, in order.
+"""The composition root of a broker: builds, starts and stops its parts, in order.
 
-Start, each step on what the ones before gave; metrics and health are there from the first to the
-last:
+Start, each step with the results of those before; metrics and health are served throughout:
 
 1. the store opens, with the nodes that must exist, and the cluster's id is compared;
 2. configs of the cluster are read: topics' settings count from the first log on;
 3. logs are loaded;
 4. listeners are bound, so that ports are known; clients connect, and wait;
-5. the broker registers, and its controller stands for election;
+5. the broker registers, and its controller becomes a candidate in the election;
 6. the first metadata is published: clients are served, and `start` returns.
 
-Stop runs the other way round: no more requests, controller resigns, the delta under way is
-published, logs closed in order and marked clean, the store, and last the page that tells of health.
+Stop runs in the opposite order: requests end, the controller resigns, the delta under way is
+published, logs are closed in order and marked clean, then the store, and last the health page.
 
-The parts are built in `odradek.broker.parts`, out of the settings and of what the machine around
-the broker offers (`odradek.broker.surroundings`). Nothing passes through here once it runs.
+The parts are built in `odradek.broker.parts`, from the settings and the machine's services
+(`odradek.broker.surroundings`). No request passes through here once it runs.
 """
 
 import asyncio
@@ -46,13 +45,13 @@ class Broker:
     """One broker. `start` and `stop` belong to the same task.
 
     Args:
-        settings: All of them.
-        surroundings: The machine it runs on; without it, the one of this process.
+        settings: All settings.
+        surroundings: The machine it runs on; by default that of this process.
     """
 
     def __init__(self, settings: BrokerSettings, surroundings: Surroundings | None = None) -> None:
         around = surroundings or Surroundings.system()
-        # Samples of histograms need no secrets, and the system's would cost a call each.
+        # Samples of histograms need no secure numbers, which would cost a system call each.
         self.metrics = MetricRegistry(around.clock, Random(around.random.getrandbits(64)))  # noqa: S311 - see above
         self._base = Base(settings=settings, around=around, metrics=self.metrics)
         self.broker_id = settings.node.id
@@ -61,13 +60,13 @@ class Broker:
         self._changes: SettingsChanges | None = None
         self._network: Network | None = None
         self._unhealthy: str | None = "the broker has not started yet"
-        # Set when the broker cannot go on, with the reason.
+        # Set when the broker cannot continue, with the reason.
         self.failed: asyncio.Future[str] | None = None
         self.metrics_address: tuple[str, int] | None = None
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """What clients are told to connect to; known once started."""
+        """The advertised endpoints; known once started."""
         return () if self._network is None else self._network.endpoints
 
     @property
@@ -79,14 +78,14 @@ class Broker:
 
     @property
     def settings(self) -> BrokerSettings:
-        """What counts now, dynamic changes included."""
+        """The effective settings, dynamic changes included."""
         return self._base.settings if self._changes is None else self._changes.current
 
     async def start(self) -> None:
         """Starts everything; returns when clients are served.
 
         Raises:
-            ConfigError: The settings and the machine do not go together.
+            ConfigError: The settings cannot be used on this machine.
             LogDirLockedError: A data directory is in use.
             StorageError: No data directory can be used.
         """
@@ -97,7 +96,7 @@ class Broker:
             raise
 
     async def stop(self) -> None:
-        """Stops everything, in the opposite order; stopping twice is fine."""
+        """Stops everything, in the opposite order; may be called twice."""
         self._unhealthy = "the broker stops"
         await self._stack.aclose()
 
@@ -124,7 +123,7 @@ class Broker:
 
         poller = build(build_poller(base))
 
-        # 2. The configs, into what requests work on, which is still empty.
+        # 2. The configs, applied to the still empty state.
         self._state = state = build(
             build_state(
                 base, executor, port, tasks, poller, lambda: self._fail("no data directory is left")
@@ -144,7 +143,7 @@ class Broker:
             )
         )
 
-        # 4. The listeners, once there is all that requests can ask for.
+        # 4. The listeners, once all parts that requests use exist.
         base = replace(base, settings=state.changes.current)  # As the cluster has them.
         replicas, waiter = state.replication.replicas, state.replication.waiter
         isr_updates = build_isr_updates(base, replicas, port, tasks)

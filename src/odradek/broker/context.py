@@ -1,4 +1,4 @@
-"""What a handler may use: the parts of a broker, as far as requests need them."""
+"""The parts of a broker that handlers use, and the replies they make."""
 
 from collections.abc import Callable
 from dataclasses import field
@@ -37,10 +37,10 @@ __all__ = [
 
 
 class TopicCreator(Protocol):
-    """Creates topics that are asked for before they exist."""
+    """Creates topics on the first request for them."""
 
     def would_start(self, topic: str) -> bool:
-        """Whether `start_creation` would begin anything."""
+        """Whether `start_creation` would start a creation."""
         ...
 
     def start_creation(self, topic: str) -> None:
@@ -49,21 +49,23 @@ class TopicCreator(Protocol):
 
 
 class ProducerIdSource(Protocol):
-    """Hands out producer ids, each once in the life of the cluster."""
+    """Hands out producer ids, each once in a cluster."""
 
     async def next_id(self) -> int:
-        """Raises:
-        ApiError: COORDINATOR_LOAD_IN_PROGRESS, none can be had now.
+        """The next id.
+
+        Raises:
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS, no id is available now.
         """
         ...
 
 
 class RequestQuotas(Protocol):
-    """How long a client has to keep still; 0 for most."""
+    """The throttle times of clients; 0 for most."""
 
     @property
     def limits_traffic(self) -> bool:
-        """Whether anybody's bytes or time are limited; otherwise nothing needs to be counted."""
+        """Whether any client's bytes or time are limited; otherwise nothing needs to be counted."""
         ...
 
     def produce_throttle_ms(self, request: Request, size: int) -> int: ...
@@ -71,19 +73,19 @@ class RequestQuotas(Protocol):
     def fetch_throttle_ms(self, request: Request, size: int) -> int: ...
 
     def uncount_fetch(self, request: Request, size: int) -> None:
-        """Takes back what was counted for bytes that are not sent after all."""
+        """Subtracts counted bytes that are not sent after all."""
         ...
 
     def max_fetch_bytes(self, request: Request) -> int | None:
-        """The most a client may be sent at once; None without a quota."""
+        """The maximum of bytes to send to a client at once; None without a quota."""
         ...
 
     def request_throttle_ms(self, request: Request, busy_ns: int) -> int:
-        """Counts the time a request kept the loop busy."""
+        """Counts the time a request occupied the loop."""
         ...
 
     def mutation_quota(self, request: Request, *, is_strict: bool) -> MutationQuota:
-        """What a request may change in the cluster; asked for once per request."""
+        """The quota on a request's changes of the cluster; called once per request."""
         ...
 
 
@@ -105,17 +107,17 @@ class BrokerContext:
     internal_topics: frozenset[str]
     # Topic -> its compression.type, for the gate of old fetch versions.
     compression_type: Callable[[str], str]
-    # The controller of this broker, which need not be the active one.
+    # The controller of this broker, active or not.
     controller: ControllerApi
-    # What any broker may change in the cluster: configs and quotas.
+    # Changes that any broker may make in the cluster: configs and quotas.
     controller_port: ControllerPort
-    # Wake requests that wait for a publish: for topics, and for leaders.
+    # Park requests that wait for a publish: for topics, and for leaders.
     metadata_waiter: MetadataWaiter
     election_waiter: MetadataWaiter
     topic_configs: TopicConfigs
-    # Consumer groups, as far as this broker coordinates them.
+    # The consumer groups that this broker coordinates.
     groups: GroupCoordinator
-    # What counts for this broker now.
+    # The effective settings of this broker.
     broker_settings: Callable[[], BrokerSettings]
     # Checks produced batches that are too large, expanded, for the loop; None: they are refused.
     expansions: Expansions | None = None
@@ -123,14 +125,14 @@ class BrokerContext:
     authorizer: Authorizer = field(default_factory=AllowEverything)
     # delete.topic.enable
     delete_topics_enabled: bool = True
-    # fetch.max.bytes: records in one answer, whatever its request asks for.
+    # fetch.max.bytes: records in one answer, whatever its request's limit.
     max_fetch_bytes: int = 55 << 20
     # max.request.partition.size.limit: partitions in one answer of DescribeTopicPartitions.
     max_described_partitions: int = 2_000
 
 
 def reply(request: Request, message: Message) -> SendResponse:
-    """The answer to a request, in the version it was asked in; its errors are counted."""
+    """The answer to a request, in the version of the request; its errors are counted."""
     header = request.header
     if request.errors is None:
         request.errors = count_errors(message)
@@ -139,17 +141,17 @@ def reply(request: Request, message: Message) -> SendResponse:
 
 
 def note_local_end(request: Request, context: BrokerContext) -> None:
-    """Stamps the end of a handler's own work, before it waits for others."""
+    """Notes the end of a handler's own work, before it waits."""
     request.api_local_complete_ns = context.clock.monotonic_ns()
 
 
 def request_throttle_ms(request: Request, context: BrokerContext, *, other_ms: int = 0) -> int:
     """Counts a request against its client's share of the broker's time, as its answer is made.
 
-    Returns how long the client has to keep still; its connection is not read for as long.
+    Returns the throttle time, for which the client's connection is not read.
 
     Args:
-        other_ms: What another quota demands; the longer one counts.
+        other_ms: The throttle time of another quota; the longer one counts.
     """
     throttle_ms = other_ms
     if context.quotas.limits_traffic:
@@ -168,10 +170,10 @@ def reply_throttled(
 ) -> SendResponse:
     """The answer to a request that counts against its client's share of the broker's time.
 
-    The client reads in it how long to keep still, and is not heard for as long.
+    It contains the throttle time, for which the client's connection is not read.
 
     Args:
-        throttle_ms: What another quota demands; the longer one counts.
+        throttle_ms: The throttle time of another quota; the longer one counts.
     """
     throttle_ms = request_throttle_ms(request, context, other_ms=throttle_ms)
     if throttle_ms > 0:

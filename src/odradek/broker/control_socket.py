@@ -1,13 +1,13 @@
-"""What an operator on the same machine tells a running broker, by a socket in its data directory.
+r"""The control socket: commands of an operator on the same machine to a running broker.
 
-The store is closed to other processes, and the wire protocol has no request for some of what an
-operator may want. So the broker listens on a Unix socket in the first of its data directories,
-which only the user that runs it may open. One command per connection:
+Other processes cannot open the store, and the wire protocol has no request for some commands. So
+the broker listens on a Unix socket in the first of its data directories, which only the user that
+runs it may open. One command per connection:
 
     → re-elect-controller\n
     ← {"controller": 0, "old_epoch": 1, "new_epoch": 2}\n      or  {"error": "why not"}\n
 
-The socket is a convenience: where the file system cannot have one the broker runs without.
+The socket is optional: on a file system without sockets the broker runs without it.
 """
 
 import asyncio
@@ -28,25 +28,25 @@ __all__ = ["SOCKET_FILE", "ControlSocket", "ask"]
 logger = logging.getLogger(__name__)
 
 SOCKET_FILE: Final = ".control"
-# Commands are words.
+# Commands are short.
 _MAX_COMMAND_BYTES: Final = 256
 _MAX_ANSWER_BYTES: Final = 65_536
 # Operators are few.
 _MAX_CONNECTIONS: Final = 4
-# For the command to come, and for its answer to be taken.
+# For the command to arrive, and for its answer to be read.
 _PEER_TIMEOUT_S: Final = 10.0
 
-# Does what a command says; what it returns is the answer.
+# Carries out a command; returns the answer.
 Command = Callable[[], Awaitable[Mapping[str, object]]]
 
 
 class ControlSocket:
-    """Takes commands from `start` to `stop`.
+    """Serves commands from `start` to `stop`.
 
     Args:
         directory: A data directory that this broker has locked.
         commands: By their names.
-        streams: Where the socket comes from.
+        streams: Makes the socket.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ControlSocket:
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self) -> None:
-        """Listens; where that is impossible a line of the log says so."""
+        """Listens; logs a warning if that is impossible."""
         try:
             with _short_path(self._directory) as path:
                 listener = self._streams.bind_local(path)
@@ -76,7 +76,7 @@ class ControlSocket:
         )
 
     async def stop(self) -> None:
-        """Takes no more; commands that are under way are given up."""
+        """Stops listening; commands under way are cancelled."""
         if self._server is None:
             return
         with contextlib.suppress(OSError):
@@ -104,7 +104,7 @@ class ControlSocket:
             async with asyncio.timeout(_PEER_TIMEOUT_S):
                 await writer.drain()
         except (ConnectionError, TimeoutError, ValueError):
-            pass  # The peer went away, sleeps, or talks too much; nobody is left to tell.
+            pass  # The peer disconnected, is too slow, or sent too much: no answer is possible.
         finally:
             writer.close()
             del self._connections[task]
@@ -124,14 +124,14 @@ class ControlSocket:
 
 
 def ask(directory: str, command: str, *, timeout_s: float) -> dict[str, Any]:
-    """Gives a command to the broker that runs on a data directory; returns the answer.
+    """Sends a command to the broker of a data directory; returns the answer.
 
     Raises:
-        FileNotFoundError: No broker has its first directory there.
-        ConnectionRefusedError: One had, and was killed.
+        FileNotFoundError: It is not the first directory of a running broker.
+        ConnectionRefusedError: Its broker was killed.
         TimeoutError: No answer came in time.
-        OSError: It cannot be reached, for lack of rights, say.
-        ValueError: The answer makes no sense.
+        OSError: The socket cannot be reached, for example for lack of rights.
+        ValueError: The answer is malformed.
     """
     with (
         _short_path(directory) as path,
@@ -149,7 +149,7 @@ def ask(directory: str, command: str, *, timeout_s: float) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _short_path(directory: str) -> Iterator[str]:
-    """A path of the socket: the system takes some hundred bytes, a directory's may have more."""
+    """A short path of the socket: the system limits it to some hundred bytes."""
     path = os.path.join(directory, SOCKET_FILE)
     if sys.platform != "linux":
         yield path

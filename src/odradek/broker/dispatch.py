@@ -1,11 +1,11 @@
-"""Which handler serves which request, and when a broker begins to serve.
+"""The table of handlers, and the gate that holds requests until metadata is published.
 
-`HANDLERS` is the whole truth: what is in it is advertised, what is advertised is in it. A request
-that is in no row could only be parsed, so it ends its connection. A handler that fails is our bug:
-it is logged, and the client gets an error as its API tells errors (`error_answers`).
+`HANDLERS` has exactly the APIs that are advertised. A request without a row in it ends its
+connection. A handler that fails is a bug of the broker: it is logged, and the client gets an error
+in the form of its API (`error_answers`).
 
-Until this broker has published metadata for the first time it would answer "unknown topic" to
-everybody, and make topics anew that exist. So a `StartGate` keeps all requests but ApiVersions:
+Before this broker has published metadata for the first time, it would answer "unknown topic" to
+every client, and create topics that exist. So a `StartGate` holds all requests except ApiVersions:
 they are parked, without a slot, one per connection at most, and submitted again when it opens.
 """
 
@@ -69,7 +69,7 @@ __all__ = ["HANDLERS", "ApiHandler", "HandlerResult", "StartGate", "dispatch"]
 logger = logging.getLogger(__name__)
 _TRACE: Final = 5  # Below DEBUG: one line per request.
 
-# An answer, None if it comes later, or a coroutine that ends in one of the two.
+# An answer, None if it is sent later, or a coroutine that returns one of the two.
 HandlerResult: TypeAlias = Response | Coroutine[Any, Any, Response | None] | None
 ApiHandler: TypeAlias = Callable[[Request, BrokerContext], HandlerResult]
 
@@ -78,7 +78,7 @@ _TABLE: Final[dict[ApiKey, ApiHandler]] = {
     ApiKey.FETCH: handle_fetch,
     ApiKey.LIST_OFFSETS: handle_list_offsets,
     ApiKey.METADATA: handle_metadata,
-    # These two go together: librdkafka 2.16 crashes if only the second is there.
+    # Both are served or none: librdkafka 2.16 crashes if only the second is advertised.
     ApiKey.OFFSET_FETCH: handle_offset_fetch,
     ApiKey.FIND_COORDINATOR: handle_find_coordinator,
     ApiKey.OFFSET_COMMIT: handle_offset_commit,
@@ -108,7 +108,7 @@ _TABLE: Final[dict[ApiKey, ApiHandler]] = {
     ApiKey.DESCRIBE_PRODUCERS: handle_describe_producers,
     ApiKey.LIST_CONFIG_RESOURCES: handle_list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: handle_describe_topic_partitions,
-    # Of protection that is not there: clients and tools are told so, and do not guess.
+    # Protection that is not served: the answers tell clients and tools so.
     ApiKey.SASL_HANDSHAKE: handle_sasl_handshake,
     ApiKey.SASL_AUTHENTICATE: handle_sasl_authenticate,
     ApiKey.DESCRIBE_ACLS: handle_describe_acls,
@@ -122,18 +122,18 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
     ApiKey.API_VERSIONS: api_versions_handler([*_TABLE, ApiKey.API_VERSIONS]),
 }
 
-# What is answered without metadata.
+# The APIs that are answered without metadata.
 _SERVED_AT_ONCE: Final = frozenset({ApiKey.API_VERSIONS})
 
 
 class StartGate:
-    """Keeps requests until there is metadata to answer them from. Opens once, never closes."""
+    """Holds requests until there is metadata to answer them from. Opens once, never closes."""
 
     __slots__ = ("_parked", "is_open")
 
     def __init__(self) -> None:
         self.is_open = False
-        # Bounded by the connections: each has one request in process.
+        # Bounded by the connections: each has at most one request in process.
         self._parked: list[Request] = []
 
     @property
@@ -141,12 +141,12 @@ class StartGate:
         return len(self._parked)
 
     def park(self, request: Request) -> None:
-        """Keeps a request; its connection sends no other one until it is answered."""
-        assert not self.is_open, "nothing is parked at an open gate: nobody would release it"
+        """Parks a request; its connection is not read until it is answered."""
+        assert not self.is_open, "an open gate would never release a parked request"
         self._parked.append(request)
 
     def open(self) -> None:
-        """Lets all requests through, the parked ones first, in their order; again does nothing."""
+        """Submits the parked requests in their order, and lets later ones pass; idempotent."""
         self.is_open = True
         parked, self._parked = self._parked, []
         for request in parked:
@@ -157,7 +157,7 @@ class StartGate:
 def dispatch(
     context: BrokerContext, gate: StartGate, handlers: Mapping[ApiKey, ApiHandler] = HANDLERS
 ) -> Callable[[Request], HandlerResult]:
-    """The function that a request channel gives its requests to."""
+    """The function to which a request channel passes its requests."""
 
     def handle(request: Request) -> HandlerResult:
         key = request.header.api_key
@@ -171,7 +171,7 @@ def dispatch(
             return CloseConnectionResponse(request, f"{request}: not served by this broker")
         try:
             result = handler(request, context)
-        except DecodeError:  # No request at all: the channel ends its connection.
+        except DecodeError:  # A malformed request: the channel ends its connection.
             raise
         except Exception as error:  # noqa: BLE001 - one request must not end others
             return _failed(request, error)
@@ -194,7 +194,7 @@ async def _awaited(
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    # Without the body: it may hold passwords.
+    # Without the body, which may have passwords.
     logger.error("The handler of %s failed", request, exc_info=error)
     code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
     return error_answer(request, code)

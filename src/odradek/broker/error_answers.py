@@ -1,13 +1,13 @@
-"""The answer of an API whose handler failed: the error, wherever that API has room for one.
+"""The answer of an API whose handler failed, with the error in the fields that the API has for it.
 
-Where the room is can be read off the declarations: in the answer itself, or else in each row of
-the one list that repeats what was asked for (topics, partitions, resources, ...):
+The declarations show where an error can be: in the answer itself, or else in each row of the one
+list that repeats the elements of the request (topics, partitions, resources, ...):
 
     asked     {topics: [{name: t, partitions: [{partition_index: 0, ...}]}]}
     answered  {topics: [{name: t, partitions: [{partition_index: 0, error_code: -1, ...}]}]}
 
-If there is no room (Produce without acks, a question for "all topics" in an old version), the
-connection ends, since an answer without the error would be taken for a good one.
+Without such a field (Produce without acks, a request for "all topics" in an old version), the
+connection ends, since the client would take an answer without an error for a success.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ from odradek.protocol.schema import ArrayOf, Field, Message, MessageType
 
 __all__ = ["error_answer"]
 
-# What a row is about: taken over from the request.
+# Fields that identify a row; copied from the request.
 _IDENTITY: Final = frozenset(
     {
         "entity",
@@ -37,10 +37,10 @@ _IDENTITY: Final = frozenset(
         "topic_id",
     }
 )
-# The same, where what was asked for is a plain number or text, or Fetch's `partition`.
+# The same for requested elements that are a plain number or text, or Fetch's `partition`.
 _PLAIN_IDENTITY: Final = ("partition_index", "partition_id", "name", "key", "group_id")
 
-# What else an answer with an error says, where zero would be a statement.
+# Other fields of an answer with an error, where zero would have a meaning.
 _WITH_ERROR: Final = {
     "base_offset": -1,
     "committed_offset": -1,
@@ -58,7 +58,7 @@ def error_answer(request: Request, code: ErrorCode) -> Response:
     """Answers a request that was parsed before, and failed after that.
 
     Raises:
-        DecodeError: It was no request of its API.
+        DecodeError: The request is malformed.
     """
     header = request.header
     message, _ = parse_message(
@@ -73,7 +73,7 @@ def error_answer(request: Request, code: ErrorCode) -> Response:
 
 
 def _filled(cls: MessageType, asked: Any, version: int, code: ErrorCode) -> Message | None:
-    """An answer or a row of one; None if there is nowhere to put the error."""
+    """An answer or a row of one; None if it has no field for the error."""
     fields = {field.name: field for field in cls.wire_fields if version in field.versions}
     values: dict[str, Any] = {name: _WITH_ERROR[name] for name in fields if name in _WITH_ERROR}
     values |= _identity(fields, asked)
@@ -106,7 +106,7 @@ def _identity(fields: dict[str, Field], asked: Any) -> dict[str, Any]:
 
 
 def _lists_with_errors(fields: Iterable[Field], version: int) -> Iterator[tuple[str, MessageType]]:
-    """Lists whose rows hold an error, themselves or further in."""
+    """Lists whose rows have an error, directly or in inner lists."""
     for field in fields:
         if isinstance(field.type, ArrayOf) and isinstance(field.type.element, MessageType):
             inner = [f for f in field.type.element.wire_fields if version in f.versions]
@@ -117,7 +117,7 @@ def _lists_with_errors(fields: Iterable[Field], version: int) -> Iterator[tuple[
 
 
 def _list_in(asked: Message, version: int) -> Iterable[Any]:
-    """What was asked for: the first list of a request or of one of its rows."""
+    """The requested elements: the first list of a request or of one of its rows."""
     for field in asked.wire_fields:
         if isinstance(field.type, ArrayOf) and version in field.versions:
             return getattr(asked, field.name) or ()

@@ -1,7 +1,7 @@
-"""How often each error stands in an answer, as ErrorsPerSec counts it.
+"""Counts of the errors in an answer, for the metric ErrorsPerSec.
 
 Every ``error_code`` counts, that of the whole as well as that of each row, and NONE like the
-others. Where they stand is read off the declaration once per message:
+others. Their places are taken from the declaration, once per message:
 
     CreateTopicsResponse   ->  topics[*].error_code
     DescribeLogDirsResponse -> error_code, results[*].error_code
@@ -20,7 +20,7 @@ _Collector: TypeAlias = Callable[[Any, dict[ErrorCode, int]], None]
 
 
 def count_errors(message: Message) -> Mapping[ErrorCode, int]:
-    """Errors of an answer with their number; empty if it has no room for one."""
+    """Errors of an answer with their number; empty if it has no field for one."""
     counts: dict[ErrorCode, int] = {}
     collector = _collector(type(message))
     if collector is not None:
@@ -30,7 +30,7 @@ def count_errors(message: Message) -> Mapping[ErrorCode, int]:
 
 @cache
 def _collector(cls: MessageType) -> _Collector | None:
-    """Counts what a message of a class and its rows say; None if they say nothing."""
+    """A function that counts the errors of a message and its rows; None if they have none."""
     has_error = any(field.name == "error_code" for field in cls.wire_fields)
     lists: list[tuple[str, _Collector]] = []
     for field in cls.wire_fields:

@@ -1,11 +1,11 @@
-"""Batches that are too large, expanded, for the loop: opened on a thread.
+"""Expansion, on a thread, of compressed batches that are too large for the loop.
 
-Those that are produced are checked there, then appended; those that are searched by time are read.
-One batch is expanded at a time, whoever asked for it: what all clients' batches may take together
-is what one may take (`odradek.storage.log.validation`), and a producer of such batches waits for
-others of its kind. Requests wait with their connections, which are not read meanwhile, so the order
-of one producer's batches stays. A client that hangs up while its batches wait is forgotten. A batch
-whose expansion fails, for want of memory, is refused like one that is wrong.
+Produced batches are checked there and then appended; batches of a search by time are read.
+One batch of all requests is expanded at a time: the memory limit of all clients' batches is that of
+one (`odradek.storage.log.validation`), and producers of such batches wait for each other. The
+connections of waiting requests are not read, so the order of one producer's batches stays. The
+request of a client that disconnects is dropped. A batch whose expansion fails, for lack of memory,
+is refused like an invalid one.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ Deferred: TypeAlias = Mapping[TopicPartition, tuple[ExpandedRecords, Callable[..
 
 
 class Expansions:
-    """Runs what has to be expanded.
+    """Expands batches, one at a time.
 
     Args:
-        tasks: Runs what takes a while.
-        executor: Where batches are expanded; one thread is enough.
+        tasks: Runs the requests that wait.
+        executor: Expands the batches; one thread is enough.
     """
 
     __slots__ = ("_executor", "_tasks", "_turn")
@@ -48,11 +48,11 @@ class Expansions:
         deferred: Deferred,
         append: Callable[[Mapping[TopicPartition, ExpandedRecords]], None],
     ) -> None:
-        """Expands records, and calls `append` with them unless their client has gone."""
+        """Expands records, and calls `append` with them unless their client has disconnected."""
         self._tasks.spawn(self._run(request, deferred, append))
 
     async def run(self, job: Callable[[], None]) -> None:
-        """Does a job that expands a batch, when its turn comes."""
+        """Runs a job that expands a batch, after those before it."""
         async with self._turn:
             await asyncio.to_thread(job)
 

@@ -98,7 +98,7 @@ def test_what_only_tunes_is_a_warning(name: str) -> None:
 def test_a_misspelt_promise_refuses_the_start(
     given: dict[str, str], environment: dict[str, str]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"unknown key.*mend or remove it"):
+    with pytest.raises(ConfigError, match=r"unknown key.*correct or remove it"):
         load_broker_settings(None, given, environment)
 
 

@@ -1,4 +1,4 @@
-"""The broker's configuration: Kafka's keys, where their values come from, and who gets them."""
+"""The broker's configuration: Kafka's keys, the sources of values, and the parts' settings."""
 
 from odradek.broker.config.broker import (
     BROKER_COUNT,

@@ -1,10 +1,10 @@
-"""The broker's settings: where they come from, what is wrong with them, and what each part gets.
+"""The broker's settings: their sources, their checks, and the settings of each part.
 
 Sources from weak to strong: defaults, the properties file, variables ``ODRADEK_…``, the command
-line, and what administrators set on the running broker. A value that cannot be used refuses the
-start, naming key, value and reason. A name that means nothing here is a warning: with a suggestion
-if it looks misspelt, or with "has no effect here" if Kafka knows it. A key that promises protection
-which is not given refuses the start, too (`protection`).
+line, and changes of administrators on the running broker. A value that cannot be used prevents the
+start, with an error that names key, value and reason. An unknown name is a warning: with a
+suggestion if it looks misspelt, or with "has no effect here" if it is a key of Kafka. A key that
+promises protection which the broker does not provide prevents the start, too (`protection`).
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ BROKER_DEFINITION: Final = Definition(
 # Variables of the project's tools.
 _RESERVED_VARIABLES: Final = ("ODRADEK_CACHE", "ODRADEK_PURE")
 
-# Of a cluster on the embedded store.
+# The number of brokers of a cluster on the embedded store.
 BROKER_COUNT: Final = 1
 
 _RESIZABLE: Final = ("num.network.threads", "num.io.threads")
@@ -71,10 +71,10 @@ _LOWERED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """What each part of the broker reads. Replaced as a whole when something changes."""
+    """The settings of each part of the broker. Replaced as a whole on a change."""
 
     settings: Settings
-    # For the operator, at the start: names that have no meaning here.
+    # For the operator, at the start: unknown names.
     warnings: tuple[str, ...]
     node: NodeSettings
     network: NetworkConfig
@@ -119,11 +119,11 @@ class BrokerSettings:
         return built
 
     def tls(self, listener: str) -> TlsSettings:
-        """What a listener speaks TLS with."""
+        """The TLS settings of a listener."""
         return self.settings.build(TlsSettings, listener=listener)
 
     def listener_limits(self, listener: str) -> ListenerLimits:
-        """What a listener has for itself, beside the limits of the whole broker."""
+        """The limits of a listener alone, beside those of the whole broker."""
 
         def own(name: str, unlimited: int) -> int:
             level = self.settings.get(name, listener=listener).levels[0]
@@ -142,11 +142,11 @@ class BrokerSettings:
     ) -> InternalTopicsSettings:
         """The internal topics' settings for a cluster on the embedded store.
 
-        A factor nobody set is lowered to the number of brokers, or no group would ever work on a
-        fresh single broker. What the operator set is never lowered.
+        A factor that is not set is lowered to the number of brokers; otherwise no group would work
+        on a fresh single broker. A factor that the operator set is never lowered.
 
         Args:
-            on_lowered: Gets one line for the log if something was lowered.
+            on_lowered: Called with a line for the log if a factor was lowered.
         """
         unset = {
             key: field
@@ -163,12 +163,12 @@ class BrokerSettings:
     def with_dynamic(
         self, source: SettingSource, raw: Mapping[str, object], *, is_stored: bool = False
     ) -> "BrokerSettings":
-        """With all values of one dynamic source replaced.
+        """The settings with all values of one dynamic source replaced.
 
         Args:
             source: DYNAMIC_DEFAULT for the cluster's, DYNAMIC_BROKER for this broker's.
-            is_stored: Whether they count already. Then it does not matter how far they are from
-                what counted before, which may be the file of a broker that was down.
+            is_stored: Whether the values are already stored. Then any difference from the settings
+                before is accepted, which may be those of a broker that was down.
 
         Raises:
             ConfigError: A key is unknown or fixed, or a value or combination does not work.
@@ -184,7 +184,7 @@ class BrokerSettings:
     def rows(self) -> list[ConfigRow]:
         """Every key of this broker, for DescribeConfigs."""
         names = sorted(self.settings.definition.keys)
-        # What counts, not what would in a larger cluster.
+        # The effective values, not those of a larger cluster.
         fitting = self.fitting_internal_topics(BROKER_COUNT)
         rows: list[ConfigRow] = []
         for name in names:
@@ -195,7 +195,7 @@ class BrokerSettings:
         return rows
 
     def cluster_default_rows(self) -> list[ConfigRow]:
-        """What administrators set for all brokers, for DescribeConfigs of the broker ""."""
+        """The overrides for all brokers, for DescribeConfigs of the broker ""."""
         rows: list[ConfigRow] = []
         for name in sorted(self.settings.definition.keys):
             setting = self.settings.get(name)
@@ -209,7 +209,7 @@ class BrokerSettings:
     def _check_ids(self) -> None:
         given: dict[SettingSource, Value] = {}
         for level in self.settings.get("broker.id").levels:
-            # The stronger name comes first; the same number twice is Kafka's habit.
+            # The stronger name comes first; files for Kafka often have the same number twice.
             if given.setdefault(level.source, level.value) != level.value:
                 raise ConfigError(
                     level.name, level.value, f"broker.id is {given[level.source]}; set one of them"

@@ -1,4 +1,4 @@
-"""Settings of client metrics subscriptions: kept and checked as Kafka does, used by nobody here.
+"""Settings of client metrics subscriptions: stored and checked as in Kafka, but not used.
 
 A subscription names metrics that clients of some kind are to push to the broker (KIP-714). This
 broker does not offer to collect any, so no client sends them; the settings are stored for the
@@ -21,7 +21,7 @@ __all__ = ["ClientMetricsConfig", "check_client_metrics", "client_metrics_rows"]
 
 MIN_INTERVAL_MS: Final = 100
 MAX_INTERVAL_MS: Final = 3_600_000
-# What of a client a pattern can look at.
+# The properties of a client that a pattern can match.
 MATCHED: Final = (
     "client_instance_id",
     "client_id",
@@ -31,7 +31,7 @@ MATCHED: Final = (
     "client_source_port",
 )
 
-# Patterns are Java's: character classes that Python spells otherwise, or not at all.
+# Patterns are Java's: character classes that Python writes differently or lacks.
 _JAVA_CLASS: Final = re.compile(r"\\[pP](?:\{\w[^}]*\}|\w)")
 _JAVA_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
 
@@ -68,7 +68,7 @@ class ClientMetricsConfig:
         default=(),
         dynamic=True,
         checks=(Rule(f"a list of name=pattern, names out of {', '.join(MATCHED)}", _are_patterns),),
-        doc="Which clients are meant, as name=pattern; all if empty.",
+        doc="The clients it applies to, as name=pattern; all if empty.",
     )
     metrics: tuple[str, ...] = key(
         "metrics",
@@ -110,7 +110,7 @@ def check_client_metrics(overrides: Mapping[str, str]) -> None:
 
 
 def client_metrics_rows(overrides: Mapping[str, str]) -> list[ConfigRow]:
-    """All settings of a subscription; what is stored and cannot be used is left out."""
+    """All settings of a subscription; stored values that cannot be used are left out."""
     try:
         settings = _base().with_layer(SettingSource.DYNAMIC_CLIENT_METRICS, overrides)
     except ConfigError:

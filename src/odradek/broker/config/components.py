@@ -25,13 +25,13 @@ __all__ = [
     "TopicSettings",
 ]
 
-# Names a broker's own data directory; where it lies is up to whoever starts the broker.
+# The name of a broker's data directory, relative to the working directory of its process.
 _DEFAULT_LOG_DIR: Final = "odradek-data"
 
 
 @dataclass(frozen=True, slots=True)
 class _NotOffered:
-    """Check of a key that is known, but asks for something that is not here."""
+    """Check of a known key that requires a feature this broker lacks."""
 
     what: str
 
@@ -61,7 +61,7 @@ class NodeSettings:
         "broker.rack",
         kind=Kind.STRING,
         default=None,
-        doc="Where the broker stands; replicas of a partition are spread over racks.",
+        doc="The broker's rack; replicas of a partition are spread over racks.",
     )
     zookeeper_connect: str | None = key(
         "zookeeper.connect",
@@ -115,26 +115,26 @@ class LogSettings:
         kind=Kind.LONG,
         default=300_000,
         at_least=1,
-        doc="How often logs are looked at for segments to delete.",
+        doc="How often logs are searched for segments to delete.",
     )
     flush_scheduler_interval_ms: int = key(
         "log.flush.scheduler.interval.ms",
         kind=Kind.LONG,
         default=INT64_MAX,
         at_least=1,
-        doc="How often logs are looked at for records that waited too long for the disk.",
+        doc="How often logs are searched for records that waited too long for the disk.",
     )
     flush_offset_checkpoint_interval_ms: int = key(
         "log.flush.offset.checkpoint.interval.ms",
         default=60_000,
         at_least=1,
-        doc="How often it is noted how far each log is on disk, which shortens recovery.",
+        doc="How often the durable end of each log is noted, which shortens recovery.",
     )
     flush_start_offset_checkpoint_interval_ms: int = key(
         "log.flush.start.offset.checkpoint.interval.ms",
         default=60_000,
         at_least=1,
-        doc="How often it is noted where each log begins.",
+        doc="How often the start of each log is noted.",
     )
     producer_id_expiration_ms: int = key(
         "producer.id.expiration.ms",
@@ -175,27 +175,27 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """Making and removing topics."""
+    """Creation and deletion of topics."""
 
     num_partitions: int = key(
         "num.partitions",
         default=1,
         at_least=1,
         agreed=True,
-        doc="Partitions of a topic whose creator does not say how many.",
+        doc="Partitions of a topic that is created without a number.",
     )
     default_replication_factor: int = key(
         "default.replication.factor",
         default=1,
         between=(1, 32_767),
         agreed=True,
-        doc="Replicas of a topic whose creator does not say how many.",
+        doc="Replicas of a topic that is created without a number.",
     )
     auto_create: bool = key(
         "auto.create.topics.enable",
         default=True,
         agreed=True,
-        doc="Whether a topic is made when a client asks for its metadata and allows it.",
+        doc="Whether a topic is created when a client requests its metadata and allows it.",
     )
     delete_enabled: bool = key(
         "delete.topic.enable",
@@ -289,7 +289,7 @@ class ReplicationSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSettings:
-    """Limits of requests, and those that wait."""
+    """Limits of requests, and of requests that wait."""
 
     fetch_max_bytes: int = key(
         "fetch.max.bytes",
@@ -365,7 +365,7 @@ class QuotaSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalTopicsSettings:
-    """Topics of the broker's own."""
+    """The broker's internal topics."""
 
     offsets_partitions: int = key(
         "offsets.topic.num.partitions",
@@ -417,7 +417,7 @@ class InternalTopicsSettings:
     )
 
     def lowered(self, field_names: Sequence[str], broker_count: int) -> "InternalTopicsSettings":
-        """With these fields at most as large as there are brokers."""
+        """The settings with these fields limited to the number of brokers."""
         return replace(
             self, **{name: min(getattr(self, name), broker_count) for name in field_names}
         )
@@ -430,8 +430,8 @@ class ObservabilitySettings:
     host: str = key(
         "odradek.metrics.host",
         default="127.0.0.1",
-        doc="Where `/metrics` and `/healthz` are served. There is no login: do not open it to "
-        "strangers.",
+        doc="The address of `/metrics` and `/healthz`. There is no login: do not open it to "
+        "untrusted networks.",
     )
     port: int = key(
         "odradek.metrics.port",

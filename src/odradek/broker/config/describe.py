@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs shows them."""
+"""Settings in the form of DescribeConfigs."""
 
 from collections.abc import Container, Iterable
 from typing import NamedTuple
@@ -34,11 +34,11 @@ class ConfigRow:
 
 
 def row_of(setting: Setting, *, with_defaults: Container[str] | None = None) -> ConfigRow:
-    """The row of a setting with everything that was given for it.
+    """The row of a setting with all values that were given for it.
 
     Args:
-        with_defaults: Names whose default is told of, too; by default the key's own alone. Like
-            Kafka, nothing is said of the default that a weaker name has in another unit.
+        with_defaults: Names whose default is included, too; by default the key's own alone. As in
+            Kafka, the default of a weaker name in another unit is left out.
     """
     named = (setting.key.name,) if with_defaults is None else with_defaults
     told = (
@@ -56,7 +56,7 @@ def lowered_row(setting: Setting, value: Value) -> ConfigRow:
 
 
 def row_of_level(key: ConfigKey, level: Level) -> ConfigRow:
-    """The row of what one source says, whether it counts or not."""
+    """The row of one source's value, whether it is in effect or not."""
     return _row(key, format_value(level.value), level.source, (level,))
 
 

@@ -1,7 +1,7 @@
 """Kafka's own broker keys, of the lines 3.9 and 4.3.
 
-A real `server.properties` must start a broker: a key of Kafka's that nothing here reads is named in
-a warning, not refused. Only names stand here; a key that is declared somewhere is not affected.
+A real `server.properties` must start a broker: a key of Kafka's that no part reads is named in a
+warning, not refused. This is a list of names only; it does not affect keys that a part declares.
 """
 
 from typing import Final

@@ -1,15 +1,15 @@
-"""Keys that promise protection: one that is set and not served refuses the start.
+"""Keys that promise protection: a key that is set and not served prevents the start.
 
-A broker that ignores `authorizer.class.name` serves everybody while its operator believes in access
-rules. So every key of Kafka's that decides who gets in, what they may do, or how secrets are kept
+A broker that ignores `authorizer.class.name` serves every client while its operator relies on
+access rules. So every key of Kafka's about authentication, authorization or the storage of secrets
 is in one of three states:
 
 - served: a component declares it, and a listener uses it.
-- harmless, a warning: it only tunes what is not there (`HARMLESS`), or its value promises nothing.
+- harmless, a warning: it only tunes an absent feature (`HARMLESS`), or its value promises nothing.
 - refused: it is in `UNSERVED`; or it is unknown in a namespace of protection, so misspelt; or it
   is about TLS and no listener would use it.
 
-Values are shown in no error: a key nobody declares may hold a secret.
+No error shows a value: an undeclared key may have a secret.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ __all__ = [
     "check_tls_is_used",
 ]
 
-# What begins so is about protection, whether Kafka knows it or not.
+# Names with these prefixes are about protection, whether Kafka has them or not.
 PROTECTED_NAMESPACES: Final = (
     "allow.everyone.",
     "authorizer.",
@@ -55,8 +55,8 @@ _OR_NETWORK: Final = (
     "remove it and let only trusted machines reach the listeners, or use listeners that speak SSL"
     " with ssl.client.auth=required"
 )
-_NO_ACLS: Final = f"access rules are not served, and everybody would be let in; {_OR_NETWORK}"
-_NO_SASL: Final = f"SASL is not served, and nobody would have to log in; {_OR_NETWORK}"
+_NO_ACLS: Final = f"access rules are not served, and every client would get in; {_OR_NETWORK}"
+_NO_SASL: Final = f"SASL is not served, and no client would have to log in; {_OR_NETWORK}"
 _NO_CLASSES: Final = "classes of Java are not loaded, and what it demands would not be done"
 _NO_ENCODER: Final = (
     "passwords in the store are not encrypted, only kept from other users of the machine; remove"
@@ -65,10 +65,10 @@ _NO_ENCODER: Final = (
 
 
 class Unserved(NamedTuple):
-    """A key that cannot be kept."""
+    """A key whose promise the broker cannot keep."""
 
-    why: str  # With what to do.
-    # Values that promise nothing: mostly Kafka's default.
+    why: str  # The reason, and what to do.
+    # Values that promise nothing, mostly Kafka's default.
     harmless: frozenset[str] = frozenset()
 
 
@@ -79,7 +79,7 @@ def _unserved(why: str, *harmless: str) -> Unserved:
 UNSERVED: Final[Mapping[str, Unserved]] = {
     "authorizer.class.name": _unserved(_NO_ACLS),
     "super.users": _unserved(_NO_ACLS),
-    # Everything is allowed here, which is what `true` asks for.
+    # Everything is allowed here, as `true` demands.
     "allow.everyone.if.no.acl.found": _unserved(_NO_ACLS, "true"),
     "principal.builder.class": _unserved(
         f"{_NO_CLASSES}; remove it",
@@ -162,7 +162,7 @@ UNSERVED: Final[Mapping[str, Unserved]] = {
         ),
         _unserved(_NO_SASL),
     ),
-    # There is no ZooKeeper to be protected; these ask for one that is.
+    # These demand the protection of a ZooKeeper, and there is none.
     **dict.fromkeys(
         (
             "zookeeper.set.acl",
@@ -174,7 +174,7 @@ UNSERVED: Final[Mapping[str, Unserved]] = {
     ),
 }
 
-# These tune what a key of `UNSERVED`, or a listener that speaks SASL, would turn on.
+# These tune features that a key of `UNSERVED`, or a SASL listener, would enable.
 HARMLESS: Final = frozenset(
     """
     delegation.token.expiry.check.interval.ms
@@ -219,7 +219,7 @@ _FROM_THE_OPERATOR: Final = (
 
 
 def check_protection(unknown: Iterable[UnknownKey]) -> None:
-    """Refuses names that promise protection, of those that no component declares.
+    """Refuses undeclared names that promise protection.
 
     Raises:
         ConfigError: Naming the first one, and what to do.
@@ -243,7 +243,7 @@ def check_protection(unknown: Iterable[UnknownKey]) -> None:
                 )
             else:
                 hint = f", did you mean {each.suggestion}?" if each.suggestion else "."
-                why = f"unknown key{hint} It promises protection that nobody gives; mend or"
+                why = f"unknown key{hint} It promises protection that is not served; correct or"
                 why += " remove it"
             raise ConfigError(each.name, HIDDEN, why)
 
@@ -257,7 +257,7 @@ def _is_known(name: str, *, is_variable: bool) -> bool:
 def _variable_names(name: str) -> Iterator[str]:
     """The names a variable may have without its listener, and that of a SASL mechanism.
 
-    Dots and underscores look alike in a variable, so every ending may be the key.
+    A variable has underscores in place of dots, so every ending may be the key.
     """
     yield name
     if name.startswith(_LISTENER_VARIABLE):
@@ -276,7 +276,7 @@ def base_names(name: str) -> Iterator[str]:
 
 
 def check_given_tls(settings: Settings, endpoints: Iterable[Endpoint]) -> None:
-    """Refuses keys of TLS that the operator set and no listener would use.
+    """Refuses TLS keys that the operator set and no listener would use.
 
     Raises:
         ConfigError: Naming the first one, and what to do.
@@ -288,9 +288,9 @@ def check_given_tls(settings: Settings, endpoints: Iterable[Endpoint]) -> None:
 def check_tls_is_used(
     settings: Settings, endpoints: Iterable[Endpoint], names: Iterable[str]
 ) -> None:
-    """Refuses keys of TLS, of those that are named, that no listener would use.
+    """Refuses those of the named TLS keys that no listener would use.
 
-    A default promises nothing and is left alone.
+    A default promises nothing and is accepted.
 
     Raises:
         ConfigError: Naming the first one, and what to do.

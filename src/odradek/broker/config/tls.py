@@ -1,4 +1,4 @@
-"""Settings of a listener that speaks TLS; `odradek.broker.tls` makes the context of them.
+"""Settings of a TLS listener; `odradek.broker.tls` makes the context from them.
 
 Key and certificates are PEM, in a file or in the setting itself, never both. The two Java formats
 are refused with the command that converts them.
@@ -89,7 +89,7 @@ class TlsSettings:
         default=None,
         dynamic=Update.PER_BROKER,
         per_listener=True,
-        doc="File with the certificates whose bearers are trusted.",
+        doc="File with the trusted certificates.",
     )
     truststore_certificates: Password | None = key(
         "ssl.truststore.certificates",
@@ -153,7 +153,7 @@ class TlsSettings:
         """Refuses settings with which a listener could not speak TLS.
 
         Raises:
-            ConfigError: There is no key, or clients need certificates and nobody is trusted.
+            ConfigError: There is no key, or clients need certificates and none are trusted.
         """
         if self.keystore_location is None and self.keystore_key is None:
             raise ConfigError(

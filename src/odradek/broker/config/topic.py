@@ -1,4 +1,4 @@
-"""What a topic may set for itself, and the broker's defaults of it.
+"""The settings of a topic, and the broker's defaults of them.
 
 The names are Kafka's. A topic that sets nothing gets the broker's default, whose key is a synonym:
 ``retention.ms``, then ``log.retention.ms``, ``log.retention.minutes``, ``log.retention.hours``.
@@ -122,21 +122,18 @@ class TopicConfig(LogConfig):
             )
 
     def log_config(self, *, validate_compressed: bool = True) -> LogConfig:
-        """What the topic's logs read."""
+        """The settings of the topic's logs."""
         values = {name: getattr(self, name) for name in keys_of(LogConfig)}
         return LogConfig(**values, validate_compressed=validate_compressed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDefaults(TopicConfig):
-    """Defaults of topics.
-
-    What counts for a topic that does not set the key itself.
-    """
+    """Defaults of topics, for a topic that does not set the key itself."""
 
     declares_defaults: ClassVar[bool] = True
 
 
 # A topic's keys and the broker's defaults behind them. The broker's own definition leaves the
-# topic's keys out: `retention.ms` in a broker's file means nothing.
+# topic's keys out: `retention.ms` in a broker's file has no effect.
 TOPIC_DEFINITION: Final = Definition(TopicDefaults, TopicConfig)

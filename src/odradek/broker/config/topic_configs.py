@@ -1,13 +1,13 @@
-"""The settings that count for each topic: the broker's defaults under the topic's own.
+"""The effective settings of each topic: the topic's own over the broker's defaults.
 
-Two ways in, for two kinds of callers:
+Two entry points, for two kinds of callers:
 
-- `check` is for a request that wants to set something: what cannot be used is refused with
+- `check` is for a request that sets overrides: one that cannot be used is refused with
   INVALID_CONFIG, naming key, value and reason.
-- `apply` is for what the cluster has decided already: an override that this broker cannot use, say
-  of a newer version, is left out with one line in the log, and the rest counts.
+- `apply` is for overrides that the cluster has stored: one that this broker cannot use, for example
+  of a newer version, is left out with one line in the log, and the others take effect.
 
-Equal overrides share one result, so a thousand topics without any cost one.
+Equal overrides share one result, so a thousand topics without overrides have one.
 """
 
 import logging
@@ -26,9 +26,9 @@ __all__ = ["EffectiveTopicConfig", "TopicConfigs"]
 
 logger = logging.getLogger(__name__)
 
-# Distinct sets of overrides that are remembered; beyond it the memory is cleared.
+# Distinct sets of overrides in the cache; beyond it the cache is cleared.
 MAX_CACHED_RESULTS = 1_000
-# The broker's names for what topics inherit.
+# The broker's names of the settings that topics inherit.
 _BROKERS = frozenset(key.name for key in keys_of(TopicDefaults).values())
 
 _SOURCES = (
@@ -42,7 +42,7 @@ _SOURCES = (
 
 @dataclass(frozen=True, slots=True)
 class EffectiveTopicConfig:
-    """What counts for a topic."""
+    """The effective settings of a topic."""
 
     topic: TopicConfig
     log: LogConfig
@@ -64,7 +64,7 @@ class TopicConfigs:
     """The settings of all topics of a broker.
 
     Args:
-        broker: Where the defaults are.
+        broker: Has the defaults.
     """
 
     def __init__(self, broker: BrokerSettings) -> None:
@@ -77,14 +77,14 @@ class TopicConfigs:
         self.use_broker(broker)
 
     def use_broker(self, broker: BrokerSettings) -> None:
-        """Takes over new defaults; every topic gets what counts now."""
+        """Applies new defaults to all topics."""
         for _ in self.renew(broker):
             pass
 
     def renew(self, broker: BrokerSettings) -> Iterator[None]:
-        """Takes over new defaults; the topics get what counts now one at a time.
+        """Applies new defaults to the topics, one topic a step.
 
-        A topic that changes on the way gets it with its change.
+        A topic that is changed meanwhile gets them with its change.
         """
         self._base = Settings(TOPIC_DEFINITION, _layers_for_topics(broker.settings))
         self._validate_compressed = broker.log.validate_compressed
@@ -97,7 +97,7 @@ class TopicConfigs:
             yield
 
     def apply(self, topic: str, overrides: Mapping[str, str]) -> EffectiveTopicConfig:
-        """Notes what a topic sets; an empty map, or a deleted topic, forgets it."""
+        """Sets the overrides of a topic; an empty map, as for a deleted topic, removes them."""
         if not overrides:
             self._overrides.pop(topic, None)
             self._effective.pop(topic, None)
@@ -107,7 +107,7 @@ class TopicConfigs:
         return effective
 
     def get(self, topic: str) -> EffectiveTopicConfig:
-        """What counts for a topic, known or not."""
+        """The effective settings of a topic, known or not."""
         return self._effective.get(topic, self.default)
 
     def log_config(self, topic: str) -> LogConfig:
@@ -117,7 +117,7 @@ class TopicConfigs:
         return self._effective.get(topic, self.default).topic.min_insync_replicas
 
     def check(self, overrides: Mapping[str, str | None]) -> EffectiveTopicConfig:
-        """What would count for a topic with these overrides.
+        """The effective settings of a topic with these overrides.
 
         Raises:
             ApiError: INVALID_CONFIG, naming key, value and reason.
@@ -187,7 +187,7 @@ class TopicConfigs:
 
 
 def _layers_for_topics(settings: Settings) -> dict[SettingSource, dict[str, object]]:
-    """What each source says about the broker's defaults of topics."""
+    """The values of each source for the broker's defaults of topics."""
     layers: dict[SettingSource, dict[str, object]] = {source: {} for source in _SOURCES}
     for key in TOPIC_DEFINITION.fields[TopicDefaults].values():
         for level in settings.get(key.name).levels:
@@ -197,7 +197,7 @@ def _layers_for_topics(settings: Settings) -> dict[SettingSource, dict[str, obje
 
 
 def _refuse_brokers_keys(overrides: Mapping[str, str]) -> None:
-    """Tells who uses the broker's name for a topic's setting what the topic's is."""
+    """Refuses the broker's name of a setting, with an error that has the topic's name of it."""
     topic_keys = TOPIC_DEFINITION.fields[TopicConfig].values()
     for name, value in overrides.items():
         key = TOPIC_DEFINITION.keys.get(name)
