@@ -1,9 +1,9 @@
-"""Shared by the handlers of requests that change topics: limits, and when a change is seen.
+"""Shared by the handlers of requests that change topics: limits, and the wait for a change.
 
-A change is made by the controller and seen by clients in the metadata of whichever broker they ask.
-So a handler first has the controller decide and store, which takes a slot while it waits, then
-parks the request until this broker's own metadata shows the change or the client's time is up.
-A parked request takes no slot: administrators who wait for a dead broker stop nobody else.
+The controller makes a change, and clients see it in the metadata of the broker they are connected
+to. So a handler first has the controller decide and store, which takes a slot while it waits, then
+parks the request until this broker's own metadata shows the change or the client's timeout passes.
+A parked request takes no slot: one that waits for a dead broker does not block others.
 """
 
 import uuid
@@ -25,13 +25,13 @@ __all__ = [
 ]
 
 NOT_CONTROLLER_MESSAGE: Final = "This broker is not the active controller."
-# Partitions that one request may make, as Kafka has it: more would keep the controller from others.
+# Partitions that one request may create, as in Kafka: more would block the controller for others.
 MAX_NEW_PARTITIONS: Final = 10_000
 TIMED_OUT_MESSAGE: Final = "The change is stored, but was not seen here before the time was up."
 
 
 def find_excess(partition_counts: Iterable[int]) -> ApiError | None:
-    """Why nothing of a request is done: it would make too many partitions; None if it would not."""
+    """The error of a request that would create too many partitions; None if it would not."""
     total = sum(partition_counts)
     if total <= MAX_NEW_PARTITIONS:
         return None
@@ -43,14 +43,14 @@ def find_excess(partition_counts: Iterable[int]) -> ApiError | None:
 
 
 def find_repeated(names: Iterable[str]) -> frozenset[str]:
-    """The names that come more than once."""
+    """The names that occur more than once."""
     return frozenset(name for name, count in Counter(names).items() if count > 1)
 
 
 def has_leaders(
     image: ClusterImage, topic: str, partition_count: int, topic_id: uuid.UUID | None
 ) -> bool:
-    """Whether the first `partition_count` partitions of the topic all have a leader that lives."""
+    """Whether the first `partition_count` partitions of the topic all have a live leader."""
     found = image.topics.get(topic)
     if found is None or (topic_id is not None and found.id not in (None, topic_id)):
         return False
@@ -62,6 +62,6 @@ def has_leaders(
 
 
 def is_gone(image: ClusterImage, topic: str, topic_id: uuid.UUID | None) -> bool:
-    """Whether the topic is not there any more; one of its name with another id is another one."""
+    """Whether the topic no longer exists; one of the same name with another id does not count."""
     found = image.topics.get(topic)
     return found is None or (topic_id is not None and found.id not in (None, topic_id))

@@ -25,7 +25,7 @@ __all__ = ["handle_alter_client_quotas"]
 
 
 async def handle_alter_client_quotas(request: Request, context: BrokerContext) -> Response:
-    """Checks every entity, then has the changes stored that can be made."""
+    """Checks every entity, then stores the valid changes."""
     version = request.header.api_version
     message, _ = parse_message(
         AlterClientQuotasRequest, request.payload, version, request.body_offset
@@ -71,7 +71,7 @@ def _plan_all(
             yield
             if isinstance(planned, QuotaSet) and planned.entity in repeated:
                 plans[index] = ApiError(
-                    ErrorCode.INVALID_REQUEST, "the entity comes twice in the request"
+                    ErrorCode.INVALID_REQUEST, "the entity is named twice in the request"
                 )
     return plans
 

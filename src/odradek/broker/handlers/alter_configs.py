@@ -17,7 +17,7 @@ __all__ = ["handle_alter_configs"]
 
 
 async def handle_alter_configs(request: Request, context: BrokerContext) -> Response:
-    """Plans each resource, then carries out what can be."""
+    """Plans each resource, then carries out the valid plans."""
     version = request.header.api_version
     message, _ = parse_message(AlterConfigsRequest, request.payload, version, request.body_offset)
     plans = plan_each(message.resources, lambda resource: _plan(resource, request, context))

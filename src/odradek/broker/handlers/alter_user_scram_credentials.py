@@ -1,6 +1,6 @@
-"""AlterUserScramCredentials: refused user by user, for this broker has no SASL to log in with.
+"""AlterUserScramCredentials: refused for each user, since this broker has no SASL.
 
-A credential that seemed to be stored would let its owner believe in a login that nobody checks.
+Accepting a credential would suggest a login that no listener checks.
 """
 
 from collections import Counter
@@ -57,12 +57,12 @@ def handle_alter_user_scram_credentials(request: Request, context: BrokerContext
 
 def _refusal(name: str, deleted_mechanism: int | None, *, is_repeated: bool) -> ApiError:
     if is_repeated:
-        return ApiError(ErrorCode.DUPLICATE_RESOURCE, "the user comes twice in the request")
+        return ApiError(ErrorCode.DUPLICATE_RESOURCE, "the user is named twice in the request")
     if not name:
         return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "expected a user, found an empty name")
     if deleted_mechanism in _KNOWN_MECHANISMS:
         return ApiError(ErrorCode.RESOURCE_NOT_FOUND, "the user has no such SCRAM credential")
     return ApiError(
         ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-        "this broker has no SASL, and nobody could log in with the credential",
+        "this broker has no SASL, and no client could log in with the credential",
     )

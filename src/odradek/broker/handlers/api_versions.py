@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker answers, in a form that clients of any age can read."""
+"""ApiVersions: the requests that this broker serves, in a form that clients of any age can read."""
 
 from collections.abc import Callable, Iterable
 
@@ -36,7 +36,7 @@ def api_versions_handler(
     def handle_api_versions(request: Request, context: BrokerContext) -> Response:
         version = request.header.api_version
         if version not in API_SUPPORT[ApiKey.API_VERSIONS].accepted:
-            # The client starts again from what it can read here.
+            # The client starts again with the versions it reads in this answer.
             message = ApiVersionsResponse(
                 error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(ApiKey.API_VERSIONS)]
             )

@@ -1,4 +1,4 @@
-"""CreateAcls: no access rules are kept here, and the answer says so of each."""
+"""CreateAcls: refused for each rule, since this broker has no authorizer."""
 
 from odradek.broker.authorization import check_allowed, security_disabled
 from odradek.broker.context import BrokerContext, reply_throttled
@@ -16,7 +16,7 @@ __all__ = ["handle_create_acls"]
 
 
 def handle_create_acls(request: Request, context: BrokerContext) -> Response:
-    """SECURITY_DISABLED: a rule that nobody would obey must not seem to be made."""
+    """Answers SECURITY_DISABLED: a rule without effect must not seem to be created."""
     version = request.header.api_version
     message, _ = parse_message(CreateAclsRequest, request.payload, version, request.body_offset)
     error = security_disabled()

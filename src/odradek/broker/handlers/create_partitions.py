@@ -1,4 +1,4 @@
-"""CreatePartitions: the controller enlarges topics; answered when the new partitions are led."""
+"""CreatePartitions: the controller enlarges topics; answered when new partitions have leaders."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -31,7 +31,7 @@ _FIRST_STRICT_QUOTA_VERSION: Final = 3
 
 
 async def handle_create_partitions(request: Request, context: BrokerContext) -> Response | None:
-    """Has partitions made, then waits for them to show, as long as the client allows."""
+    """Creates partitions, then waits until metadata shows them, up to the client's timeout."""
     started_ms = context.clock.monotonic_ms()
     version = request.header.api_version
     message, _ = parse_message(
@@ -77,7 +77,7 @@ def _select(
     results: dict[str, CreatePartitionsResult],
     context: BrokerContext,
 ) -> Mapping[str, NewPartitions]:
-    """The topics to ask the controller for; why others are refused goes to `results`."""
+    """The topics for the controller; the refusals of others are put into `results`."""
     repeated = find_repeated(topic.name for topic in message.topics)
     excess = find_excess(_added_count(topic, context) for topic in message.topics)
     wanted: dict[str, NewPartitions] = {}
@@ -93,11 +93,11 @@ def _select(
                 raise excess
             if name in repeated:
                 raise ApiError(
-                    ErrorCode.INVALID_REQUEST, f"topic {name} comes twice in the request"
+                    ErrorCode.INVALID_REQUEST, f"topic {name} is named twice in the request"
                 )
             check_allowed(context.authorizer, request, Operation.ALTER, ResourceType.TOPIC, name)
             if name in context.internal_topics:
-                # Another number of partitions sends every group to where its offsets are not.
+                # With another number of partitions, groups would not find their offsets.
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"{name} is an internal topic and keeps its size"
                 )

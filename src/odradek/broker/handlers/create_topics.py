@@ -1,4 +1,4 @@
-"""CreateTopics: the controller makes topics; answered when every partition has a leader here."""
+"""CreateTopics: the controller creates topics; answered when metadata shows all their leaders."""
 
 from collections.abc import Sequence
 from typing import Final, TypeAlias
@@ -35,7 +35,7 @@ _FIRST_STRICT_QUOTA_VERSION: Final = 6
 
 
 async def handle_create_topics(request: Request, context: BrokerContext) -> Response | None:
-    """Has topics made, then waits for them to show, as long as the client allows."""
+    """Creates topics, then waits until metadata shows them, up to the client's timeout."""
     started_ms = context.clock.monotonic_ms()
     version = request.header.api_version
     message, _ = parse_message(CreateTopicsRequest, request.payload, version, request.body_offset)
@@ -84,7 +84,7 @@ def _select(
     results: dict[str, TopicResult],
     context: BrokerContext,
 ) -> list[NewTopic]:
-    """The topics to ask the controller for; why others are refused goes to `results`.
+    """The topics for the controller; the refusals of others are put into `results`.
 
     `results` gets every name once, in the order of the request.
     """
@@ -104,7 +104,7 @@ def _select(
                 raise excess
             if name in repeated:
                 raise ApiError(
-                    ErrorCode.INVALID_REQUEST, f"topic {name} comes twice in the request"
+                    ErrorCode.INVALID_REQUEST, f"topic {name} is named twice in the request"
                 )
             if not may_create_all and not is_allowed(
                 context.authorizer, request, Operation.CREATE, ResourceType.TOPIC, name

@@ -1,4 +1,4 @@
-"""DeleteAcls: no access rules are kept here, and the answer says so of each filter."""
+"""DeleteAcls: refused for each filter, since this broker has no authorizer."""
 
 from odradek.broker.authorization import check_allowed, security_disabled
 from odradek.broker.context import BrokerContext, reply_throttled
@@ -16,7 +16,7 @@ __all__ = ["handle_delete_acls"]
 
 
 def handle_delete_acls(request: Request, context: BrokerContext) -> Response:
-    """SECURITY_DISABLED, for there is nothing that could be deleted."""
+    """Answers SECURITY_DISABLED: there are no rules to delete."""
     version = request.header.api_version
     message, _ = parse_message(DeleteAclsRequest, request.payload, version, request.body_offset)
     error = security_disabled()

@@ -1,4 +1,4 @@
-"""DeleteGroups: remove groups without members, with all their offsets."""
+"""DeleteGroups: removes groups without members, with all their offsets."""
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
@@ -16,7 +16,7 @@ __all__ = ["handle_delete_groups"]
 
 
 def handle_delete_groups(request: Request, context: BrokerContext) -> None:
-    """Answers when none of them can come back any more."""
+    """Answers when the removals are durable."""
     version = request.header.api_version
     message, _ = parse_message(DeleteGroupsRequest, request.payload, version, request.body_offset)
     names = list(dict.fromkeys(message.groups_names))

@@ -1,4 +1,4 @@
-"""DeleteRecords: raises log starts, answered when all replicas have followed."""
+"""DeleteRecords: raises log starts; answered when all live replicas have raised theirs."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ _DENIED = DeleteRecordsResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def handle_delete_records(request: Request, context: BrokerContext) -> Response | None:
-    """Asks each leader here."""
+    """Raises the log start of each partition that is led here."""
     message, _ = parse_message(
         DeleteRecordsRequest, request.payload, request.header.api_version, request.body_offset
     )
@@ -40,7 +40,7 @@ def handle_delete_records(request: Request, context: BrokerContext) -> Response 
     }
 
     def respond(results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
-        # A partition that comes twice is answered once: the offset said last counts, as in Kafka.
+        # A partition that is named twice is answered once: its last offset counts, as in Kafka.
         rows: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
         for topic in message.topics:
             numbers = [partition.partition_index for partition in topic.partitions]

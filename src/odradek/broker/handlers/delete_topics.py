@@ -1,4 +1,4 @@
-"""DeleteTopics: the controller deletes topics; answered when they are gone from here."""
+"""DeleteTopics: the controller deletes topics; answered when metadata no longer shows them."""
 
 import uuid
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _FIRST_ID_VERSION: Final = 6
 
 @dataclass(slots=True)
 class _Row:
-    """One topic of the request, as it is answered."""
+    """One topic of the request, with its answer."""
 
     name: str | None
     topic_id: uuid.UUID | None
@@ -48,7 +48,7 @@ class _Row:
 
 
 async def handle_delete_topics(request: Request, context: BrokerContext) -> Response | None:
-    """Has topics deleted, then waits for them to vanish, as long as the client allows."""
+    """Deletes topics, then waits until metadata has lost them, up to the client's timeout."""
     started_ms = context.clock.monotonic_ms()
     version = request.header.api_version
     message, _ = parse_message(DeleteTopicsRequest, request.payload, version, request.body_offset)
@@ -76,7 +76,7 @@ async def handle_delete_topics(request: Request, context: BrokerContext) -> Resp
         return answer(frozenset())
     context.metadata_waiter.park(
         pending,
-        # Its name can be given again: the metadata loses a topic before brokers and store do.
+        # Also waits until the name is free: metadata loses a topic before brokers and store do.
         lambda name: (
             is_gone(context.cache.image, name, wanted[name].topic_id)
             and not context.controller.is_deleting(name)
@@ -131,7 +131,7 @@ def _refuse(
                 continue
             if row.name in repeated:
                 raise ApiError(
-                    ErrorCode.INVALID_REQUEST, f"topic {row.name} comes twice in the request"
+                    ErrorCode.INVALID_REQUEST, f"topic {row.name} is named twice in the request"
                 )
             _check_rights(row, request, context)
             if row.name in topics:
@@ -141,7 +141,7 @@ def _refuse(
 
 
 def _check_rights(row: _Row, request: Request, context: BrokerContext) -> None:
-    """Who may not even know of a topic does not learn the name behind an id either."""
+    """Checks the rights to a topic; hides an id's name from clients that may not describe it."""
     assert row.name is not None, "a row without a name is refused before"
     name = row.name
     if row.is_by_id and not is_allowed(

@@ -1,4 +1,4 @@
-"""DescribeAcls: no access rules are kept here, and the answer says so."""
+"""DescribeAcls: refused, since this broker has no authorizer."""
 
 from odradek.broker.authorization import check_allowed, security_disabled
 from odradek.broker.context import BrokerContext, reply_throttled
@@ -12,7 +12,7 @@ __all__ = ["handle_describe_acls"]
 
 
 def handle_describe_acls(request: Request, context: BrokerContext) -> Response:
-    """SECURITY_DISABLED, which tools take for "no rules" (13 section 11)."""
+    """Answers SECURITY_DISABLED, which tools treat as "no rules" (13 section 11)."""
     version = request.header.api_version
     parse_message(DescribeAclsRequest, request.payload, version, request.body_offset)
     error = security_disabled()

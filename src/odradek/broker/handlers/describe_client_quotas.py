@@ -24,7 +24,7 @@ __all__ = ["handle_describe_client_quotas"]
 
 @in_slices
 def handle_describe_client_quotas(request: Request, context: BrokerContext) -> Steps:
-    """Answers from one image, the one that is published now."""
+    """Answers from the image that is published now."""
     version = request.header.api_version
     message, _ = parse_message(
         DescribeClientQuotasRequest, request.payload, version, request.body_offset

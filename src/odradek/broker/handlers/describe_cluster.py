@@ -1,4 +1,4 @@
-"""DescribeCluster: cluster id, controller and brokers, on the listener that was asked."""
+"""DescribeCluster: cluster id, controller and brokers, with the addresses of the listener used."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ _CONTROLLERS: Final = 2
 
 
 def handle_describe_cluster(request: Request, context: BrokerContext) -> Response:
-    """Answers from one image, the one that is published now."""
+    """Answers from the image that is published now."""
     version = request.header.api_version
     message, _ = parse_message(
         DescribeClusterRequest, request.payload, version, request.body_offset

@@ -1,4 +1,4 @@
-"""DescribeConfigs: settings of topics, brokers and loggers, and where they come from."""
+"""DescribeConfigs: settings of topics, brokers and loggers, with their sources."""
 
 from collections.abc import Generator
 from typing import Final, NamedTuple
@@ -21,12 +21,12 @@ from odradek.security.operations import Operation
 
 __all__ = ["handle_describe_configs"]
 
-_ROWS_PER_STEP: Final = 50  # Between two looks at the clock.
+_ROWS_PER_STEP: Final = 50  # Between two readings of the clock.
 
 
 @in_slices
 def handle_describe_configs(request: Request, context: BrokerContext) -> Steps:
-    """Tells the settings of each resource, or why it cannot; of one that comes twice, once."""
+    """Answers the settings of each resource, or an error; one that is named twice has one row."""
     version = request.header.api_version
     message, _ = parse_message(
         DescribeConfigsRequest, request.payload, version, request.body_offset
@@ -50,11 +50,11 @@ class _Asked(NamedTuple):
 
 
 def _asked_for(message: DescribeConfigsRequest) -> dict[_Asked, frozenset[str]]:
-    """The keys that are asked for of each resource; none at all asks for all of them."""
+    """The requested keys of each resource; an empty set means all of them."""
     asked: dict[_Asked, frozenset[str]] = {}
     for resource in message.resources:
         name = _Asked(resource.resource_type, resource.resource_name)
-        # No key at all asks for every one of them, as null does.
+        # An empty list means all keys, as null does.
         keys = frozenset(resource.configuration_keys or ())
         known = asked.get(name)
         asked[name] = keys if known is None else known | keys if known and keys else frozenset()

@@ -24,7 +24,7 @@ _FIRST_NOT_FOUND_VERSION: Final = 6
 
 @in_slices
 def handle_describe_groups(request: Request, context: BrokerContext) -> Steps:
-    """Answers from memory; a group that is not there is Dead, an error from version 6 on."""
+    """Answers from memory; an unknown group is Dead, an error from version 6 on."""
     version = request.header.api_version
     message, _ = parse_message(DescribeGroupsRequest, request.payload, version, request.body_offset)
     rows: list[DescribedGroup] = []

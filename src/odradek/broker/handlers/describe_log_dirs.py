@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what lies in each data directory, and how much room its volume has."""
+"""DescribeLogDirs: the partitions in each data directory, and the space of its volume."""
 
 import os
 from collections.abc import Generator, Iterable
@@ -29,7 +29,7 @@ _UNKNOWN_BYTES = -1
 
 @in_slices
 def handle_describe_log_dirs(request: Request, context: BrokerContext) -> Steps:
-    """Looks at every directory, and there at the partitions asked for."""
+    """Describes every directory, with those of the requested partitions it has."""
     version = request.header.api_version
     message, _ = parse_message(
         DescribeLogDirsRequest, request.payload, version, request.body_offset
@@ -81,7 +81,7 @@ def _describe(
 
 
 def _partition(log: Log, manager: LogManager) -> DescribeLogDirsPartition:
-    """A copy under way lags behind the log it is to replace, a log behind its high watermark."""
+    """The row of a log; a copy lags behind the log it will replace, a log behind its watermark."""
     tp = log.topic_partition
     is_future = manager.get_future_log(tp) is log
     target = log.high_watermark

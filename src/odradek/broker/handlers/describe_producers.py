@@ -25,7 +25,7 @@ _NO_TRANSACTION = -1
 
 @in_slices
 def handle_describe_producers(request: Request, context: BrokerContext) -> Steps:
-    """Looks at each replica that is here; at one that comes twice, once."""
+    """Describes each local replica; one that is named twice has one row."""
     version = request.header.api_version
     message, _ = parse_message(
         DescribeProducersRequest, request.payload, version, request.body_offset

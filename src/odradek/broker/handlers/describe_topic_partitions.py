@@ -1,8 +1,9 @@
 """DescribeTopicPartitions: topics page by page, sorted by name.
 
-A page ends after a number of partitions, wherever that is, and names the first one it left out; the
-next request begins there. With a limit of 2, topics a (3 partitions) and b (1) are told as a-0 and
-a-1, cursor (a, 2); then a-2 and b-0, no cursor. A topic in error takes no place of the limit.
+A page ends after a number of partitions, also within a topic, and names the next one as its cursor;
+the next request begins there. With a limit of 2, topics a (3 partitions) and b (1) give a page of
+a-0 and a-1, cursor (a, 2); then one of a-2 and b-0, no cursor. A topic with an error does not count
+towards the limit.
 """
 
 from bisect import bisect_left
@@ -33,7 +34,7 @@ _FIRST_PARTITION: Final = 0
 
 
 class _Start(NamedTuple):
-    """Where a page begins."""
+    """The start of a page."""
 
     topic: str
     partition: int
@@ -41,10 +42,10 @@ class _Start(NamedTuple):
 
 @in_slices
 def handle_describe_topic_partitions(request: Request, context: BrokerContext) -> Steps:
-    """Tells one page of one image, the one that is published when the request comes.
+    """Answers one page of the image that is published when the request arrives.
 
-    Topics are read one after another until the page is full, beginning at the cursor: what comes
-    before or after a page costs it nothing.
+    Topics are read one after another until the page is full, beginning at the cursor: topics before
+    or after a page cost it nothing.
     """
     version = request.header.api_version
     message, _ = parse_message(
@@ -84,9 +85,9 @@ class _Page:
 
     def __init__(self, start: _Start, limit: int) -> None:
         self.start = start
-        self.room = limit  # Partitions that may still come.
+        self.room = limit  # Partitions that may still be added.
         self.rows: list[DescribeTopicPartitionsResponseTopic] = []
-        self.next_cursor: Cursor | None = None  # Set when the page is full and more is to come.
+        self.next_cursor: Cursor | None = None  # Set when the page is full and more follows.
 
 
 def _add_topic(
@@ -165,8 +166,8 @@ def _partition(partition: PartitionMetadata) -> DescribeTopicPartitionsResponseP
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        # Nobody is kept eligible outside the ISR. Null would say the same and the schema allows it,
-        # but Java's admin (3.9.1, 4.3.1) dies of a NullPointerException on it.
+        # No replica outside the ISR is eligible. The schema also allows null for that, but Java's
+        # admin client (3.9.1, 4.3.1) fails on it with a NullPointerException.
         eligible_leader_replicas=(),
         last_known_elr=(),
         offline_replicas=partition.offline_replicas,

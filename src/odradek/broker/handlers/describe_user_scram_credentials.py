@@ -1,7 +1,7 @@
-"""DescribeUserScramCredentials: which users could log in by SCRAM; mechanisms, never secrets.
+"""DescribeUserScramCredentials: users with SCRAM credentials; mechanisms, never secrets.
 
-This broker has no SASL and makes no credentials, so as a rule there are none; tools ask for them
-beside a user's quotas. What another broker has left in the store is shown.
+This broker has no SASL and makes no credentials, so usually there are none; tools request them
+together with a user's quotas. Credentials that another broker left in the store are shown.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ __all__ = ["handle_describe_user_scram_credentials"]
 
 
 def handle_describe_user_scram_credentials(request: Request, context: BrokerContext) -> Response:
-    """Answers from one image; no users, or none named, asks for all (13 section 5.2)."""
+    """Answers from one image; null or an empty list means all users (13 section 5.2)."""
     version = request.header.api_version
     message, _ = parse_message(
         DescribeUserScramCredentialsRequest, request.payload, version, request.body_offset
@@ -64,7 +64,7 @@ def _row(
         return DescribeUserScramCredentialsResult(
             user=name,
             error_code=ErrorCode.DUPLICATE_RESOURCE,
-            error_message="the user comes twice in the request",
+            error_message="the user is named twice in the request",
         )
     if name not in stored:
         return DescribeUserScramCredentialsResult(

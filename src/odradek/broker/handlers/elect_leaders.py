@@ -1,4 +1,4 @@
-"""ElectLeaders: the controller elects on request; answered when the leaders show here."""
+"""ElectLeaders: the controller elects leaders; answered when metadata shows them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -26,7 +26,7 @@ _FIRST_WHOLE_ERROR_VERSION: Final = 1
 
 
 async def handle_elect_leaders(request: Request, context: BrokerContext) -> Response | None:
-    """Has leaders elected, then waits for them to show, as long as the client allows."""
+    """Elects leaders, then waits until metadata shows them, up to the client's timeout."""
     started_ms = context.clock.monotonic_ms()
     version = request.header.api_version
     message, _ = parse_message(ElectLeadersRequest, request.payload, version, request.body_offset)
@@ -72,7 +72,7 @@ async def handle_elect_leaders(request: Request, context: BrokerContext) -> Resp
 
 
 def _election_type(number: int) -> ElectionType:
-    """Version 0 knows preferred elections alone, and that is what its absent field reads as."""
+    """Parses the election type; version 0 has no such field, which reads as preferred."""
     try:
         return ElectionType(number)
     except ValueError:

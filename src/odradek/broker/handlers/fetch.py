@@ -1,4 +1,4 @@
-"""Fetch: bytes from local logs, as they are stored, within a session or without."""
+"""Fetch: bytes of local logs, as they are stored, with a session or without."""
 
 import uuid
 from collections import Counter
@@ -36,7 +36,7 @@ _READ_COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 def handle_fetch(request: Request, context: BrokerContext) -> Response | None:
-    """Reads and answers, now or when there is enough."""
+    """Reads and answers, now or when there are enough bytes."""
     version = request.header.api_version
     view = parse_fetch_request(request.payload, request.body_offset, version)
     if version < _FIRST_SERVED_VERSION:
@@ -84,7 +84,7 @@ class _Fetching:
         self._context = context
         self._session = session
         self._is_from_follower = is_from_follower
-        self._by_position: list[SessionPartition] = []  # Those that are read, in order.
+        self._by_position: list[SessionPartition] = []  # The partitions that are read, in order.
         self.refused: list[tuple[SessionPartition, FetchResult]] = []
 
     def split(self, version: int) -> list[FetchPartition]:
@@ -129,26 +129,26 @@ class _Fetching:
         """Whether the reader may read a topic."""
         authorizer = self._context.authorizer
         if self._is_from_follower:
-            # Brokers are told by this right, never by where they come from.
+            # Brokers are recognized by this right, never by their address.
             return is_allowed(authorizer, self._request, Operation.CLUSTER_ACTION)
         return is_allowed(authorizer, self._request, Operation.READ, ResourceType.TOPIC, topic)
 
     def park(self, operation: DelayedFetch) -> None:
-        """Has the fetch let go if its peer goes away, which may have asked to wait for weeks."""
+        """Ends the parked fetch if its peer disconnects; its timeout may be weeks."""
         self._request.on_abandoned = operation.force_complete
 
     def respond(self, results: FetchResults) -> None:
-        """Gives the answer."""
+        """Sends the answer."""
         request, context, session = self._request, self._context, self._session
         read = [(p, r) for p, (_, r) in zip(self._by_position, results, strict=True)]
         told = session.select([*self.refused, *read] if self.refused else read)
-        # Quotas are for clients.
+        # Quotas apply to clients only.
         throttle_ms = 0 if self._is_from_follower else _throttle_ms(request, told, context)
         request.reply(_finish(request, session, told, throttle_ms))
 
 
 def _begin(view: FetchView, version: int, context: BrokerContext) -> FetchContext:
-    # By key: a partition that comes twice costs once, and what is said last counts, as in Kafka.
+    # By key: a partition that is named twice is read once, by its last row, as in Kafka.
     wanted: dict[PartitionKey, SessionPartition] = {}
     for topic, partitions in view.topics:
         for row in partitions:
@@ -196,7 +196,7 @@ def _name_of(topic: bytes, context: BrokerContext) -> tuple[str | None, uuid.UUI
 def _throttle_ms(
     request: Request, told: Sequence[tuple[SessionPartition, FetchResult]], context: BrokerContext
 ) -> int:
-    """How long the client has to keep still, for its bytes or its time; see `broker.quotas`."""
+    """The throttle time of the client, for its bytes or its time; see `broker.quotas`."""
     quotas = context.quotas
     if not quotas.limits_traffic:
         return 0
@@ -218,7 +218,7 @@ def _finish(
     if session.error is not ErrorCode.NONE:
         return _answer(request, [], 0, session.error, throttle_ms)
     topics: dict[str | bytes, list[FetchPartitionResult]] = {}
-    errors = [ErrorCode.NONE]  # Of the whole; then that of each partition.
+    errors = [ErrorCode.NONE]  # That of the answer; then that of each partition.
     for partition, result in told:
         topic, index = partition.key
         error = result.error
@@ -229,7 +229,7 @@ def _finish(
         if rows is None:
             rows = topics[topic] = []
         records: Sized | None = None
-        # A client over its quota is told to wait, and gets its bytes then.
+        # A client over its quota gets a throttle time now, and its bytes later.
         if throttle_ms == 0 and result.records is not None:
             records = result.records if result.records.data is None else result.records.data
         rows.append(
@@ -270,12 +270,12 @@ def _answer(
         session_id=session_id,
     )
     start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
-    # What is not bytes are slices of segment files, as they came from the log.
+    # Chunks other than bytes are slices of segment files, as the log returned them.
     return SendResponse(request, [start, *cast("list[Chunk]", chunks)])
 
 
 def _refuse_old_version(request: Request, view: FetchView) -> Response:
-    """Versions that expect other record formats get an error they can read, and no records."""
+    """Answers a version that expects an older record format with an error, and no records."""
     topics = [
         (
             topic,

@@ -1,4 +1,4 @@
-"""FindCoordinator: the leader of the partition that keeps a group; none for transactions."""
+"""FindCoordinator: the leader of the partition that stores a group; none for transactions."""
 
 from typing import Final, NamedTuple
 
@@ -34,7 +34,7 @@ class _Found(NamedTuple):
 
 @in_slices
 def handle_find_coordinator(request: Request, context: BrokerContext) -> Steps:
-    """Names coordinators as they can be reached on the listener that was asked."""
+    """Answers coordinators with their addresses on the listener of the request."""
     version = request.header.api_version
     message, _ = parse_message(
         FindCoordinatorRequest, request.payload, version, request.body_offset

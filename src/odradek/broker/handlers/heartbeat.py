@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and hears whether it has to join again."""
+"""Heartbeat: renews a member's session; the answer says whether it has to join again."""
 
 from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import ErrorCode

@@ -23,7 +23,7 @@ __all__ = ["handle_incremental_alter_configs"]
 
 
 async def handle_incremental_alter_configs(request: Request, context: BrokerContext) -> Response:
-    """Plans each resource, then carries out what can be."""
+    """Plans each resource, then carries out the valid plans."""
     version = request.header.api_version
     message, _ = parse_message(
         IncrementalAlterConfigsRequest, request.payload, version, request.body_offset

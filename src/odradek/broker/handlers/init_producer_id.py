@@ -51,7 +51,7 @@ def _refuse(error: ErrorCode, request: Request, context: BrokerContext) -> Respo
 def _denial(
     transactional_id: str | None, request: Request, context: BrokerContext
 ) -> ErrorCode | None:
-    """Why no id is given. Who may write to any topic may do so with idempotence."""
+    """The error if no id may be given. A client that may write to any topic may get one."""
     may = partial(is_allowed, context.authorizer, request)
     if transactional_id is not None:
         if may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):

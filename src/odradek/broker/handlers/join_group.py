@@ -1,4 +1,4 @@
-"""JoinGroup: a member enters a group, or takes part in its next generation."""
+"""JoinGroup: a client joins a group, or a member its next generation."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ _FIRST_NULL_PROTOCOL_VERSION: Final = 7
 
 
 def handle_join_group(request: Request, context: BrokerContext) -> None:
-    """Answers when the generation is complete, or why there is none."""
+    """Answers when the generation is complete, or with an error."""
     version = request.header.api_version
     message, _ = parse_message(JoinGroupRequest, request.payload, version, request.body_offset)
 
@@ -33,7 +33,7 @@ def handle_join_group(request: Request, context: BrokerContext) -> None:
     ):
         answer(JoinReply(ErrorCode.GROUP_AUTHORIZATION_FAILED, message.member_id))
         return
-    # Version 0 has none.
+    # Version 0 has no rebalance timeout.
     rebalance_timeout_ms = message.rebalance_timeout_ms if version else message.session_timeout_ms
     context.groups.join(
         JoinRequest(

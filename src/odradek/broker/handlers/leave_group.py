@@ -1,4 +1,4 @@
-"""LeaveGroup: members leave a group at once, each with its own outcome from version 3 on."""
+"""LeaveGroup: members leave a group at once, each with its own error from version 3 on."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ _FIRST_LIST_VERSION: Final = 3
 
 
 def handle_leave_group(request: Request, context: BrokerContext) -> Response:
-    """Answers at once: that somebody left is nothing that could be lost."""
+    """Answers at once, without waiting for a record: a departure need not be durable."""
     version = request.header.api_version
     message, _ = parse_message(LeaveGroupRequest, request.payload, version, request.body_offset)
     members = message.members

@@ -1,4 +1,4 @@
-"""ListConfigResources: what has settings, by type."""
+"""ListConfigResources: the resources that have settings, by type."""
 
 from collections.abc import Iterator
 from typing import Final

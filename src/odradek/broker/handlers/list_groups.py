@@ -17,19 +17,19 @@ from odradek.security.operations import Operation, ResourceType
 __all__ = ["handle_list_groups"]
 
 _GROUP_TYPE = "classic"
-_GROUPS_PER_STEP = 100  # Between two looks at the clock.
+_GROUPS_PER_STEP = 100  # Between two readings of the clock.
 
 
 @in_slices
 def handle_list_groups(request: Request, context: BrokerContext) -> Steps:
-    """Names all groups that pass the filters; some may be missing while a partition loads."""
+    """Lists all groups that pass the filters; some may be missing while a partition loads."""
     version = request.header.api_version
     message, _ = parse_message(ListGroupsRequest, request.payload, version, request.body_offset)
     may_describe = partial(is_allowed, context.authorizer, request, Operation.DESCRIBE)
     sees_all = may_describe()
     groups = context.groups
     error = groups.check_all()
-    # A filter that is said twice says no more than once.
+    # Without repeated filters, which would only cost time.
     states, types = list(set(message.states_filter)), list(set(message.types_filter))
     rows: list[ListedGroup] = []
     for count, group in enumerate(groups.find_groups(states, types)):

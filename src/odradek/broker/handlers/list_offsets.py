@@ -23,17 +23,17 @@ from odradek.storage.segments.timestamp_search import OpenedBatches, SearchDefer
 
 __all__ = ["handle_list_offsets"]
 
-# First version that knows a negative timestamp.
+# The first version of each negative timestamp.
 _KNOWN_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 _EARLIEST, _EARLIEST_LOCAL = -2, -4
 _FIRST_LEADER_EPOCH_VERSION = 4
 _FIRST_NOT_AVAILABLE_VERSION = 5
-_TIERED = (-5, -6)  # Places in tiered storage, of which there is none.
+_TIERED = (-5, -6)  # About tiered storage, which does not exist here.
 
 
 @in_slices
 def handle_list_offsets(request: Request, context: BrokerContext) -> Steps:
-    """Looks up each partition that is led here; one that comes twice is refused, as in Kafka."""
+    """Looks up each partition that is led here; one that is named twice is refused, as in Kafka."""
     version = request.header.api_version
     message, _ = parse_message(ListOffsetsRequest, request.payload, version, request.body_offset)
     repeated = _find_repeated(message)
@@ -116,7 +116,7 @@ def _look_up(
                 yield deferred.open_batch
     except ApiError as error:
         if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _FIRST_NOT_AVAILABLE_VERSION:
-            return answer(ErrorCode.LEADER_NOT_AVAILABLE)  # What older clients try again after.
+            return answer(ErrorCode.LEADER_NOT_AVAILABLE)  # Makes older clients try again.
         return answer(error.code)
     except StorageError:
         return answer(ErrorCode.KAFKA_STORAGE_ERROR)

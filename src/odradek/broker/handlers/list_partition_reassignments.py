@@ -21,7 +21,7 @@ __all__ = ["handle_list_partition_reassignments"]
 
 
 async def handle_list_partition_reassignments(request: Request, context: BrokerContext) -> Response:
-    """Asks the controller; partitions that stay where they are are left out."""
+    """Answers from the controller; partitions that are not being moved are left out."""
     version = request.header.api_version
     message, _ = parse_message(
         ListPartitionReassignmentsRequest, request.payload, version, request.body_offset

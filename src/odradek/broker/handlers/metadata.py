@@ -36,12 +36,12 @@ NO_CONTROLLER = -1
 
 @in_slices
 def handle_metadata(request: Request, context: BrokerContext) -> Steps:
-    """Answers from one image, the one that is published when the request comes."""
+    """Answers from the image that is published when the request arrives."""
     version = request.header.api_version
     view = parse_metadata_request(request.payload, request.body_offset, version)
     cache = context.cache
     image = cache.image
-    # Now, and not with the topics: the answer is about one moment.
+    # Before the topics, which are read in slices: the answer is about one moment.
     brokers: list[BrokerTuple] = [
         (node.id, node.host, node.port, node.rack)
         for node in cache.get_alive_nodes(request.context.listener)
@@ -82,7 +82,7 @@ def _find_topics(
     request: Request,
     context: BrokerContext,
 ) -> Iterator[MetadataTopic | None]:
-    """The topics to tell of, one after another; None for one that is passed over."""
+    """The topics of the answer, one after another; None for one that is skipped."""
     wanted = view.topics
     if wanted is None or (request.header.api_version < _FIRST_NULL_IS_ALL_VERSION and not wanted):
         return _all(image, request, context)
@@ -98,7 +98,7 @@ def _all(
     image: ClusterImage, request: Request, context: BrokerContext
 ) -> Iterator[MetadataTopic | None]:
     for name in context.cache.get_sorted_topics(image):
-        # Who may not know of a topic is not told that there is one.
+        # A topic is hidden from clients that may not describe it.
         if _may_describe(name, request, context):
             yield _known(_read(name, image, request, context), context)
         else:
@@ -131,7 +131,7 @@ def _read(
 def _with_operations(
     topic: MetadataTopic, request: Request, context: BrokerContext
 ) -> MetadataTopic:
-    """With what the client may do, unless it may not even know of the topic."""
+    """The row with the client's operations, unless it may not describe the topic."""
     if topic.name is None or topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return topic
     operations = allowed_operations(context.authorizer, request, ResourceType.TOPIC, topic.name)
@@ -161,10 +161,10 @@ def _by_name(
 def _create_or_refuse(
     name: str, request: Request, context: BrokerContext, mutations: MutationQuota | None
 ) -> ErrorCode:
-    """What is told of a topic that is not there, and perhaps will be soon.
+    """The error for a topic that does not exist; may start its creation.
 
     Args:
-        mutations: What the client may create; None if it does not want to.
+        mutations: The client's quota of creations; None if the request forbids creation.
     """
     if find_name_problem(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -174,10 +174,10 @@ def _create_or_refuse(
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if context.topic_creator.would_start(name):
         try:
-            if name not in context.internal_topics:  # Those are made once, for the broker itself.
+            if name not in context.internal_topics:  # These are created once, for the broker.
                 mutations.take(context.broker_settings().topics.num_partitions)
         except ApiError:
-            # The client asks again, as it does while the topic is made, and waits in between.
+            # The client tries again after a pause, as it does while a topic is created.
             return ErrorCode.LEADER_NOT_AVAILABLE
         context.topic_creator.start_creation(name)
     return ErrorCode.LEADER_NOT_AVAILABLE
@@ -186,7 +186,7 @@ def _create_or_refuse(
 def _by_id(
     topic_ids: Iterable[bytes], image: ClusterImage, request: Request, context: BrokerContext
 ) -> Iterator[MetadataTopic | None]:
-    """Ids were given: names beside them are ignored, and before 12 the request is invalid."""
+    """The topics by id: names in the request are ignored; before version 12 it is invalid."""
     is_valid = request.header.api_version >= _FIRST_ID_VERSION
     for topic_id in topic_ids:
         if not is_valid:
@@ -197,7 +197,7 @@ def _by_id(
             continue
         name = image.topic_names.get(uuid.UUID(bytes=topic_id))
         if name is not None and not _may_describe(name, request, context):
-            # An id gives nothing away; the name behind it would.
+            # An id discloses nothing; the name would.
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             yield MetadataTopic(error, None, topic_id, False, ())
             continue

@@ -59,7 +59,7 @@ def handle_offset_commit(request: Request, context: BrokerContext) -> Response |
 
 
 class _Waiting:
-    """A commit whose offsets are on their way to the log."""
+    """A commit whose offsets are being appended."""
 
     __slots__ = ("_asked", "_context", "_ids", "_refused", "_request")
 
@@ -78,7 +78,7 @@ class _Waiting:
         self._ids = ids
 
     def answer(self, error: ErrorCode, too_large: Rejected) -> None:
-        """Gives the answer."""
+        """Sends the answer."""
         self._request.reply(self.respond(error, too_large))
 
     def respond(self, error: ErrorCode, too_large: Rejected) -> Response:
@@ -92,7 +92,7 @@ class _Waiting:
 def _named(
     topics: _Topics, ids: Sequence[bytes], context: BrokerContext
 ) -> list[tuple[str, list[CommittedPartition]]]:
-    """With the name of each id; empty, as no topic's is, for one that nobody knows."""
+    """The topics with the name of each id; an empty name for an unknown id."""
     name_of = context.cache.get_topic_name
     return [
         (name_of(uuid.UUID(bytes=topic_id)) or "", rows)
@@ -103,7 +103,7 @@ def _named(
 def _find_refused(
     request: Request, topics: _Topics, context: BrokerContext, *, by_id: bool
 ) -> dict[tuple[str, int], ErrorCode] | None:
-    """Partitions that do not exist, or are none of the client's business; mostly there are none."""
+    """Partitions that do not exist, or that the client has no right to; mostly none."""
     refused: dict[tuple[str, int], ErrorCode] | None = None
     known = context.cache.image.topics
     sender = request.context
@@ -134,13 +134,13 @@ def _answer(
     context: BrokerContext,
     ids: Sequence[bytes] | None,
 ) -> Response:
-    """The same error for all partitions, but for those that have one of their own."""
+    """The answer: `error` for all partitions except those with an error of their own."""
     header = request.header
     version = header.api_version
     throttle_ms = request_throttle_ms(request, context) if context.quotas.limits_traffic else 0
     if not others and len(topics) == 1 and 8 <= version <= 9:
         name, rows = topics[0]
-        if len(rows) == 1:  # As nearly always.
+        if len(rows) == 1:  # The usual case.
             one = encode_one_commit_answer(
                 header.correlation_id, throttle_ms, name, rows[0][0], error
             )

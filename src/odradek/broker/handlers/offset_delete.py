@@ -1,4 +1,4 @@
-"""OffsetDelete: forget what a group has committed for some partitions."""
+"""OffsetDelete: removes a group's committed offsets of some partitions."""
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
@@ -18,7 +18,7 @@ __all__ = ["handle_offset_delete"]
 
 
 def handle_offset_delete(request: Request, context: BrokerContext) -> None:
-    """Answers when it cannot come back any more."""
+    """Answers when the removal is durable."""
     version = request.header.api_version
     message, _ = parse_message(OffsetDeleteRequest, request.payload, version, request.body_offset)
     refused: dict[tuple[str, int], ErrorCode] = {}
@@ -67,7 +67,7 @@ def handle_offset_delete(request: Request, context: BrokerContext) -> None:
 
 
 def _asked_for(message: OffsetDeleteRequest) -> dict[str, dict[int, None]]:
-    """The partitions of each topic; one that comes twice is answered once."""
+    """The partitions of each topic; one that is named twice is answered once."""
     asked: dict[str, dict[int, None]] = {}
     for topic in message.topics:
         asked.setdefault(topic.name, {}).update(

@@ -1,4 +1,4 @@
-"""OffsetFetch: what groups have committed; from version 8 on, several groups at once."""
+"""OffsetFetch: the committed offsets of a group; from version 8 on, of several groups."""
 
 import uuid
 from collections.abc import Generator, Iterable, Sequence
@@ -34,14 +34,14 @@ _FIRST_GROUP_ERROR_VERSION: Final = 2
 _FIRST_GROUPS_VERSION: Final = 8
 _FIRST_ID_VERSION: Final = 10
 _NONE = ErrorCode.NONE
-_ROWS_PER_STEP: Final = 100  # Between two looks at the clock.
+_ROWS_PER_STEP: Final = 100  # Between two readings of the clock.
 
 # partition, offset, leader epoch, metadata, error
 _Row = tuple[int, int, int, str, int]
 
 
 class _Fetched(NamedTuple):
-    """What a group has committed, or why that is not known."""
+    """The committed offsets of a group, or an error."""
 
     error: ErrorCode
     topics: Sequence[tuple[str, list[_Row]]]
@@ -49,9 +49,9 @@ class _Fetched(NamedTuple):
 
 @in_slices
 def handle_offset_fetch(request: Request, context: BrokerContext) -> Steps:
-    """Answers from memory; -1 without an error for what was never committed.
+    """Answers from memory; -1 without an error for partitions without a commit.
 
-    A group, topic or partition that comes twice is answered once.
+    A group, topic or partition that is named twice is answered once.
     """
     version = request.header.api_version
     message, _ = parse_message(OffsetFetchRequest, request.payload, version, request.body_offset)
@@ -74,7 +74,7 @@ def handle_offset_fetch(request: Request, context: BrokerContext) -> Steps:
     found = yield from _fetch(request, message.group_id, asked, context, is_stable=is_stable)
     topics = found.topics
     if found.error is not _NONE and version < _FIRST_GROUP_ERROR_VERSION:
-        # There is no other place to tell.
+        # These versions have no other field for the error.
         failed = (-1, -1, "", found.error)
         topics = [
             (topic.name, [(partition, *failed) for partition in topic.partition_indexes])
@@ -106,7 +106,7 @@ _Topic = TypeVar("_Topic", OffsetFetchRequestTopic, OffsetFetchRequestTopics)
 
 
 def _merge_groups(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
-    """Every group once, with all that is asked of it; null topics ask for everything."""
+    """Every group once, with all its requested topics; null means all topics."""
     same: dict[str, list[OffsetFetchRequestGroup]] = {}
     for group in groups:
         same.setdefault(group.group_id, []).append(group)
@@ -144,7 +144,7 @@ def _fetch(
     *,
     is_stable: bool,
 ) -> Generator[None, None, _Fetched]:
-    """The offsets of one group: of the topics asked for, or of all that the client may see."""
+    """The offsets of one group: of the requested topics, or of all that the client may see."""
     may_describe = partial(is_allowed, context.authorizer, request, Operation.DESCRIBE)
     if not may_describe(ResourceType.GROUP, group_id):
         return _Fetched(ErrorCode.GROUP_AUTHORIZATION_FAILED, ())
@@ -171,8 +171,8 @@ def _fetch(
                 if len(rows) % _ROWS_PER_STEP == _ROWS_PER_STEP - 1:
                     yield
                     if not context.groups.is_serving(offsets):
-                        # Deleted, or coordinated elsewhere: the client asks again, and the group
-                        # must not look as if it had committed nothing.
+                        # Deleted, or coordinated elsewhere: the client tries again; an empty
+                        # answer would mean that the group has no commits.
                         return _Fetched(ErrorCode.NOT_COORDINATOR, ())
                 rows.append((number, *fetch_offset(offsets, name, number, is_stable)))
         found.append((name, rows))
@@ -188,7 +188,7 @@ def _fetch_by_id(
     if group.topics is None:
         found = yield from _fetch(request, group.group_id, None, context, is_stable=is_stable)
         ids = {name: topic.id for name, topic in context.cache.image.topics.items()}
-        # A topic that is gone has no id to answer with.
+        # A deleted topic has no id to answer with.
         rows = [(known, rows) for name, rows in found.topics if (known := ids.get(name))]
         topics = [_topic_row("", partitions, known.bytes) for known, partitions in rows]
         return OffsetFetchResponseGroup(

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ends, for readers that check whether logs parted."""
+"""OffsetForLeaderEpoch: the end of an epoch, for readers that check whether logs diverged."""
 
 from odradek.broker.authorization import check_allowed, is_allowed
 from odradek.broker.context import BrokerContext
@@ -21,7 +21,7 @@ __all__ = ["handle_offset_for_leader_epoch"]
 
 @in_slices
 def handle_offset_for_leader_epoch(request: Request, context: BrokerContext) -> Steps:
-    """Looks up each partition that is led here; one that comes twice, once."""
+    """Looks up each partition that is led here; one that is named twice has one row."""
     version = request.header.api_version
     message, _ = parse_message(
         OffsetForLeaderEpochRequest, request.payload, version, request.body_offset
@@ -64,7 +64,7 @@ def _look_up(
 
 
 def _check_rights(topic: str, request: Request, context: BrokerContext) -> None:
-    """Brokers are told by their right to act for the cluster."""
+    """Checks the right to a topic; brokers have the right to act for the cluster instead."""
     authorizer = context.authorizer
     if not is_allowed(authorizer, request, Operation.CLUSTER_ACTION):
         check_allowed(authorizer, request, Operation.DESCRIBE, ResourceType.TOPIC, topic)

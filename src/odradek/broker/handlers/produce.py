@@ -1,8 +1,8 @@
-"""Produce: batches to the leaders here, answered as `acks` asks.
+"""Produce: appends batches to the leaders here; answered as `acks` demands.
 
-A request for one partition, as clients that do not batch send it, has a lane of its own: its parts
-are not put into tables of one row. Whatever is unusual about it goes the general way, before
-anything has happened.
+A request for one partition, as clients that do not batch send it, has a path of its own: its parts
+are not put into tables of one row. An unusual request of this kind takes the general path, before
+anything was done for it.
 """
 
 import logging
@@ -51,7 +51,7 @@ __all__ = ["handle_produce"]
 
 logger = logging.getLogger(__name__)
 
-_FIRST_SERVED_VERSION = 3  # Older ones cannot carry the only format that is stored.
+_FIRST_SERVED_VERSION = 3  # Older versions cannot carry the only stored format.
 _FIRST_ZSTD_VERSION = 7
 _ZSTD = 4  # The codec, as the attributes of a batch name it.
 
@@ -66,7 +66,7 @@ _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def handle_produce(request: Request, context: BrokerContext) -> Response | None:
-    """Appends and answers, now or when the in-sync replicas have followed."""
+    """Appends and answers, now or when the in-sync replicas have the batches."""
     version = request.header.api_version
     single = parse_single_produce(request.payload, request.body_offset, version)
     if single is not None:
@@ -93,7 +93,7 @@ def handle_produce(request: Request, context: BrokerContext) -> Response | None:
     context.replicas.appends.append_records(
         timeout_ms=view.timeout_ms,
         required_acks=view.acks,
-        # Of no client, whatever it calls itself (10 section 6.1): a name is no right.
+        # For no client, whatever its client id (10 section 6.1): a name is no right.
         internal_topics_allowed=False,
         origin=AppendOrigin.CLIENT,
         entries=entries,
@@ -111,7 +111,7 @@ def _expand(
     respond: Callable[[Mapping[TopicPartition, ProduceResult]], None],
     context: BrokerContext,
 ) -> bool:
-    """Whether batches of a request are being expanded, so that it is answered later."""
+    """Starts to expand batches that need it; returns whether the request is answered later."""
     deferred = {
         tp: (ExpandedRecords(entries[tp]), result.expand)
         for tp, result in results.items()
@@ -137,7 +137,7 @@ def _expand(
 def _single_partition(
     single: SingleProduce, version: int, context: BrokerContext
 ) -> Partition | None:
-    """Where the records of a request for one partition go; None if they need a closer look."""
+    """The partition of a request for one partition; None if it needs the general path."""
     acks, _, topic, index, records = single
     if (acks != -1 and acks != 1) or len(records) < HEADER_SIZE:
         return None
@@ -152,14 +152,14 @@ def _single_partition(
         or (version < _FIRST_ZSTD_VERSION and attributes & CODEC_MASK)
     ):
         return None
-    # What is hosted exists. Of any other partition the general way says why it cannot be had.
+    # A hosted partition exists. For any other the general path finds the error.
     return context.replicas.find_online(name, index)
 
 
 def _append_single(
     request: Request, partition: Partition, single: SingleProduce, context: BrokerContext
 ) -> Response | None:
-    """The answer; None if in-sync replicas have to be waited for."""
+    """Appends to one partition; returns the answer, or None if it waits for in-sync replicas."""
     acks, timeout_ms, topic, index, records = single
     tp = partition.tp
     sender = request.context
@@ -214,7 +214,7 @@ def _answer_single(
     result: ProduceResult,
     context: BrokerContext,
 ) -> Response:
-    """The answer of the general way to a request for one partition."""
+    """The answer of the general path to a request for one partition."""
     acks, _, topic, _, _ = single
     throttle_ms = _throttle_ms(request, acks, len(request.payload), context)
     return _answer(request, acks, {tp: result}, [(topic, [tp])], throttle_ms, context)
@@ -227,7 +227,7 @@ _Order = list[tuple[str | bytes, list[TopicPartition]]]
 def _split(
     request: Request, view: ProduceView, context: BrokerContext
 ) -> tuple[dict[TopicPartition, memoryview], dict[TopicPartition, ProduceResult], _Order]:
-    """What to append, what is refused before that, and the order of the answer."""
+    """The batches to append, the refused partitions, and the order of the answer."""
     entries: dict[TopicPartition, memoryview] = {}
     refused: dict[TopicPartition, ProduceResult] = {}
     order: _Order = []
@@ -254,7 +254,7 @@ def _split(
                 entries.pop(tp, None)
                 refused[tp] = ProduceResult(
                     error=ErrorCode.INVALID_REQUEST,
-                    error_message=f"{tp} comes twice in the request",
+                    error_message=f"{tp} is named twice in the request",
                 )
             elif (problem := _problem_with(records, version)) is not None:
                 refused[tp] = problem
@@ -270,7 +270,7 @@ def _split(
 def _denial_of_transaction(
     request: Request, view: ProduceView, context: BrokerContext
 ) -> ProduceResult | None:
-    """Why nothing of a request is taken: who sent it may not use its transactional id."""
+    """The error if the client may not use the transactional id of its request."""
     transactional_id = view.transactional_id
     if transactional_id is None or is_allowed(
         context.authorizer,
@@ -288,9 +288,9 @@ def _name_of(topic_id: bytes, context: BrokerContext) -> str | None:
 
 
 def _problem_with(records: memoryview | None, version: int) -> ProduceResult | None:
-    """Why a client's records cannot be taken, by the version it speaks; None if they can."""
+    """The refusal of records that a version cannot carry; None if they are accepted."""
     if records is not None and len(records) >= HEADER_SIZE and version >= _FIRST_ZSTD_VERSION:
-        # The usual case: one batch of the current format, as long as it says.
+        # The usual case: one batch of the current format, with the length it states.
         length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES(records)
         if (
             magic == CURRENT_MAGIC
@@ -318,8 +318,8 @@ def _problem_with(records: memoryview | None, version: int) -> ProduceResult | N
             error_message="expected exactly one record batch of format v2",
         )
     if header.attributes & TRANSACTIONAL_MASK:
-        # Nobody could ever end the transaction that the batch would open, and readers of committed
-        # records would wait for its end behind the batch for ever.
+        # No request could ever end the transaction that the batch would open, and readers of
+        # committed records would wait for its end forever.
         return ProduceResult(
             error=ErrorCode.INVALID_TXN_STATE,
             error_message="the batch is transactional, and this broker serves no transactions;"
@@ -345,7 +345,7 @@ def _answer(
         failed = {tp: r.error.name for tp, r in results.items() if r.error is not _NONE}
         if not failed:
             return NoOpResponse(request)
-        # There is nobody to tell; a closed connection makes the client look again.
+        # The client expects no answer; a closed connection makes it refresh its metadata.
         return CloseConnectionResponse(request, f"a produce with acks=0 failed: {failed}")
     request.errors = _count_errors(results)
     header = request.header
@@ -359,7 +359,7 @@ def _answer(
 
 
 def _throttle_ms(request: Request, acks: int, size: int, context: BrokerContext) -> int:
-    """How long the client has to keep still, for its bytes or its time; see `broker.quotas`."""
+    """The throttle time of the client, for its bytes or its time; see `broker.quotas`."""
     quotas = context.quotas
     if not quotas.limits_traffic:
         return 0

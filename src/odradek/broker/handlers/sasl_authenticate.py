@@ -1,4 +1,4 @@
-"""SaslAuthenticate: no listener of this broker speaks SASL, so the request comes out of turn."""
+"""SaslAuthenticate: refused, since no listener of this broker speaks SASL."""
 
 from odradek.broker.context import BrokerContext, reply, request_throttle_ms
 from odradek.errors import ErrorCode
@@ -13,10 +13,10 @@ __all__ = ["handle_sasl_authenticate"]
 
 
 def handle_sasl_authenticate(request: Request, context: BrokerContext) -> Response:
-    """ILLEGAL_SASL_STATE; the connection stays open. The token is looked at by nobody."""
+    """Answers ILLEGAL_SASL_STATE; the connection stays open. The token is not read."""
     version = request.header.api_version
     parse_message(SaslAuthenticateRequest, request.payload, version, request.body_offset)
-    request_throttle_ms(request, context)  # The answer has no room to tell of it.
+    request_throttle_ms(request, context)  # The answer has no field for it.
     response = SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="this listener speaks no SASL: expected requests without a login",

@@ -1,4 +1,4 @@
-"""SaslHandshake: no listener of this broker speaks SASL, so the request comes out of turn."""
+"""SaslHandshake: refused, since no listener of this broker speaks SASL."""
 
 from odradek.broker.context import BrokerContext, reply, request_throttle_ms
 from odradek.errors import ErrorCode
@@ -10,8 +10,8 @@ __all__ = ["handle_sasl_handshake"]
 
 
 def handle_sasl_handshake(request: Request, context: BrokerContext) -> Response:
-    """ILLEGAL_SASL_STATE without mechanisms; the connection stays open (13 section 18)."""
+    """Answers ILLEGAL_SASL_STATE without mechanisms; the connection stays open (13 section 18)."""
     version = request.header.api_version
     parse_message(SaslHandshakeRequest, request.payload, version, request.body_offset)
-    request_throttle_ms(request, context)  # The answer has no room to tell of it.
+    request_throttle_ms(request, context)  # The answer has no field for it.
     return reply(request, SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))

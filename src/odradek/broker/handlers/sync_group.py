@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in assignments, every member gets its own."""
+"""SyncGroup: the leader sends the assignments, every member gets its own."""
 
 from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
@@ -13,7 +13,7 @@ __all__ = ["handle_sync_group"]
 
 
 def handle_sync_group(request: Request, context: BrokerContext) -> None:
-    """Answers when the leader has assigned, or why that does not matter any more."""
+    """Answers when the leader has assigned, or with an error."""
     version = request.header.api_version
     message, _ = parse_message(SyncGroupRequest, request.payload, version, request.body_offset)
 

@@ -83,7 +83,9 @@ def plan_each(
     for name, resource in zip(names, resources, strict=True):
         try:
             if name in repeated:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name[1]!r} comes twice in the request")
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"{name[1]!r} is named twice in the request"
+                )
             plans.append(plan(resource))
         except ApiError as error:
             plans.append(error)
