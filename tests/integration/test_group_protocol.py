@@ -337,7 +337,7 @@ def test_a_fresh_broker_has_groups(tmp_path: Path) -> None:
 def test_a_replication_factor_that_is_set_is_not_lowered(tmp_path: Path) -> None:
     """07:G-17: COORDINATOR_NOT_AVAILABLE, and one line that says why."""
     with running_odradek(tmp_path, {"offsets.topic.replication.factor": "3"}) as lonely:
-        line = "Topic __consumer_offsets is asked for, but cannot be created"
+        line = "Topic __consumer_offsets was requested, but cannot be created"
 
         def ask() -> int:
             with RawConnection(lonely.port) as connection:

@@ -1,7 +1,7 @@
 """The owner of a data directory: `meta.properties` against the ids of cluster and broker.
 
-Every data directory keeps the id of its cluster beside that of its broker. A directory of another
-broker or cluster is refused: its logs would be served under a wrong name.
+Every data directory stores the ids of its cluster and its broker. A directory of another broker or
+cluster is refused: its logs would be served under a wrong name.
 """
 
 import os
@@ -19,7 +19,7 @@ META_PROPERTIES_FILE = "meta.properties"
 def check_directories(
     directories: Iterable[str], *, broker_id: int, cluster_id: str, disk: Disk
 ) -> None:
-    """Compares each directory's `meta.properties`, and writes it where there is none.
+    """Compares each directory's `meta.properties`, and writes it if it does not exist.
 
     Raises:
         ConfigError: A directory belongs to another broker or cluster.

@@ -1,4 +1,4 @@
-"""Partitions as coordinators see them: those of their internal topic, and where others end."""
+"""Partitions for coordinators: those of their internal topic, and the ends of others."""
 
 from collections.abc import Mapping
 
@@ -26,9 +26,9 @@ class InternalPartitions:
 
     Args:
         topic: Its name.
-        replicas: Where its partitions are hosted, as far as they are.
+        replicas: Hosts its partitions.
         timeout_ms: How long an append may wait for other replicas.
-        required_acks: What it waits for, as a producer's.
+        required_acks: The acks of an append, as a producer's.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class InternalPartitions:
     def try_append(
         self, partition: int, leader_epoch: int, batch: bytearray
     ) -> tuple[ErrorCode, int] | None:
-        """Appends a batch if no other replica has to be waited for: (error, first offset)."""
+        """Appends a batch if there is no replica to wait for; returns (error, first offset)."""
         tp = TopicPartition(self._topic, partition)
         result = self._replicas.appends.try_append_unreplicated(
             tp, batch, AppendOrigin.COORDINATOR, leader_epoch
@@ -87,8 +87,10 @@ class InternalPartitions:
         on_local(results[tp])
 
     def start_offset(self, partition: int) -> int:
-        """Raises:
-        ApiError: There is no log here.
+        """The log's start.
+
+        Raises:
+            ApiError: There is no log here.
         """
         return self._find(partition).log_start_offset
 

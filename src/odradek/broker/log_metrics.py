@@ -1,6 +1,6 @@
-"""What operators watch of the logs: `kafka.log:type=Log`, `LogManager` and `LogFlushStats`.
+"""Metrics of the logs: `kafka.log:type=Log`, `LogManager` and `LogFlushStats`.
 
-The figures of a partition come and go with its log, so they are asked for when somebody reads them.
+The gauges of a partition exist as long as its log, so they are computed when they are read.
 A copy that is to replace a log in another directory has the tag `is-future`, as in Kafka.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["damage_meter", "flush_timer", "register_log_gauges"]
 _DOMAIN: Final = "kafka.log"
 Tags: TypeAlias = tuple[tuple[str, str], ...]
 
-# Kafka's name -> (what it tells, how it is read).
+# Kafka's name -> (description, function that reads it).
 _OF_A_LOG: Final[dict[str, tuple[str, Callable[[Log], int]]]] = {
     "LogStartOffset": ("First offset of a partition.", lambda log: log.log_start_offset),
     "LogEndOffset": ("Next offset of a partition.", lambda log: log.log_end_offset),
@@ -28,14 +28,14 @@ _OF_A_LOG: Final[dict[str, tuple[str, Callable[[Log], int]]]] = {
 
 
 def flush_timer(registry: MetricRegistry) -> Timer:
-    """How often logs are flushed, and how long it takes."""
+    """The timer of flushes."""
     return registry.group(_DOMAIN, "LogFlushStats").timer(
         "LogFlushRateAndTimeMs", "Time to make a log durable, in milliseconds."
     )
 
 
 def damage_meter(registry: MetricRegistry) -> Meter:
-    """How many damaged places were found in log files."""
+    """The meter of damaged places in log files."""
     return registry.group(_DOMAIN, "LogManager").meter(
         "DamagedExtentsPerSec", "Places in log files whose bytes are no sound batch, once each."
     )
@@ -73,5 +73,5 @@ def _read_all(logs: LogManager, read: Callable[[Log], int]) -> Iterator[tuple[Ta
         )
         if logs.get_future_log(topic_partition) is log:
             tags += (("is-future", "true"),)
-        if log.is_usable:  # Others may have closed it since the list was made.
+        if log.is_usable:  # It may have been closed since the list was made.
             yield tags, read(log)

@@ -1,6 +1,6 @@
-"""Requests that wait for something to show in this broker's metadata.
+"""Requests that wait until this broker's metadata shows a change.
 
-The publisher calls `notify` after each publish; what waits is checked then and at no other time.
+The publisher calls `notify` after each publish; waiting requests are checked then and only then.
 The purgatories are Kafka's "topic" and "ElectLeader", each with a single key: administrators'
 requests are few, and each may be about many topics.
 """
@@ -15,7 +15,7 @@ __all__ = ["DelayedMetadata", "MetadataWaiter"]
 
 _PUBLISHED: Final = "published"
 
-# What is waited for: topics by name, or partitions.
+# The objects that requests wait for: topics by name, or partitions.
 Thing = TypeVar("Thing")
 
 
@@ -23,10 +23,10 @@ class DelayedMetadata(DelayedOperation, Generic[Thing]):
     """One parked request.
 
     Args:
-        delay_ms: What is left of the client's time.
-        waiting: What it waits for.
-        is_seen: Whether the metadata shows one of these things as it is to be.
-        respond: Called once, with what was not seen when the wait ended.
+        delay_ms: The rest of the client's timeout.
+        waiting: The things it waits for.
+        is_seen: Whether the metadata shows the change of one of these things.
+        respond: Called once, with the things whose change was not seen when the wait ended.
     """
 
     __slots__ = ("_is_seen", "_respond", "_waiting")
@@ -39,7 +39,7 @@ class DelayedMetadata(DelayedOperation, Generic[Thing]):
         respond: Callable[[frozenset[Thing]], None],
     ) -> None:
         super().__init__(delay_ms)
-        # Shrinks only: what was seen once counts, even if it is gone again before the rest comes.
+        # Only shrinks: a change that was seen once counts, even if it is undone before the others.
         self._waiting = list(waiting)
         self._is_seen = is_seen
         self._respond = respond
@@ -52,11 +52,11 @@ class DelayedMetadata(DelayedOperation, Generic[Thing]):
         self._respond(frozenset(self._waiting))
 
     def on_expiration(self) -> None:
-        """The answer says it all."""
+        """Does nothing: `on_complete` answers, and no meter counts it."""
 
 
 class MetadataWaiter:
-    """Parks requests until the metadata shows what they wait for."""
+    """Parks requests until the metadata shows the changes they wait for."""
 
     __slots__ = ("_clock", "_purgatory")
 
@@ -67,7 +67,7 @@ class MetadataWaiter:
         self._clock = clock
 
     def notify(self) -> None:
-        """Metadata was published: check who waits."""
+        """Checks the waiting requests after a publish."""
         self._purgatory.check_and_complete(_PUBLISHED)
 
     def park(
@@ -79,13 +79,13 @@ class MetadataWaiter:
         timeout_ms: int,
         started_ms: int,
     ) -> None:
-        """Calls `respond` once, now or later, with what is not seen by then.
+        """Calls `respond` once, now or later, with the things whose change is not seen by then.
 
         Args:
-            waiting: What is waited for.
-            is_seen: Whether the metadata shows one of these things as it is to be.
-            respond: Takes what was not seen in time; nothing, if all was.
-            timeout_ms: The client's; without any, nothing is looked at and nothing counts as seen.
+            waiting: The things the request waits for.
+            is_seen: Whether the metadata shows the change of one of these things.
+            respond: Gets the things whose change was not seen in time; empty if all were.
+            timeout_ms: The client's timeout; if it is 0 or less, nothing is checked or seen.
             started_ms: Monotonic time from which the timeout counts.
         """
         if timeout_ms <= 0:
@@ -93,5 +93,5 @@ class MetadataWaiter:
             return
         left_ms = max(0, timeout_ms - (self._clock.monotonic_ms() - started_ms))
         operation = DelayedMetadata(left_ms, waiting, is_seen, respond)
-        # The purgatory does not care what is waited for.
+        # The purgatory accepts operations on any kind of thing.
         self._purgatory.try_complete_else_watch(operation, [_PUBLISHED])  # type: ignore[arg-type]

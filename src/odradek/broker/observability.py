@@ -5,10 +5,10 @@
 | `/metrics` | 200, Prometheus text                                                     |
 | `/healthz` | 200 `ok`, or 503 and the reason why the broker should get no clients now |
 
-One request per connection, GET only, without login: it listens where
-``odradek.metrics.host`` says, by default for this machine alone. A large page is made and sent in
-pieces, and others run in between. A peer that is slow or talks too much is cut off, so a scraper
-gone mad costs a few connections and no memory.
+One request per connection, GET only, without login: it listens on ``odradek.metrics.host``, by
+default for this machine alone. A large page is made and sent in pieces, and other tasks run in
+between. A peer that is slow or sends too much is disconnected, so a faulty scraper costs a few
+connections and no memory.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ __all__ = ["ObservabilityServer"]
 
 # Prometheus sends some 300 bytes; proxies add their own.
 MAX_HEAD_BYTES: Final = 8_192
-# Scrapers are few; more at once are turned away.
+# Scrapers are few; further connections are closed.
 MAX_CONNECTIONS: Final = 32
 HEAD_TIMEOUT_S: Final = 10.0
-# For one piece of an answer to be taken.
+# For the peer to read one piece of an answer.
 SEND_TIMEOUT_S: Final = 10.0
 
 _PLAIN: Final = "text/plain; charset=utf-8"
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Refusal(Exception):  # noqa: N818 - an answer, not a failure of ours
-    """What a request gets that is not served."""
+    """The answer to a request that is not served."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -47,9 +47,9 @@ class ObservabilityServer:
     """Serves `/metrics` and `/healthz` from `start` to `stop`.
 
     Args:
-        metrics: What to show.
-        why_unhealthy: Why clients should stay away; None if all is well.
-        port: 0 for any free one.
+        metrics: The metrics to serve.
+        why_unhealthy: The reason why the broker should get no clients; None if it is healthy.
+        port: The port; 0 for any free one.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ObservabilityServer:
         """Listens; returns host and port.
 
         Raises:
-            OSError: The address cannot be had.
+            OSError: The address cannot be used.
         """
         self._server = await asyncio.start_server(
             self._serve, self._host, self._port, limit=MAX_HEAD_BYTES
@@ -82,11 +82,11 @@ class ObservabilityServer:
         return host, port
 
     async def stop(self) -> None:
-        """Stops listening and drops the connections there are."""
+        """Stops listening and closes all connections."""
         if self._server is None:
             return
         self._server.close()
-        # Who serves a connection notices that it is gone, and ends.
+        # The task of a connection notices that it is closed, and ends.
         tasks = tuple(self._connections)
         for writer in self._connections.values():
             writer.transport.abort()
@@ -104,7 +104,7 @@ class ObservabilityServer:
         try:
             await self._answer(reader, writer)
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # The peer went away or sleeps; nobody is left to tell.
+            pass  # The peer disconnected or is too slow: no answer is possible.
         except Exception:  # the border of a connection, logged
             logger.exception("A request for metrics or health failed")
         finally:
@@ -129,7 +129,7 @@ class ObservabilityServer:
 
     @staticmethod
     async def _read_head(reader: asyncio.StreamReader) -> tuple[str, bool]:
-        """The path that is asked for, and whether the answer may come in chunks."""
+        """The requested path, and whether the answer may be sent in chunks."""
         try:
             async with asyncio.timeout(HEAD_TIMEOUT_S):
                 head = await reader.readuntil(_HEAD_END)
@@ -155,7 +155,7 @@ async def _send_text(writer: asyncio.StreamWriter, status: HTTPStatus, text: str
 async def _send_pieces(
     writer: asyncio.StreamWriter, pieces: Iterable[str], *, is_chunked: bool
 ) -> None:
-    """Sends a page whose length is not known; chunks tell a whole one from one that broke off."""
+    """Sends a page of unknown length; with chunks the peer can tell whether it is complete."""
     writer.write(
         _head(HTTPStatus.OK, CONTENT_TYPE, *(["Transfer-Encoding: chunked"] if is_chunked else []))
     )
@@ -163,7 +163,7 @@ async def _send_pieces(
         data = piece.encode()
         writer.write(b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data)
         await _drain(writer)
-        await asyncio.sleep(0)  # Draining waits only if the peer is slow; the others wait as well.
+        await asyncio.sleep(0)  # Lets other tasks run: draining waits only if the peer is slow.
     if is_chunked:
         writer.write(b"0\r\n\r\n")
     await _drain(writer)

@@ -1,4 +1,4 @@
-"""Work that a broker does again and again, on its loop."""
+"""Periodic work of a broker on its loop."""
 
 import logging
 from collections.abc import Callable
@@ -15,13 +15,13 @@ __all__ = ["every", "start_periodic_work"]
 
 logger = logging.getLogger(__name__)
 
-_QUOTA_EXPIRY_MS: Final = 60_000  # How often measurements of clients that went away are dropped.
+_QUOTA_EXPIRY_MS: Final = 60_000  # How often measurements of disconnected clients are dropped.
 
 
 def start_periodic_work(
     settings: BrokerSettings, state: State, isr_updates: IsrUpdates, tasks: Tasks
 ) -> None:
-    """Begins what a broker does from time to time while it serves."""
+    """Starts the periodic work of a broker that serves."""
     background = state.storage.background
     replicas, groups = state.replication.replicas, state.groups
     state.storage.logs.start()
@@ -37,7 +37,7 @@ def start_periodic_work(
 
 
 def every(background: LoopTasks, interval_ms: int, action: Callable[[], None]) -> None:
-    """Runs an action again and again; one that fails is logged and runs again."""
+    """Runs an action periodically; a failure is logged, and the action runs again."""
 
     def run() -> None:
         try:

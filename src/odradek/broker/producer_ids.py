@@ -1,8 +1,8 @@
 """Producer ids: blocks that belong to this broker alone, handed out one by one.
 
 The next block is fetched in the background once nine tenths of the current one are used, so that
-clients rarely wait for the store. One fetch is under way at a time; whoever runs out of ids waits
-for it. A block is never given back: ids that are lost with a stop are never used.
+clients rarely wait for the store. One fetch is under way at a time; requests that find no id wait
+for it. A block is never returned: its unused ids are lost when the broker stops.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ class ProducerIdAllocator:
     """Hands out producer ids.
 
     Args:
-        allocate: Takes the next block of the cluster.
-        tasks: Runs what takes a while.
+        allocate: Allocates the next block of the cluster.
+        tasks: Runs the fetches in the background.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ProducerIdAllocator:
         """The next id.
 
         Raises:
-            ApiError: COORDINATOR_LOAD_IN_PROGRESS, none can be had now; clients try again.
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS, no id is available now; clients try again.
         """
         if self._next_id > self._block.last_id:
             async with self._fetching:
@@ -66,7 +66,7 @@ class ProducerIdAllocator:
             return await self._allocate()
         except (StoreError, ApiError) as error:
             raise ApiError(
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids to be had: {error}"
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids available: {error}"
             ) from error
 
     @property
@@ -83,7 +83,7 @@ class ProducerIdAllocator:
     async def _prefetch(self) -> None:
         try:
             async with self._fetching:
-                if self._needs_reserve:  # Somebody who ran out of ids may have been first.
+                if self._needs_reserve:  # A request without an id may have fetched before.
                     self._reserve = await self._fetch()
         except ApiError as error:
             logger.warning("%s", error)

@@ -1,24 +1,24 @@
-"""Metadata into this broker: what a feed brings, each delta published whole before the next begins.
+"""The publisher of metadata: applies the deltas of a feed to this broker, one after the other.
 
-Steps of a publish; the later see what the earlier made:
+Steps of a publish; later steps see the results of earlier ones:
 
 1. the next image is made (an older controller's delta is refused here);
 2. changed configs, quotas, access rules and credentials take effect (`on_settings`): a log that is
-   made in the next step must have its topic's own;
-3. replicas take their roles, with brokers and topic configs of the *next* image; what blocks runs
-   on storage threads, many partitions at once;
+   made in the next step must have the configs of its topic;
+3. replicas take their roles, with brokers and topic configs of the *next* image; blocking work runs
+   on storage threads, for several partitions at once;
 4. coordinators of internal partitions follow (`on_roles`);
-5. the request-side cache shows the image, and requests that wait for metadata are looked at again;
-6. what was kept for topics that are gone is forgotten (`on_deleted`).
+5. the request-side cache shows the image, and requests that wait for metadata are checked;
+6. state of deleted topics is removed (`on_deleted`).
 
-Steps 4 to 6 are one step for everybody else on the loop. Between and within the earlier ones
-requests are served: from the image before, and a partition whose role is being taken answers
+No other task of the loop runs within steps 4 to 6. Between and within the earlier ones requests are
+served from the previous image, and a partition whose role is changing answers
 NOT_LEADER_OR_FOLLOWER. So a client that finds a topic in Metadata finds its partitions serving.
 
 Duties of the driver (`run`): one item of the feed at a time, in the feed's order; each is completed
-or failed before the next one is taken. What began is published to its end, also where its feeder
-has given up. `stop` lets the delta under way end, so that nothing touches a log after it, and
-closes the feed.
+or failed before the next one is taken. A delta whose publish has begun is published to its end,
+even if its feeder has given up. `stop` waits for the delta under way, so that no log changes
+afterwards, and closes the feed.
 """
 
 import asyncio
@@ -39,8 +39,7 @@ __all__ = ["Publisher"]
 
 Results: TypeAlias = Mapping[TopicPartition, ErrorCode]
 
-# So many small steps of new settings are taken before others on the loop get their turn; each
-# takes a few microseconds.
+# Steps of new settings before other tasks of the loop run; each takes a few microseconds.
 _STEPS_PER_TURN: Final = 100
 
 
@@ -48,12 +47,12 @@ class Publisher:
     """Applies deltas to the parts of one broker.
 
     Args:
-        cache: What clients are told from.
+        cache: The source of answers to clients.
         replicas: Takes roles.
-        on_settings: Called with a delta that changes settings and the image it gave; returns small
-            steps that make them count.
-        on_roles: Called with what of a delta was obeyed: a role that was refused must not move a
-            coordinator, either.
+        on_settings: Called with a delta that changes settings and the image it made; returns small
+            steps that apply them.
+        on_roles: Called with the part of a delta that was obeyed: a role that was refused must not
+            move a coordinator, either.
         on_published: Called after each publish.
         on_deleted: Called with the topics that a publish removed.
     """
@@ -78,13 +77,13 @@ class Publisher:
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._is_stopped = asyncio.Event()
-        # Set once the first delta is published, which has all settings there are.
+        # Set once the first delta is published, which has all settings.
         self.has_settings = asyncio.Event()
-        # Ahead of the cache while a delta is being published.
+        # Newer than that of the cache while a delta is being published.
         self.image = cache.image
 
     async def run(self, feed: MetadataFeed) -> None:
-        """Publishes what the feed brings, until `stop` is called or the task cancelled."""
+        """Publishes the feed's deltas, until `stop` is called or the task cancelled."""
         if self._is_stopped.is_set():
             return
         self._driver = asyncio.current_task()
@@ -159,7 +158,7 @@ class Publisher:
 def _obeyed(delta: LocalDelta, results: Results) -> LocalDelta:
     """The roles that were taken, and the stops that were not fenced.
 
-    A replica that could not be deleted has been stopped all the same.
+    A replica that could not be deleted has been stopped nevertheless.
     """
     return replace(
         delta,

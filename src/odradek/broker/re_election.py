@@ -1,8 +1,9 @@
-"""An election of the controller that an operator asks for.
+"""An election of the controller at an operator's request.
 
-The controller gives its leadership up in the store, as if the node had been deleted by hand.
-Whoever is elected next reads all metadata anew and tells it to every broker, so a partition whose
-leader got lost on the way has one again. It is done when the next controller's metadata is here.
+The controller gives its leadership up in the store, as if an operator had deleted the node. The
+next controller reads all metadata and announces it to every broker, which restores the leader of a
+partition whose announcement was lost. The election is complete when this broker has published
+metadata of the next controller.
 """
 
 import asyncio
@@ -23,17 +24,17 @@ _TIMEOUT_MS = 30_000
 async def re_elect_controller(
     controller: Controller, cache: MetadataCache, waiter: MetadataWaiter, *, clock: Clock
 ) -> Mapping[str, object]:
-    """Has the controller elected anew; returns who it is, and the epochs before and after.
+    """Starts an election; returns the id of the new controller, and the epochs before and after.
 
     Raises:
-        ApiError: This broker is not the controller, or nobody was elected in time.
+        ApiError: This broker is not the controller, or no broker was elected in time.
     """
     started_ms = clock.monotonic_ms()
     old_epoch = await controller.give_up()
     missing: asyncio.Future[frozenset[int]] = asyncio.get_running_loop().create_future()
 
     def respond(not_seen: frozenset[int]) -> None:
-        if not missing.done():  # Else whoever asked was cancelled.
+        if not missing.done():  # Otherwise the caller was cancelled.
             missing.set_result(not_seen)
 
     waiter.park(

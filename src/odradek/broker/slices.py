@@ -1,24 +1,23 @@
-"""Handlers whose work grows with what they are asked for: done in slices, others in between.
+"""Handlers whose work grows with their request: done in slices, with other tasks in between.
 
 Such a handler is a generator. It yields after each element, where it may be interrupted, and
-returns its answer. As long as it is quick it is answered like any other, within the call; after a
-millisecond the rest goes on as a coroutine, a millisecond per turn of the loop. If the client hangs
-up, the rest is not done. A handler that waits for the store in between is a coroutine, and has its
-longer parts done by `finish_in_slices`.
+returns its answer. A quick one is answered within the call, like any other; after a millisecond the
+rest continues as a coroutine, a millisecond per turn of the loop. If the client disconnects, the
+rest is not done. A handler that waits for the store in between is a coroutine, and runs its longer
+parts by `finish_in_slices`.
 
 Example: DescribeConfigs for 10,000 topics, a tenth of a millisecond each::
 
     handle ── 10 topics ── 1 ms is over ──► coroutine ── 10 topics ── turn ── 10 topics ── … answer
 
-A step that cannot be made smaller, such as to expand a compressed batch, is yielded as a job: it
-is done on a thread, one of all at a time, and the generator goes on afterwards.
+A step that cannot be made smaller, such as the expansion of a compressed batch, is yielded as a
+job: it runs on a thread, one job at a time, and the generator continues afterwards.
 
-What a handler relies on after a `yield` it has to take before the first one: an image, which never
-changes, or what it looks up again.
+State that a handler uses after a `yield` has to be taken before the first one, like an image, which
+never changes, or has to be looked up again.
 
 Large answers are encoded in slices, too (`reply_in_slices`): a portion of the rows is encoded as if
-it were all of them, and what stands around the rows, the same for each portion, is put around them
-once.
+it were all of them, and the bytes around the rows, the same for each portion, are added once.
 """
 
 import asyncio
@@ -38,12 +37,12 @@ from odradek.protocol.schema import Message, replace
 
 __all__ = ["Job", "Steps", "finish_in_slices", "in_slices", "reply_in_slices"]
 
-# How long a handler keeps the loop to itself: 02 section 12.
+# How long a handler runs before other tasks of the loop do: 02 section 12.
 _SLICE_NS: Final = 1_000_000
 # Rows that are encoded at a time, a fraction of a slice. A compact count of them has one byte.
 _PORTION: Final = 100
 
-# What is done on a thread before the next step.
+# Work that is done on a thread before the next step.
 Job: TypeAlias = Callable[[], None]
 # Yields where it may be interrupted: None, or a `Job`. Returns the answer.
 Steps: TypeAlias = Generator[Any, None, Response]
@@ -66,7 +65,7 @@ def in_slices(
 
 
 async def finish_in_slices(steps: Generator[Any, None, _T], context: BrokerContext) -> _T:
-    """Takes all the steps, a millisecond per turn of the loop; their result, which is not None."""
+    """Runs all steps, a millisecond per turn of the loop; returns their result, never None."""
     while True:
         result, job = _run_slice(steps, context)
         if result is not None:
@@ -77,7 +76,7 @@ async def finish_in_slices(steps: Generator[Any, None, _T], context: BrokerConte
 def _run_slice(
     steps: Generator[Any, None, _T], context: BrokerContext
 ) -> tuple[_T | None, Job | None]:
-    """Takes steps for a slice of time: their result, if that was enough; what to do meanwhile."""
+    """Runs steps for a slice of time; returns their result, if they ended, and a pending job."""
     now_ns = context.clock.monotonic_ns
     end_ns = now_ns() + _SLICE_NS
     try:
@@ -91,7 +90,7 @@ def _run_slice(
 
 
 async def _pause(job: Job | None, context: BrokerContext) -> None:
-    """Leaves the loop to others, and has the job done, if there is one."""
+    """Lets other tasks of the loop run, and runs the job, if there is one."""
     if job is None:
         await asyncio.sleep(0)
     elif context.expansions is None:
@@ -107,7 +106,7 @@ async def _run_rest(
         await _pause(job, context)
         if request.connection.is_closed:
             steps.close()
-            return CloseConnectionResponse(request, "the client hung up while it was served")
+            return CloseConnectionResponse(request, "the client disconnected while it was served")
         response, job = _run_slice(steps, context)
         if response is not None:
             return response
@@ -143,10 +142,10 @@ def reply_in_slices(
 
 
 class _Frame:
-    """What stands around the rows of an answer.
+    """The bytes around the rows of an answer.
 
-    Its place is found by comparison: with one row and without any, the encodings are the same up to
-    the count of rows.
+    Their place is found by comparison: with one row and without any, the encodings are the same up
+    to the count of rows.
     """
 
     __slots__ = ("_count_size", "_inner", "_is_flexible", "_rows", "_start", "_version", "message")
@@ -160,30 +159,30 @@ class _Frame:
         self._version = version
         self._is_flexible = is_flexible
         self._count_size = 1 if is_flexible else 4
-        self._start = -1  # Where the count of rows stands; -1 while there was none.
+        self._start = -1  # The position of the count of rows; -1 before the first portion.
         elements = getattr(message, rows)
         if elements:
             sample = replace(elements[0], **{inner: ()}) if inner else elements[0]
             self._start = self._place_of_count(self._encode(()), self._encode((sample,)))
 
     def around(self, throttle_ms: int) -> tuple[bytes, bytes]:
-        """The bytes before the count of rows, and those behind the last row."""
+        """The bytes before the count of rows, and those after the last row."""
         if throttle_ms > 0:
             self.message = replace(self.message, throttle_time_ms=throttle_ms)
         whole = self._encode(())
         if self._start < 0:
-            # Any place will do: the count of no rows is put back where it is taken out.
+            # The place does not matter: without rows the count stays where it is.
             return b"", whole
         return whole[: self._start], whole[self._start + self._count_size :]
 
     def count(self, count: int) -> bytes:
-        """A number of rows, as it stands in front of them."""
+        """The encoded count of rows."""
         if self._start < 0:
             return b""
         return encode_uvarint(count + 1) if self._is_flexible else count.to_bytes(4, "big")
 
     def encode(self, portion: Sequence[Message]) -> bytes:
-        """Rows, without what stands around them; at most as many as a byte can count."""
+        """The encoded rows alone; at most as many as a count of one byte permits."""
         data = self._encode(portion)
         end = len(data) - (len(self._encode(())) - self._start - self._count_size)
         return data[self._start + self._count_size : end]
@@ -210,7 +209,7 @@ class _Frame:
         return encode_message(replace(self.message, **{self._rows: portion}), self._version)
 
     def _place_of_count(self, empty: bytes, one: bytes) -> int:
-        """Where two encodings differ first, the end of the count, less its size."""
+        """The position of the count: it ends where the two encodings first differ."""
         place = next(
             index for index, pair in enumerate(zip(empty, one, strict=False)) if pair[0] != pair[1]
         )

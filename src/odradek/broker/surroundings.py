@@ -1,8 +1,8 @@
-"""What a broker takes from the machine it runs on, as one value.
+"""The services of the machine that a broker runs on, as one value.
 
-Nothing of a broker reads a clock, draws a number, starts a thread, opens a socket, a file or a
-store but through this. So a whole broker runs on virtual time, a simulated network and a simulated
-disk when a test passes those, and the code under test is the code that serves.
+A broker reads clocks, draws numbers, starts threads, and opens sockets, files and its store only
+through this. So a whole broker runs on virtual time, a simulated network and a simulated disk when
+a test passes those, and the code under test is the code that serves.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class OpenStore(Protocol):
 class Surroundings:
     """The machine around a broker.
 
-    The event loop is not among them: it is the one that runs the broker's `start`.
+    The event loop is no part of it: the broker uses the loop that runs its `start`.
     """
 
     clock: PreciseClock
@@ -56,7 +56,7 @@ class Surroundings:
     threads: Threads
     streams: ByteStreams
     disk: Disk
-    # What of the disk's files is in memory.
+    # The page cache of the disk's files.
     pages: PageCache
     open_store: OpenStore
 
@@ -69,7 +69,7 @@ class Surroundings:
         """The machine that this process runs on.
 
         Args:
-            disk: Instead of the machine's.
+            disk: Replaces the machine's disk.
         """
         return cls(
             clock=SystemClock(),

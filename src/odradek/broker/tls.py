@@ -1,7 +1,7 @@
-"""The TLS context of a listener, made of its settings.
+"""The TLS context of a listener, made from its settings.
 
-A file must be a regular one of a modest size: clients that may change settings choose the path, and
-OpenSSL would wait for a pipe, or read a device, for ever.
+A file must be a regular file of moderate size: clients that may change settings choose the path,
+and OpenSSL would wait for a pipe, or read a device, forever.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ _VERSIONS: Final = {
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """What a listener with these settings speaks.
+    """The context of a listener with these settings.
 
     Raises:
-        ConfigError: A file cannot be read, is no PEM, or key and certificate do not fit.
+        ConfigError: A file cannot be read, is no PEM, or key and certificate do not match.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [_VERSIONS[name] for name in settings.enabled_protocols]
@@ -54,7 +54,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def check_material(settings: TlsSettings) -> None:
-    """Loads what there is of key, certificates and trust, for the sake of the errors.
+    """Loads the given key, certificates and trust, only to find errors.
 
     Raises:
         ConfigError: As `server_context`.
@@ -68,7 +68,7 @@ def check_material(settings: TlsSettings) -> None:
 def _check_file(path: str) -> None:
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
-        raise ValueError("no regular file")
+        raise ValueError("not a regular file")
     if found.st_size > _MAX_FILE_BYTES:
         raise ValueError(f"{found.st_size} bytes, expected at most {_MAX_FILE_BYTES}")
 
@@ -107,8 +107,9 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 @contextlib.contextmanager
 def _memory_file(text: str) -> Iterator[str]:
-    """A path to the text while it is needed: the library takes keys from files only, and a secret
-    must not reach the disk.
+    """A path to the text within the block, in memory.
+
+    The library reads keys from files only, and a secret must not reach the disk.
     """
     descriptor = os.memfd_create("odradek-key", os.MFD_CLOEXEC)
     try:

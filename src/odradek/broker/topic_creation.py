@@ -1,8 +1,9 @@
 """Topics that are created because a request names them.
 
-Whoever asks is told LEADER_NOT_AVAILABLE, refreshes, and finds the topic once it is there; nobody
-waits for it here, and a failure shows as the topic staying away. Asking again while a creation is
-under way starts no second one, and the same failure again is not logged again: clients keep asking.
+The client gets LEADER_NOT_AVAILABLE, refreshes its metadata, and finds the topic once it exists; no
+request waits for it, and after a failure the topic does not appear. A request during a creation
+starts no second one, and a repeated failure of an internal topic is logged once: clients repeat
+their requests.
 """
 
 import logging
@@ -19,18 +20,18 @@ __all__ = ["MAX_CREATIONS", "AutoTopicCreator"]
 
 logger = logging.getLogger(__name__)
 
-# Creations under way; further ones wait for their client to ask again. The controller makes them
-# one after another, so more at a time would only lengthen its queue.
+# Creations under way; further ones start when their client repeats its request. The controller
+# creates topics one after another, so more at a time would only lengthen its queue.
 MAX_CREATIONS: Final = 100
 
 
 class AutoTopicCreator:
-    """Makes topics with the broker's defaults; those it keeps its own state in, as they must be.
+    """Creates topics with the broker's defaults, and internal topics with settings of their own.
 
     Args:
-        controller: Makes them, if it is the active one; if not, the topic stays away.
-        tasks: Runs what takes a while.
-        internal: Topics that are made otherwise, by name.
+        controller: Creates the topics, if it is the active controller; otherwise none are created.
+        tasks: Runs the creations.
+        internal: The internal topics, by name.
     """
 
     def __init__(
@@ -42,12 +43,12 @@ class AutoTopicCreator:
         self._controller = controller
         self._tasks = tasks
         self._internal = internal
-        # Why each internal topic could not be made the last time.
+        # The last error of each internal topic that could not be created.
         self._failures: dict[str, str] = {}
         self._under_way: set[str] = set()
 
     def would_start(self, topic: str) -> bool:
-        """Whether the topic is not under way yet, and there is room for one more."""
+        """Whether the topic's creation is not under way, and the limit permits one more."""
         return topic not in self._under_way and len(self._under_way) < MAX_CREATIONS
 
     def start_creation(self, topic: str) -> None:
@@ -72,8 +73,8 @@ class AutoTopicCreator:
             self._under_way.discard(topic)
 
     def _note_failure(self, topic: str, why: str) -> None:
-        if topic in self._internal:  # Other names have no end.
+        if topic in self._internal:  # The number of other names is unlimited.
             if self._failures.get(topic) == why:
                 return
             self._failures[topic] = why
-        logger.warning("Topic %s is asked for, but cannot be created: %s", topic, why)
+        logger.warning("Topic %s was requested, but cannot be created: %s", topic, why)

@@ -1,4 +1,4 @@
-"""What every part of a broker is built on."""
+"""The common base of a broker's parts: settings, surroundings, metrics."""
 
 from odradek.broker.config import BrokerSettings
 from odradek.broker.surroundings import Surroundings
@@ -10,8 +10,8 @@ __all__ = ["Base"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What every part of a broker is built on."""
+    """The values from which every part of a broker is built."""
 
-    settings: BrokerSettings  # As they were when the part was built; changes come later.
+    settings: BrokerSettings  # As of the time when the part is built; changes follow later.
     around: Surroundings
     metrics: MetricRegistry

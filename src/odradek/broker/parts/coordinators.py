@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 def build_groups(
     base: Base, replicas: ReplicaManager, cache: MetadataCache, tasks: Tasks, wake_ups: WakeUps
 ) -> Iterator[GroupCoordinator]:
-    """The coordinator of groups, which leads none yet; at the end it stops."""
+    """Builds the coordinator of groups, which has none yet; it is stopped on exit."""
     settings, around = base.settings, base.around
     loop = asyncio.get_running_loop()
     config = settings.groups
@@ -68,7 +68,7 @@ def build_groups(
 
 
 def offsets_topic(settings: BrokerSettings) -> NewTopic:
-    """As many replicas as this store can have brokers, unless the operator says how many."""
+    """The offsets topic, with a replica per broker of this store unless the operator sets it."""
     fitting = settings.fitting_internal_topics(
         BROKER_COUNT, on_lowered=lambda line: logger.info("%s", line)
     )

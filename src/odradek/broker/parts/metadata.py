@@ -1,4 +1,4 @@
-"""A broker's side of the cluster: the engine behind the ports, its feed, and the controller."""
+"""The cluster's metadata in a broker: the engine behind the ports, its feed, the controller."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -28,10 +28,10 @@ async def open_metadata(
     controlled_shutdown: ControlledShutdownCall,
     image: Callable[[], ClusterImage],
 ) -> AsyncIterator[StoreEngine]:
-    """Opens the engine in the first data directory; at the end it is closed.
+    """Opens the engine in the first data directory; it is closed on exit.
 
     Args:
-        executor: Runs what blocks.
+        executor: Runs blocking calls.
         controlled_shutdown: Asks the active controller (broker id, broker epoch).
         image: The image that this broker has published.
 
@@ -57,13 +57,13 @@ async def open_metadata(
 
 
 async def follow_metadata(feed: MetadataFeed, publisher: Publisher, tasks: Tasks) -> None:
-    """Publishes the settings that the cluster has now; the rest follows in the background."""
+    """Publishes the cluster's present settings; further deltas follow in the background."""
     tasks.spawn(publisher.run(feed))
     await publisher.has_settings.wait()
 
 
 def build_controller(base: Base, engine: StoreEngine, state: State) -> Controller:
-    """The controller of this broker, which stands for election once it is started."""
+    """Builds the controller of this broker, a candidate in elections once it is started."""
     settings, around = base.settings, base.around
     topic_configs = state.storage.topic_configs
     control = settings.network.planes.control

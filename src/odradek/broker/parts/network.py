@@ -1,4 +1,4 @@
-"""The listeners of a broker, and all that its handlers work with."""
+"""The listeners of a broker, and the context of its handlers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -40,7 +40,7 @@ _STOP_GRACE_MS: Final = 5_000  # For answers that are under way when the broker 
 def build_context(
     base: Base, engine: StoreEngine, state: State, controller: Controller, tasks: Tasks
 ) -> BrokerContext:
-    """The parts of a broker, as its handlers see them."""
+    """Builds the context of the handlers from the parts of a broker."""
     settings, around = base.settings, base.around
     storage, replication = state.storage, state.replication
     sessions = FetchSessionCache(settings.requests.fetch_session_slots, random=around.random)
@@ -73,12 +73,12 @@ def build_context(
 
 
 class Network:
-    """A server whose ports are bound, and what clients are told of it.
+    """A server whose ports are bound, and its advertised endpoints.
 
     Attributes:
         server: The listeners and their connections.
-        endpoints: What clients are told to connect to.
-        on_endpoints: Called when they are others than before.
+        endpoints: The advertised endpoints.
+        on_endpoints: Called when the endpoints have changed.
     """
 
     def __init__(self, server: SocketServer, settings: BrokerSettings) -> None:
@@ -89,11 +89,11 @@ class Network:
         self._rack = settings.node.rack
 
     def registration(self) -> LiveBroker:
-        """This broker, as its cluster is told of it."""
+        """The registration of this broker."""
         return LiveBroker(self._broker_id, self.endpoints, self._rack)
 
     def apply(self, before: BrokerSettings, after: BrokerSettings) -> None:
-        """Goes on with other settings."""
+        """Applies changed settings."""
         apply_network_settings(self.server, before, after)
         endpoints = published_by(self.server, after.network)
         if endpoints != self.endpoints:
@@ -102,7 +102,7 @@ class Network:
 
 
 def build_poller(base: Base) -> AbstractContextManager[Poller]:
-    """Looks at the sockets of clients, once a server has some; closed at the end."""
+    """Builds the poller of clients' sockets; it is closed on exit."""
     return closing(Poller(asyncio.get_running_loop(), base.around.streams.epoll))
 
 
@@ -110,12 +110,12 @@ def build_poller(base: Base) -> AbstractContextManager[Poller]:
 async def serve_requests(
     base: Base, context: BrokerContext, gate: StartGate, poller: Poller
 ) -> AsyncIterator[Network]:
-    """Binds the listeners and accepts clients, whose requests wait at the gate.
+    """Binds the listeners and accepts clients, whose requests wait at the start gate.
 
-    At the end no more are accepted, and answers under way get a while to leave.
+    On exit it accepts no more clients, and waits a while for answers under way.
 
     Raises:
-        ConfigError: An address cannot be had, or a certificate cannot be used.
+        ConfigError: An address or a certificate cannot be used.
     """
     settings, around = base.settings, base.around
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What operators see and say: the page of metrics and health, and the control socket."""
+"""The interfaces for operators: the page of metrics and health, and the control socket."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -15,10 +15,10 @@ __all__ = ["serve_commands", "serve_observability"]
 async def serve_observability(
     base: Base, why_unhealthy: Callable[[], str | None]
 ) -> AsyncIterator[tuple[str, int] | None]:
-    """Serves `/metrics` and `/healthz`; gives host and port, None if there is to be no page.
+    """Serves `/metrics` and `/healthz`; yields host and port, or None if the page is disabled.
 
     Raises:
-        ConfigError: The address cannot be had.
+        ConfigError: The address cannot be used.
     """
     settings = base.settings.observability
     if settings.port < 0:
@@ -38,7 +38,7 @@ async def serve_observability(
 
 @asynccontextmanager
 async def serve_commands(base: Base, commands: Mapping[str, Command]) -> AsyncIterator[None]:
-    """Takes an operator's commands, by a socket in the first data directory."""
+    """Serves an operator's commands, by a socket in the first data directory."""
     control = ControlSocket(base.settings.log.log_dirs[0], commands, base.around.streams)
     try:
         await control.start()

@@ -1,4 +1,4 @@
-"""The partitions that a broker hosts, and the requests that wait at them."""
+"""The partitions that a broker hosts, and the requests that wait for them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -29,18 +29,18 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replication:
-    """The partitions, and those who wait for metadata of them."""
+    """The partitions, and the requests that wait for metadata."""
 
     replicas: ReplicaManager
-    # Wake requests that wait for a publish: for topics, and for leaders.
+    # Park requests that wait for a publish: for topics, and for leaders.
     waiter: MetadataWaiter
     election_waiter: MetadataWaiter
-    # Set once metadata was published that tells of this broker.
+    # Set once metadata with brokers was published.
     first_publish: asyncio.Event
     _cache: MetadataCache
 
     def notify(self) -> None:
-        """Metadata was published."""
+        """Checks the waiting requests after a publish."""
         self.waiter.notify()
         self.election_waiter.notify()
         if self._cache.is_published:
@@ -49,7 +49,7 @@ class Replication:
 
 @contextmanager
 def build_replication(base: Base, storage: Storage, cache: MetadataCache) -> Iterator[Replication]:
-    """The partitions, none hosted yet; at the end requests that still wait are let go."""
+    """Builds the partitions, none hosted yet; on exit waiting requests are ended."""
     around, requests = base.around, base.settings.requests
     broker_id = base.settings.node.id
     loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ def build_replication(base: Base, storage: Storage, cache: MetadataCache) -> Ite
 def build_isr_updates(
     base: Base, replicas: ReplicaManager, port: StoreControllerPort, tasks: Tasks
 ) -> IsrUpdates:
-    """Carries out what the partitions propose."""
+    """Builds the part that carries out the partitions' ISR changes."""
     return IsrUpdates(
         replicas,
         port,

@@ -1,4 +1,4 @@
-"""What requests work on: logs, partitions, groups and quotas, kept up to date by the publisher."""
+"""The state that requests use: logs, partitions, groups and quotas, updated by the publisher."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ __all__ = ["State", "build_state"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What requests work on."""
+    """The state that requests use."""
 
     cache: MetadataCache
     storage: Storage
@@ -36,7 +36,7 @@ class State:
     publisher: Publisher
 
     def close_logs(self, broker_epoch: int) -> None:
-        """Closes the logs in order, when nothing works on them any more."""
+        """Closes the logs in order, when no other part uses them."""
         with contextlib.suppress(StorageError):
             self.replication.replicas.checkpoint_high_watermarks()
         self.storage.logs.shutdown(broker_epoch)
@@ -51,7 +51,7 @@ def build_state(
     wake_ups: WakeUps,
     on_all_directories_failed: Callable[[], None],
 ) -> Iterator[State]:
-    """All of it, still empty; at the end requests that wait are let go."""
+    """Builds the state, still empty; on exit waiting requests are ended."""
     settings, around = base.settings, base.around
     cache = MetadataCache(settings.node.id)
 

@@ -1,4 +1,4 @@
-"""The logs of a broker, and the threads that wait for its disks."""
+"""The logs of a broker, and the threads that do its blocking work."""
 
 import asyncio
 import logging
@@ -23,18 +23,18 @@ __all__ = ["STORAGE_THREADS", "Storage", "build_storage", "loaded", "raise_open_
 
 logger = logging.getLogger(__name__)
 
-STORAGE_THREADS: Final = 4  # Syncing, mostly: they wait for the disk, not for the interpreter.
-_MOST_CLEANERS: Final = 64  # As many as `log.cleaner.threads` may become; they start as needed.
+STORAGE_THREADS: Final = 4  # They mostly sync: they wait for the disk, not for the interpreter.
+_MOST_CLEANERS: Final = 64  # The maximum of `log.cleaner.threads`; they start as needed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """The logs and what works on them."""
+    """The logs, and the executors and tasks that work on them."""
 
     logs: LogManager
     topic_configs: TopicConfigs
     executor: Executor
-    # What logs postpone, or do on threads; and the same for compaction.
+    # Postponed and blocking work of logs; and the same for compaction.
     background: LoopTasks
     cleaning: LoopTasks
     # Expands produced batches that are too large for the loop, one at a time.
@@ -49,10 +49,10 @@ def build_storage(
     on_directory_failed: Callable[[LogDirectory], None],
     on_all_directories_failed: Callable[[], None],
 ) -> Iterator[Storage]:
-    """The logs, not loaded yet; at the end the threads of compaction are waited for."""
+    """Builds the logs, not loaded yet; on exit it waits for the threads of compaction."""
     settings, around = base.settings, base.around
     loop = asyncio.get_running_loop()
-    # A pass takes long, and sleeps to keep its rate: flushes must not wait for it.
+    # A pass of compaction takes long, and sleeps to keep its rate: flushes must not wait for it.
     with (
         around.threads(_MOST_CLEANERS, "cleaner", yield_to_requests) as cleaners,
         around.threads(1, "expander") as expander,
@@ -97,11 +97,11 @@ async def loaded(
     release: Callable[[], Awaitable[None]],
     close: Callable[[], None],
 ) -> AsyncIterator[None]:
-    """Loads the logs and takes them into service; at the end their work stops, then they close.
+    """Loads the logs and starts their work; on exit the work stops, then they are closed.
 
     Args:
-        release: Ends the work of others on them.
-        close: Closes them, when nothing works on them any more.
+        release: Ends the work of other parts on the logs.
+        close: Closes the logs, when no other part uses them.
 
     Raises:
         ConfigError: A data directory belongs to another broker or cluster.
@@ -130,7 +130,7 @@ async def loaded(
 
 
 async def _to_its_end(work: asyncio.Future[None]) -> None:
-    """Waits for work on a thread, also when cancelled meanwhile: the work cannot be."""
+    """Waits for work on a thread, even if cancelled, since the work cannot be cancelled."""
     try:
         await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -141,11 +141,11 @@ async def _to_its_end(work: asyncio.Future[None]) -> None:
 
 
 def raise_open_file_limit() -> int:
-    """Raises the soft limit on open files to the hard one; returns the limit as it is then.
+    """Raises the soft limit on open files to the hard one; returns the resulting limit.
 
     An open log costs a descriptor per segment and one per mapped index, because a mapping keeps a
     duplicate of its descriptor. The usual soft limit of 1024 is meant for programs that use
-    ``select``, and is gone with a few hundred partitions.
+    ``select``, and is used up by a few hundred partitions.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:

@@ -1,1 +1,1 @@
-"""Client quotas: what each client used, how long it has to keep still, and who gets which."""
+"""Client quotas: entities and their bounds, the use of each client, and its throttle time."""

@@ -1,4 +1,4 @@
-"""Client quotas: how long a client that used too much has to keep still.
+"""Client quotas: the throttle time of a client that used more than its bound.
 
 | quota    | counted                                   | by                                      |
 |----------|-------------------------------------------|-----------------------------------------|
@@ -10,18 +10,17 @@
 
 Rules:
 
-1. Who is counted together, and against which bound, is told in `odradek.broker.quotas.entities`. A
-   changed bound counts from the next request on; what was used stays known.
-2. A request is answered at once with the time to wait, the largest of all that apply; afterwards
-   its connection is not read for that time. Both are the caller's part.
-3. A fetch that would have to wait is answered empty, so its bytes are not counted. One of up to
-   `max_fetch_bytes` always passes sooner or later. Fetches of followers are not counted.
+1. `odradek.broker.quotas.entities` decides which clients share a bucket, and its bound. A changed
+   bound applies from the next request on; the use so far is kept.
+2. A request is answered at once with the throttle time, the largest of all that apply; afterwards
+   its connection is not read for that time. The caller does both.
+3. A fetch that is throttled is answered empty, so its bytes are not counted. One of up to
+   `max_fetch_bytes` passes sooner or later. Fetches of followers are not counted.
 4. Produce with acks=0 has no answer: its bytes count, its time does not.
-5. Without any quota of its kind a request costs one look at an empty dict, or at
-   `limits_traffic`.
+5. Without any quota of its kind a request costs one test of an empty dict, or of `limits_traffic`.
 
-How long to wait is told in `odradek.network.rate` and `odradek.broker.quotas.token_bucket`.
-Connections are limited in `odradek.network.connection_quotas`.
+`odradek.network.rate` and `odradek.broker.quotas.token_bucket` compute throttle times.
+`odradek.network.connection_quotas` limits connections.
 """
 
 from collections.abc import Mapping
@@ -39,14 +38,14 @@ from odradek.network.request import Request
 
 __all__ = ["ClientQuotas", "MutationQuota", "RateQuota"]
 
-# Clients whose bucket is remembered, per quota; beyond it the memory is cleared.
+# Clients whose bucket is cached, per quota; beyond it the cache is cleared.
 MAX_RESOLVED_CLIENTS: Final = 10_000
 
 _NS_PER_PERCENT_SECOND: Final = 10_000_000
 
 
 class _Bounds:
-    """The bounds of one quota, and which of them counts for whom."""
+    """The bounds of one quota, and a cache of the bound of each client."""
 
     __slots__ = ("_resolved", "by_entity")
 
@@ -73,9 +72,9 @@ class RateQuota:
     """One quota on a rate.
 
     Args:
-        bounds: Shared with whoever replaces them.
-        usages: What was used.
-        max_throttle_ms: No wait is longer; None for no such limit.
+        bounds: Shared with `ClientQuotas`, which replaces them.
+        usages: The use of each bucket.
+        max_throttle_ms: The maximum of a throttle time; None for no limit.
     """
 
     __slots__ = ("_bounds", "_max_throttle_ms", "_usages")
@@ -90,7 +89,7 @@ class RateQuota:
     def record_and_get_throttle_ms(
         self, user: str, client_id: str, amount: float, now_ms: int
     ) -> int:
-        """Counts what a client used; returns how long it has to wait, in ms."""
+        """Counts the use of a client; returns its throttle time in ms."""
         found = self._bounds.resolve(user, client_id)
         if found is None:
             return 0
@@ -104,28 +103,28 @@ class RateQuota:
         return throttle_ms
 
     def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> None:
-        """Takes back what was counted, since it was not used after all."""
+        """Subtracts a counted amount that was not used after all."""
         found = self._bounds.resolve(user, client_id)
         usage = self._usages.find(found[0]) if found is not None else None
         if usage is not None:
             usage.rate.record(-amount, now_ms)
 
     def bound(self, user: str, client_id: str) -> float | None:
-        """The bound that counts for a client; None for none."""
+        """The bound of a client; None without one."""
         found = self._bounds.resolve(user, client_id)
         return None if found is None else found[1]
 
 
 class MutationQuota:
-    """What one request may change.
+    """The quota on the changes of one request.
 
     Args:
-        usages: What was used.
-        bucket: Whose use counts; None if there is no quota.
+        usages: The use of each bucket.
+        bucket: The client's bucket; None if there is no quota.
         bound: Partitions per second.
-        seconds: How many seconds' worth may be saved up.
-        is_strict: Whether what is too much is refused, as newer versions of a request expect; for
-            older ones it is done, and the client waits afterwards.
+        seconds: How many seconds of the bound a bucket holds.
+        is_strict: Whether changes over the quota are refused, as newer versions of a request
+            expect; for older ones they are made, and the client is throttled afterwards.
     """
 
     __slots__ = ("_bound", "_bucket", "_clock", "_is_strict", "_must_wait", "_seconds", "_usages")
@@ -149,10 +148,10 @@ class MutationQuota:
         self._must_wait = False
 
     def take(self, partition_count: int) -> None:
-        """Counts a topic's change, also if it is only tried out.
+        """Counts a change of a topic, even if it is only validated.
 
         Raises:
-            ApiError: THROTTLING_QUOTA_EXCEEDED, leave this topic alone.
+            ApiError: THROTTLING_QUOTA_EXCEEDED, this topic must not be changed.
         """
         if self._bucket is None:
             return
@@ -169,7 +168,7 @@ class MutationQuota:
         self._must_wait = self._must_wait or not self._is_strict
 
     def throttle_ms(self) -> int:
-        """How long the client has to wait as of now; to be asked once, for the answer."""
+        """The throttle time of the client; called once, for the answer."""
         if self._bucket is None or not self._must_wait:
             return 0
         now_ms = self._clock.monotonic_ms()
@@ -191,7 +190,7 @@ class ClientQuotas:
     Args:
         settings: Windows of measuring.
         clock: Only its monotonic time is read.
-        metrics: Where each bucket is shown.
+        metrics: Gets the metrics of each bucket.
     """
 
     def __init__(self, settings: QuotaSettings, *, clock: Clock, metrics: MetricRegistry) -> None:
@@ -220,21 +219,21 @@ class ClientQuotas:
         self.request = self._rate_quota(
             QuotaKey.REQUEST, max_throttle_ms=settings.window_size_s * 1000
         )
-        # Whether anybody's bytes or time are limited.
+        # Whether any client's bytes or time are limited.
         self.limits_traffic = False
-        # For the one look of rule 5.
+        # For the one test of rule 5.
         self._produce_bounds = self._bounds[QuotaKey.PRODUCE]
         self._fetch_bounds = self._bounds[QuotaKey.FETCH]
         self._request_bounds = self._bounds[QuotaKey.REQUEST]
 
     def update(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Takes over the quotas of a new image of the cluster."""
+        """Replaces the quotas by those of a new image of the cluster."""
         for key, bounds in self._bounds.items():
             bounds.replace(
                 {
                     entity: values[key.value]
                     for entity, values in quotas.items()
-                    # Anything else was never let in by the API; it would lock clients out.
+                    # The API accepts no other value; it would block clients.
                     if key.value in values and is_usable_bound(values[key.value])
                 }
             )
@@ -251,8 +250,9 @@ class ClientQuotas:
         )
 
     def fetch_throttle_ms(self, request: Request, size: int) -> int:
-        """Counts an answer of that many bytes, unless the client has to wait: then nothing is
-        counted, and nothing must be sent.
+        """Counts an answer of that many bytes.
+
+        If the client is throttled nothing is counted, and no bytes must be sent.
         """
         if not self._fetch_bounds.by_entity:
             return 0
@@ -264,13 +264,13 @@ class ClientQuotas:
         return throttle_ms
 
     def uncount_fetch(self, request: Request, size: int) -> None:
-        """Takes back what was counted for an answer that is sent without its bytes."""
+        """Subtracts the counted bytes of an answer that is sent without them."""
         if self._fetch_bounds.by_entity:
             user, client_id = _client(request)
             self.fetch.unrecord(user, client_id, size, self._clock.monotonic_ms())
 
     def max_fetch_bytes(self, request: Request) -> int | None:
-        """The most a fetch may return so that the quota can ever let it pass; None for any."""
+        """The largest fetch that the quota can ever permit; None without a quota."""
         if not self._fetch_bounds.by_entity:
             return None
         bound = self.fetch.bound(*_client(request))
@@ -280,7 +280,7 @@ class ClientQuotas:
         return int(bound * max(settings.window_count - 1, 1) * settings.window_size_s)
 
     def request_throttle_ms(self, request: Request, busy_ns: int) -> int:
-        """Counts the time a request kept the loop busy; not for requests between brokers."""
+        """Counts the time a request occupied the loop; not for requests between brokers."""
         if not self._request_bounds.by_entity:
             return 0
         user, client_id = _client(request)
@@ -290,7 +290,7 @@ class ClientQuotas:
         )
 
     def mutation_quota(self, request: Request, *, is_strict: bool) -> MutationQuota:
-        """What a request may change; asked for once per request."""
+        """The quota on a request's changes; called once per request."""
         bounds = self._bounds[QuotaKey.CONTROLLER_MUTATION]
         found = bounds.resolve(*_client(request)) if bounds.by_entity else None
         bucket, bound = found if found is not None else (None, 0.0)
@@ -305,7 +305,7 @@ class ClientQuotas:
         )
 
     def expire(self) -> None:
-        """Forgets the buckets nobody used for an hour; to be called now and then."""
+        """Drops the buckets that were not used for an hour; called periodically."""
         now_ms = self._clock.monotonic_ms()
         for usages in self._usages.values():
             usages.expire(now_ms)

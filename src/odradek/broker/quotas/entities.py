@@ -1,10 +1,10 @@
-"""Client quotas as administrators name them: entities, keys, values, filters; and who gets which.
+"""Entities of client quotas: keys, values and filters, and the quota that applies to a request.
 
-A quota is for an *entity*: a user, a client id, both, or an IP address; None stands for every user,
-client or address without an entry of its own. Of all that apply to a request the first that has the
-key counts:
+A quota is for an *entity*: a user, a client id, both, or an IP address; None is the default for
+every user, client or address without an entry of its own. Of the entities that match a request the
+first one in this table that has the key counts:
 
-| # | user    | client id | whose bucket                      |
+| # | user    | client id | bucket                            |
 |---|---------|-----------|-----------------------------------|
 | 1 | name    | name      | of that user with that client id  |
 | 2 | name    | default   | of that user with that client id  |
@@ -15,7 +15,7 @@ key counts:
 | 7 | none    | name      | of that client id, all users      |
 | 8 | none    | default   | of that client id, all users      |
 
-A default gives *each* user a bucket of its own; it is no bucket for all of them.
+With a default *each* user has a bucket of its own; they do not share one.
 """
 
 import ipaddress
@@ -48,7 +48,7 @@ IP: Final = "ip"
 
 
 class QuotaKey(Enum):
-    """What can be limited."""
+    """The kinds of quotas."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
@@ -57,7 +57,7 @@ class QuotaKey(Enum):
     CONNECTION = "connection_creation_rate"
 
 
-# Largest value of the keys that are whole numbers; the others take fractions.
+# Largest value of the keys that are whole numbers; the others may have fractions.
 _WHOLE: Final = {
     QuotaKey.PRODUCE: 2**63 - 1,
     QuotaKey.FETCH: 2**63 - 1,
@@ -66,7 +66,7 @@ _WHOLE: Final = {
 
 
 class Bucket(NamedTuple):
-    """Whose use is counted together; None for any."""
+    """The clients whose use is counted together; None for any."""
 
     user: str | None
     client_id: str | None
@@ -81,7 +81,7 @@ class EntityMatch(NamedTuple):
 
 
 def quota_entity(components: Sequence[tuple[str, str | None]]) -> QuotaEntity:
-    """The entity a request names, by (type, name) with None for the default.
+    """The entity of a request, by (type, name) with None for the default.
 
     Raises:
         ApiError: INVALID_REQUEST, there is no such entity.
@@ -92,17 +92,17 @@ def quota_entity(components: Sequence[tuple[str, str | None]]) -> QuotaEntity:
         raise _invalid("an entity needs a user, a client-id or an ip")
     for kind, name in components:
         if name == "":
-            raise _invalid(f"{kind}: an empty name names nobody")
+            raise _invalid(f"{kind}: expected a name, found an empty one")
         if kind == IP and name is not None:
             _check_address(name)
     return QuotaEntity(tuple(sorted(components, key=lambda component: component[0])))
 
 
 def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
-    """Refuses a quota that cannot be kept.
+    """Refuses an invalid quota.
 
     Raises:
-        ApiError: INVALID_REQUEST, the key is not for such an entity, or the value does not fit it.
+        ApiError: INVALID_REQUEST, the key is not for such an entity, or the value is invalid.
     """
     known = _key_for(entity, key)
     if not is_usable_bound(value):
@@ -117,11 +117,12 @@ def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
 
 
 def is_usable_bound(value: float) -> bool:
+    """Whether a stored value can be a bound."""
     return math.isfinite(value) and value > 0
 
 
 def check_quota_key(entity: QuotaEntity, key: str) -> None:
-    """Refuses to remove what such an entity cannot have.
+    """Refuses a key that such an entity cannot have.
 
     Raises:
         ApiError: INVALID_REQUEST.
@@ -135,7 +136,7 @@ def matching_entities(
     *,
     is_strict: bool,
 ) -> list[QuotaEntity]:
-    """The entities a DescribeClientQuotas asks for.
+    """The entities that match the filter of a DescribeClientQuotas.
 
     Args:
         is_strict: Whether an entity may have no other components than those of the filter.
@@ -157,10 +158,10 @@ def matching_entities(
 def resolve_quota(
     bounds: Mapping[QuotaEntity, float], user: str, client_id: str
 ) -> tuple[Bucket, float] | None:
-    """The bucket and bound that apply, by the table above; None for no limit.
+    """The bucket and bound of a client, by the module's table; None for no limit.
 
     Args:
-        bounds: Of one key, by entity.
+        bounds: The bounds of one key, by entity.
     """
     exact = Bucket(user, client_id)
     for user_name in (user, None):

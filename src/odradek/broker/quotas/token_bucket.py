@@ -1,11 +1,11 @@
 """A token bucket that may be overdrawn, for quotas on changes of the cluster.
 
-``bound`` tokens come in per second, up to ``bound * seconds``; the bucket starts full. Whoever
-finds it not below zero may take any number, even more than there is: a large request passes once
-and is paid for afterwards, where a bucket that cannot be overdrawn would refuse it for ever.
+``bound`` tokens are added per second, up to ``bound * seconds``; the bucket starts full. A request
+that finds it not below zero may take any number, even more than it has: a large request passes once
+and is throttled afterwards, where a bucket that cannot be overdrawn would always refuse it.
 
 Example, bound 5/s, 11 seconds: 55 tokens. Taking 60 leaves -5; until 1000 ms later, when it is 0
-again, a strict caller gets nothing.
+again, a strict request is refused.
 """
 
 __all__ = ["TokenBucket"]
@@ -15,9 +15,9 @@ class TokenBucket:
     """Tokens of one client.
 
     Args:
-        seconds: How many seconds' worth of tokens it holds.
+        seconds: How many seconds of the bound it holds.
         bound: Tokens per second at the start.
-        now_ms: The time of that.
+        now_ms: The present time.
     """
 
     __slots__ = ("_last_ms", "_seconds", "_tokens")
@@ -28,17 +28,17 @@ class TokenBucket:
         self._last_ms = now_ms
 
     def tokens(self, bound: float, now_ms: int) -> float:
-        """What is there now; below zero if it was overdrawn."""
+        """The present number of tokens; below zero if it was overdrawn."""
         elapsed_ms = max(now_ms - self._last_ms, 0)
         self._last_ms = now_ms
         self._tokens = min(self._tokens + bound * elapsed_ms / 1000, bound * self._seconds)
         return self._tokens
 
     def take(self, count: float, bound: float, now_ms: int) -> None:
-        """Takes tokens, whether they are there or not."""
+        """Takes tokens, even more than it has."""
         self.tokens(bound, now_ms)
         self._tokens -= count
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """How long until it is no longer overdrawn."""
+        """The time until it is no longer overdrawn."""
         return round(max(-self.tokens(bound, now_ms), 0) / bound * 1000)

@@ -1,4 +1,4 @@
-"""What each bucket of one quota used lately, in bounded memory, and as metrics."""
+"""The recent use of each bucket of a quota, in bounded memory, and its metrics."""
 
 import heapq
 from typing import Final
@@ -11,15 +11,15 @@ from odradek.network.rate import SampledRate
 
 __all__ = ["BUCKET_LIFETIME_MS", "MAX_BUCKETS", "Usage", "UsageTable"]
 
-# A bucket nobody used for that long is forgotten.
+# A bucket that was not used for that long is dropped.
 BUCKET_LIFETIME_MS: Final = 3_600_000
 
-# Client ids come from outside; beyond that many buckets the one idle for longest goes.
+# Clients choose their ids; beyond that many buckets the least recently used one is dropped.
 MAX_BUCKETS: Final = 10_000
 
 
 class Usage:
-    """What one bucket used."""
+    """The use of one bucket."""
 
     __slots__ = ("last_used_ms", "rate", "throttle_counts", "throttle_times", "tokens")
 
@@ -32,7 +32,7 @@ class Usage:
         self.throttle_times = sampled()
         self.throttle_counts = sampled()
         self.last_used_ms = 0
-        # What it may still use, if the quota is one of tokens.
+        # The remaining tokens, if the quota is one of tokens.
         self.tokens: TokenBucket | None = None
 
     def mean_throttle_ms(self, now_ms: int) -> float:
@@ -44,9 +44,9 @@ class UsageTable:
     """The buckets of one quota.
 
     Args:
-        metrics: Where each bucket is shown, under the quota's Kafka type.
-        type_name: That type, as Produce.
-        rate_name: What the rate is called there.
+        metrics: Gets the metrics of each bucket, under the quota's Kafka type.
+        type_name: That type, for example Produce.
+        rate_name: The name of the rate's metric.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class UsageTable:
         # Heap of the times at which throttles end. Invariant: ended ones leave with the next entry.
         self._throttled_until: list[int] = []
         metrics.group("kafka.server", type_name).gauge(
-            "queue-size", self._throttled_count, "Requests whose connection has to keep still."
+            "queue-size", self._throttled_count, "Requests whose connection is throttled."
         )
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class UsageTable:
             heapq.heappush(self._throttled_until, now_ms + throttle_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Forgets the buckets nobody used for an hour."""
+        """Drops the buckets that were not used for an hour."""
         expired: list[Bucket] = []
         for bucket, usage in self._usages.items():
             if now_ms - usage.last_used_ms < BUCKET_LIFETIME_MS:

@@ -1,4 +1,4 @@
-"""Shared by requests that alter settings: how many at once, and in how many writes."""
+"""Shared by requests that alter settings: their limit, and the writes they are split into."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
@@ -8,9 +8,9 @@ from odradek.network.request import Request
 
 __all__ = ["MAX_ALTERED", "refuse_excess", "write_in_portions"]
 
-# Resources or entities whose settings one request may change: what fits into a second of syncs.
+# Resources or entities that one request may change: as many as fit into a second of syncs.
 MAX_ALTERED: Final = 1_000
-# Of them in one transaction of the store: decided, rendered and applied within two milliseconds.
+# Changes in one transaction of the store: decided, rendered and applied within two milliseconds.
 _ALTERED_PER_WRITE: Final = 20
 
 _C = TypeVar("_C")
@@ -35,10 +35,10 @@ async def write_in_portions(
     changes: Sequence[_C],
     write: Callable[[Sequence[_C]], Awaitable[Sequence[ApiError | None]]],
 ) -> list[ApiError | None]:
-    """Has changes written, many in one transaction, as long as the client is there.
+    """Writes changes, many in one transaction, as long as the client is connected.
 
     Returns:
-        Of each change why it was not made, or None.
+        The error of each change, or None.
     """
     outcomes: list[ApiError | None] = []
     for start in range(0, len(changes), _ALTERED_PER_WRITE):

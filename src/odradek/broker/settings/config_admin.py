@@ -1,8 +1,8 @@
-"""Configuration as administrators see it: which resources there are, and their settings.
+"""Configuration for administrators: the resources, and their settings.
 
 A resource is a topic, this broker, all brokers (a broker without a name), this broker's loggers, a
-client metrics subscription, and, as far as the image has any, a group. Requests about another
-broker or its loggers are for that broker alone to answer.
+client metrics subscription, or a group that the image has. Requests about another broker or its
+loggers can be answered by that broker only.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["NamedResource", "check_config_rights", "find_resource", "rows_of"]
 
-_LOGGER_SOURCE: Final = 6  # Where a logger's level comes from, in DescribeConfigs.
+_LOGGER_SOURCE: Final = 6  # The source of a logger's level, in DescribeConfigs.
 _OWN_RIGHTS: Final = {
     int(ConfigResourceType.TOPIC): ResourceType.TOPIC,
     int(ConfigResourceType.GROUP): ResourceType.GROUP,
@@ -30,7 +30,7 @@ _OWN_RIGHTS: Final = {
 
 
 class NamedResource(Protocol):
-    """A resource as a request names it."""
+    """A resource in a request."""
 
     @property
     def resource_type(self) -> int: ...
@@ -40,10 +40,10 @@ class NamedResource(Protocol):
 
 
 def find_resource(type_number: int, name: str, context: BrokerContext) -> ConfigResource:
-    """The resource a request names.
+    """The resource of a request.
 
     Raises:
-        ApiError: There is none, or it is another broker's.
+        ApiError: There is no such resource, or it is another broker's.
     """
     try:
         kind = ConfigResourceType(type_number)
@@ -74,10 +74,10 @@ def find_resource(type_number: int, name: str, context: BrokerContext) -> Config
 def check_config_rights(
     resource: NamedResource, operation: Operation, request: Request, context: BrokerContext
 ) -> None:
-    """Topics and groups have rights of their own; all else is a matter of the cluster.
+    """Checks the right to a resource: that of a topic or group, otherwise that of the cluster.
 
     Raises:
-        ApiError: Who asks may not do this.
+        ApiError: The client has not the right.
     """
     kind = _OWN_RIGHTS.get(resource.resource_type)
     if kind is None:

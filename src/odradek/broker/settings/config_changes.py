@@ -1,14 +1,14 @@
-"""Changing settings: what AlterConfigs and IncrementalAlterConfigs have in common.
+"""Changes of settings: the common part of AlterConfigs and IncrementalAlterConfigs.
 
-Each resource of a request is planned by itself; then all plans are carried out, unless the client
-only wanted them checked. One resource's failure leaves the others alone.
+Each resource of a request is planned separately; then all plans are carried out, unless the request
+only validates. One resource's failure does not affect the others.
 
-A plan is a function of what is stored, which says what to set and refuses what would not work. It
-is called inside the write that its result goes into (`ConfigEdit`), not by what this broker knows:
-that may be behind, and two requests that append to one list would each write it without the other's
-item. Only for a client that wants it checked is it called with what this broker knows.
+A plan is a function from the stored overrides to the keys to set; it refuses invalid results. It is
+called inside the write of its result (`ConfigEdit`), with the stored overrides and not with those
+of this broker's image: the image may be behind, and two requests that append to one list would each
+write it without the other's item. Only a request that validates calls it with the image's.
 
-Stored changes reach the broker by the config feed like anybody's; nobody waits for that here.
+Stored changes reach this broker by the config feed, as all others do; the request does not wait.
 Levels of loggers are not stored: they are set at once and last until the broker stops.
 """
 
@@ -52,15 +52,15 @@ class KeyChange(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be changed about a resource."""
+    """The planned change of a resource."""
 
     resource: ConfigResource
-    # From what is stored to what to set, None takes a key away; raises ApiError.
+    # From the stored overrides to the keys to set, None removes one; raises ApiError.
     decide: Callable[[Mapping[str, str]], dict[str, str | None]]
 
 
 class ConfigChangeOutcome(NamedTuple):
-    """What became of one resource."""
+    """The result for one resource."""
 
     error: ErrorCode
     message: str | None = None
@@ -72,7 +72,7 @@ Resource = TypeVar("Resource", bound=NamedResource)
 def plan_each(
     resources: Sequence[Resource], plan: Callable[[Resource], Plan]
 ) -> list[Plan | ApiError]:
-    """Plans every resource of a request, or says why it cannot be planned."""
+    """Plans every resource of a request; the result of each is a plan or an error."""
     try:
         refuse_excess(len(resources))
     except ApiError as excess:
@@ -99,7 +99,7 @@ async def carry_out(
     validate_only: bool,
     context: BrokerContext,
 ) -> list[ConfigChangeOutcome]:
-    """Makes what was planned happen; the outcome of each plan, in order."""
+    """Carries the plans out; returns the outcome of each, in order."""
     outcomes: dict[int, ApiError | None] = {}
     edits: dict[int, ConfigEdit] = {}
     for index, plan in enumerate(plans):
@@ -148,7 +148,7 @@ def plan_incremental(
     """Plans single changes; other keys stay.
 
     Raises:
-        ApiError: They cannot be made.
+        ApiError: The changes are invalid.
     """
     changes = list(changes)
     resource = _find(type_number, name, [change.name for change in changes], context)
@@ -188,7 +188,7 @@ def plan_replacement(
     """Plans that a resource has these overrides and no other.
 
     Raises:
-        ApiError: It cannot have them.
+        ApiError: The overrides are invalid.
     """
     resource = _find(type_number, name, [], context)
     if resource.type is ConfigResourceType.BROKER_LOGGER:
@@ -249,7 +249,7 @@ def _changed_list(
     stored: Mapping[str, str],
     context: BrokerContext,
 ) -> str:
-    """The list that counts now, with items appended that it lacks, or without the subtracted."""
+    """The effective list with missing items appended, or without the subtracted ones."""
     current = {row.name: row for row in _all_rows(resource, stored, context)}.get(change.name)
     if current is None or current.type != Kind.LIST:
         raise ApiError(
@@ -271,7 +271,7 @@ def _changed_list(
 def _all_rows(
     resource: ConfigResource, stored: Mapping[str, str], context: BrokerContext
 ) -> Sequence[ConfigRow]:
-    """Every key the resource has; for all brokers those of this one, which has the same."""
+    """All keys of the resource; for the default of all brokers the keys of this one."""
     if resource.type is ConfigResourceType.BROKER:
         return context.broker_settings().rows()
     if resource.type is ConfigResourceType.TOPIC:
@@ -294,7 +294,7 @@ def _plan_levels(changes: Iterable[KeyChange], context: BrokerContext) -> dict[s
             case operation:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST,
-                    f"{operation.name} does not go with the level of logger {change.name}",
+                    f"{operation.name} cannot be applied to the level of logger {change.name}",
                 )
         context.log_levels.check(change.name, levels[change.name])
     return levels

@@ -1,14 +1,14 @@
-"""Settings of the network that a running broker takes over.
+"""Network settings that can change while a broker runs.
 
 | changed                                 | what happens                                         |
 |-----------------------------------------|------------------------------------------------------|
-| `num.io.threads`, `num.network.threads` | slots and processors become more or fewer            |
-| `max.connections…`, creation rates      | the next connection is judged by them                |
+| `num.io.threads`, `num.network.threads` | slots and processors are added or removed            |
+| `max.connections…`, creation rates      | they apply to the next connection                    |
 | `ssl.…`                                 | new connections get new certificates, old ones stay  |
 | `listeners`                             | names that are new are opened, those that went closed |
-| `advertised.listeners`                  | the broker's registration is written anew            |
+| `advertised.listeners`                  | the broker's registration is written again           |
 
-A listener that stays keeps its address: whoever wants another one gives the listener another name.
+A listener that stays keeps its address: for another address it needs another name.
 """
 
 import logging
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def listener_security(settings: BrokerSettings, endpoint: Endpoint) -> ListenerSecurity:
-    """How connections of a listener become trusted.
+    """The security of a listener's connections.
 
     Raises:
         ConfigError: Its certificates cannot be used.
@@ -42,7 +42,7 @@ def listener_security(settings: BrokerSettings, endpoint: Endpoint) -> ListenerS
 
 
 def published_by(server: SocketServer, network: NetworkConfig) -> tuple[Endpoint, ...]:
-    """What clients are told to connect to; the controller's own listener comes last."""
+    """The advertised endpoints; the controller's own listener comes last."""
     ports = {name: listener.bound_port for name, listener in server.listeners.items()}
     open_ones = [each for each in network.advertised_endpoints if each.listener in ports]
     control = network.planes.control
@@ -56,24 +56,24 @@ def check_certificates(
     """Refuses certificates that cannot be used, before they are stored.
 
     Args:
-        changed: The names that are set. One that no listener would use is refused: nobody could
-            tell whether it can be used, and it would take effect with the listener of another day.
+        changed: The names that are set. One that no listener would use is refused: it could not be
+            checked, and it would take effect with a listener that is added later.
 
     Raises:
-        ConfigError: Which key is wrong, and why.
+        ConfigError: A key is invalid; the message names the key and the reason.
     """
     changed = tuple(changed)
     check_tls_is_used(after.settings, after.network.endpoints, changed)
     try:
         if any(name.startswith("ssl.") for name in changed):
-            # Every listener may have its own instead; what is stored must be good all the same.
+            # Every listener may have its own instead; stored values must be valid nevertheless.
             check_material(after.settings.build(TlsSettings))
         for endpoint in _changed_tls(before, after):
             server_context(after.tls(endpoint.listener))
     except ConfigError as error:
         if not error.key.endswith(".location"):
             raise
-        # The client chose the path, and must not learn from the answer what files there are.
+        # The client chose the path, and must not learn from the answer which files exist.
         logger.warning("Refused to store %s", error)
         why = "cannot be used: expected a PEM file; the broker's log says more"
         raise ConfigError(error.key, error.value, why) from None
@@ -82,7 +82,7 @@ def check_certificates(
 def apply_network_settings(
     server: SocketServer, before: BrokerSettings, after: BrokerSettings
 ) -> None:
-    """Has a server go on with other settings; what cannot be done is logged, the rest is done."""
+    """Applies changed settings to a server; a failure is logged, the others are applied."""
     old, new = before.network, after.network
     _step(server.resize_io_threads, old.io_threads, new.io_threads)
     _step(server.resize_network_threads, old.network_threads, new.network_threads)
@@ -105,14 +105,14 @@ def apply_network_settings(
         if endpoint.listener in server.listeners:
             try:
                 security = listener_security(after, endpoint)
-            except ConfigError as error:  # The file was good a moment ago.
+            except ConfigError as error:  # The file was valid when it was checked.
                 logger.error("%s", error)  # noqa: TRY400
             else:
                 server.replace_security(endpoint.listener, security)
 
 
 def _step(resize: Callable[[int], None], old: int, new: int) -> None:
-    """Goes from one number to another in the steps that are allowed: half, or twice as many.
+    """Resizes from one number to another in the permitted steps: half, or twice as many.
 
     A single step was checked before it was stored; several may arrive as one.
     """
@@ -137,7 +137,7 @@ def _apply_listeners(server: SocketServer, after: BrokerSettings) -> None:
 
 
 def _changed_tls(before: BrokerSettings, after: BrokerSettings) -> Iterator[Endpoint]:
-    """Listeners with TLS whose settings differ, those that are new included."""
+    """TLS listeners whose settings differ, new ones included."""
     known = {endpoint.listener for endpoint in before.network.endpoints}
     for endpoint in after.network.endpoints:
         name = endpoint.listener

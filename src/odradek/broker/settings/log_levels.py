@@ -1,8 +1,8 @@
-"""Levels of this broker's loggers, as administrators see and set them.
+"""Levels of this broker's loggers, for administrators to read and set.
 
-Kafka's level names stand for those of `logging`; TRACE is below DEBUG. A logger without a level of
-its own has that of the nearest one above it, in the end that of ``root``. Levels set here last
-until the broker stops.
+Kafka's level names are mapped to those of `logging`; TRACE is below DEBUG. A logger without a level
+of its own has that of its nearest ancestor with one, in the end that of ``root``. Levels set here
+last until the broker stops.
 """
 
 import logging
@@ -33,7 +33,7 @@ class LogLevels:
         self._manager = manager or logging.root.manager
 
     def levels(self) -> dict[str, str]:
-        """The level that counts for each logger there is, sorted by name, ``root`` first."""
+        """The effective level of each logger, sorted by name, ``root`` first."""
         names = sorted(name for name in self._manager.loggerDict if name != ROOT_LOGGER)
         return {name: _name_of(self._effective_level(name)) for name in (ROOT_LOGGER, *names)}
 
@@ -42,14 +42,14 @@ class LogLevels:
         self._logger(name).setLevel(_NUMBERS[level])
 
     def clear_level(self, name: str) -> None:
-        """Takes a logger's own level away."""
+        """Removes a logger's own level."""
         self._logger(name).setLevel(logging.NOTSET)
 
     def check(self, name: str, level: str | None) -> None:
-        """Whether `set_level`, or with None `clear_level`, can be done.
+        """Checks that `set_level`, or with None `clear_level`, is possible.
 
         Raises:
-            ApiError: The logger does not exist, or the level is none, or root would have none.
+            ApiError: The logger or the level does not exist, or root would have no level.
         """
         if name != ROOT_LOGGER and name not in self._manager.loggerDict:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"logger {name} does not exist")
@@ -67,7 +67,7 @@ class LogLevels:
         return self._manager.root if name == ROOT_LOGGER else self._manager.getLogger(name)
 
     def _effective_level(self, name: str) -> int:
-        """As `Logger.getEffectiveLevel`, also for a name that only stands above loggers."""
+        """As `Logger.getEffectiveLevel`, also for a name that is only a parent of loggers."""
         while name and name != ROOT_LOGGER:
             found = self._manager.loggerDict.get(name)
             if isinstance(found, logging.Logger) and found.level:
@@ -77,7 +77,7 @@ class LogLevels:
 
 
 def _name_of(number: int) -> str:
-    """The name of a level; one that lies between two has the lower one's."""
+    """The name of a level; one between two has the name of the lower."""
     for name, known in _NUMBERS.items():
         if number >= known:
             return name

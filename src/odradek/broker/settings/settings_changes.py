@@ -1,4 +1,4 @@
-"""Changed settings, from the published image into the parts of a running broker."""
+"""Application of changed settings, from the published image to the parts of a running broker."""
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -19,16 +19,16 @@ logger = logging.getLogger(__name__)
 
 
 class SettingsChanges:
-    """The settings of one broker that count now, and the way of changes to the parts.
+    """The effective settings of one broker, and their application to its parts.
 
     Args:
-        settings: As the broker starts with.
+        settings: The settings the broker starts with.
         storage: Its logs, made with settings of topics and of brokers.
-        quotas: What clients may use.
+        quotas: The client quotas.
         replicas: Its partitions.
 
     Attributes:
-        current: What counts now, dynamic changes included.
+        current: The effective settings, dynamic changes included.
         on_unclean_enabled: Called with each changed topic that permits unclean elections.
         on_broker_settings: Called with the settings before and after a change.
     """
@@ -52,7 +52,7 @@ class SettingsChanges:
         )
 
     def apply(self, delta: ClusterDelta, image: ClusterImage) -> Iterator[None]:
-        """Makes changed settings count, in small steps; all logs are passed once, at the end."""
+        """Applies changed settings, in small steps; all logs are visited once, at the end."""
         changed: set[str] = set()
         is_broker_changed = False
         for resource in delta.configs:
@@ -78,7 +78,7 @@ class SettingsChanges:
     def _apply_to_broker(
         self, name: str, overrides: Mapping[str, str]
     ) -> Generator[None, None, bool]:
-        """Makes settings of brokers count; returns whether any do here."""
+        """Applies settings of brokers; returns whether any changed here."""
         if name not in ("", str(self.current.node.id)):
             return False
         source = SettingSource.DYNAMIC_BROKER if name else SettingSource.DYNAMIC_DEFAULT
