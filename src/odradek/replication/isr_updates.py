@@ -106,13 +106,13 @@ class IsrUpdates:
         self.notifications.mark_propagated(due, self._clock.monotonic_ms())
 
     async def run_expiration(self) -> None:
-        """Shrinks for ever, twice as often as a member may lag."""
+        """Proposes shrinks forever, twice as often as a member may lag."""
         while True:
             await self._tasks.sleep(self._replicas.config.max_lag_ms / 2000)
             self.shrink()
 
     async def run_announcements(self) -> None:
-        """Announces for ever."""
+        """Announces due changes forever."""
         while True:
             await self._tasks.sleep(CHECK_INTERVAL_MS / 1000)
             await self.announce_due()

@@ -198,7 +198,7 @@ class ReplicaManager:
         yield from map(delete, deleted.values())
 
     def _remove_meters(self, topics: Iterable[str]) -> None:
-        """Forgets the meters of topics that are gone, or have no leader here any more."""
+        """Removes the meters of topics that are gone, or no longer have a leader here."""
         hosted, led = self._hosted.topics()
         for topic in topics:
             if topic not in hosted:

@@ -98,7 +98,7 @@ class RoleChanges:
                 partition.is_leader = was_leader
             return error.code
         except StorageError as error:
-            logger.error("%s: %s", tp, error)  # noqa: TRY400 - the message says it all
+            logger.error("%s: %s", tp, error)  # noqa: TRY400 - the message is complete
             self.hosted.mark_offline(tp)
             return ErrorCode.KAFKA_STORAGE_ERROR
         finally:

@@ -112,13 +112,13 @@ UNSERVED: Final[Mapping[str, Unserved]] = {
         "only PEM is read, which has none, so nothing would be checked with it; remove it"
     ),
     "ssl.allow.dn.changes": _unserved(
-        "a new certificate is accepted whatever its name; remove it, and restrict the right to change"
-        " the broker's settings",
+        "a new certificate is accepted whatever its name; remove it, and restrict the right to"
+        " change the broker's settings",
         "true",
     ),
     "ssl.allow.san.changes": _unserved(
-        "a new certificate is accepted whatever its names; remove it, and restrict the right to change"
-        " the broker's settings",
+        "a new certificate is accepted whatever its names; remove it, and restrict the right to"
+        " change the broker's settings",
         "true",
     ),
     "delegation.token.master.key": _unserved(f"tokens are not served; {_OR_NETWORK}"),
