@@ -1,17 +1,17 @@
 """Repair of a log that ends above the offset that its clean stop has recorded.
 
-The base offset of a batch is covered by no checksum, and the last batch of a log has none behind it
-that would contradict it: one flipped bit, and a log that ended at 5 ends at 2^61 + 5, and hands out
-offsets from there. A clean stop has left two witnesses, the recovery point and a snapshot.
+No checksum covers the base offset of a batch, and no batch follows the last one of a log that would
+contradict it: with one flipped bit a log that ended at 5 ends at 2^61 + 5, and assigns offsets from
+there. A clean stop has left two witnesses, the recovery point and a snapshot.
 
 | found                                                      | wrong, and the repair               |
 |------------------------------------------------------------|-------------------------------------|
 | a snapshot at the end as it is found                       | the recovery point: the end counts  |
 | batches lead over the recovery point without a gap         | likewise                            |
-| a batch that jumps over the recovery point; without the    | its base offset, and there is but   |
-| jump it would end exactly there, and nothing is behind it  | one that it can be: it is repaired  |
+| a batch that jumps over the recovery point; without the    | its base offset, for which only one |
+| jump it would end exactly there, and no batch is behind it | value is possible: it is repaired   |
 | any other batch that jumps over it                         | its offset, which is unknown: it    |
-|                                                            | is set aside with what is behind it |
+|                                                            | is set aside with all behind it     |
 """
 
 import logging

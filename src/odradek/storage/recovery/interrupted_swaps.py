@@ -1,10 +1,10 @@
 """Replacements of segments that a crash interrupted: undone or completed before loading.
 
-`replacement` has the order of the renames; this reads it backwards:
+`replacement` has the order of the renames; this module reads it backwards:
 
-* `.deleted` and `.cleaned` files go. As long as one `.cleaned` is there, every `.swap` at or above
-  it belongs to an interrupted replacement, and goes too: the old segments are all there.
-* The other `.swap` logs are complete, and take the place of what they replace.
+* `.deleted` and `.cleaned` files are removed. If there is a `.cleaned`, every `.swap` at or above
+  it belongs to an interrupted replacement, and is removed, too: all old segments still exist.
+* The other `.swap` logs are complete, and replace the old segments.
 
 **The segments that they replace** are given by a file that was made before the `.swap`
 (`.replaced`): its name has the base of the new segment and that of the segment behind the last one
@@ -13,10 +13,10 @@ offsets, and one flipped bit would cost every live segment behind. Without that 
 none, nor does the split of a segment) the offsets decide; then old segments are not removed, but
 set aside (`set_aside`).
 
-**A new segment may be damaged itself.** Old segments are put away from the first one on, so where
-the segment of its own base is still there, all old ones are, and they stay: what is damaged is set
-aside. So is a `.swap` without one sound batch that belongs under its name. Otherwise a damaged one
-is all there is, and takes its place as it is.
+**A new segment may be damaged itself.** Old segments are renamed from the first one on, so if the
+old segment of the same base still exists, all old ones do, and they stay: the damaged `.swap` is
+set aside. So is a `.swap` without any sound batch that belongs under its name. Otherwise the old
+segments are lost, and the damaged one is used.
 """
 
 import itertools
@@ -106,7 +106,7 @@ class InterruptedSwaps:
             self._unlink_if_exists(self._path(base, suffix, stage))
 
     def _remove_temporary_files(self) -> list[int]:
-        """Undoes what is incomplete; returns the bases of complete swaps, ascending."""
+        """Undoes incomplete replacements; returns the bases of complete swaps, ascending."""
         swaps: set[int] = set()
         swapped_indexes: list[tuple[int, str]] = []
         cleaned: list[str] = []

@@ -4,18 +4,18 @@ Passes over a partition directory:
 
 1. Undo or finish the replacements of segments that a crash interrupted (`interrupted_swaps`).
 2. Open every `.log` in order. A missing or bad index is rebuilt by a scan that never cuts.
-3. After an unclean stop, scan from the segment that holds the recovery point on, and cut the torn
+3. After an unclean stop, scan from the segment with the recovery point on, and cut the torn
    tail; a segment that ends before its roll did (`roll_witnesses`) is torn as well. After a clean
    stop only the last index interval is read.
 
-Data below the recovery point is never cut, whatever it looks like. Where a clean stop's log does
-not end in readable batches, its bytes stay and the log goes on in a new segment at the offset the
-stop recorded, so that no offset is ever handed out twice. Where it ends above that offset, see
+Data below the recovery point is never cut, even if it is damaged. Where a clean stop's log does not
+end in readable batches, its bytes stay and the log continues in a new segment at the offset the
+stop recorded, so that no offset is ever assigned twice. Where it ends above that offset, see
 `excess_tail`; where it ends below its log start, its segments are set aside.
 
-The recovery point itself does not rise here: recovery reads, it does not sync, and a second crash
-must scan the same data again. The one exception is a log that goes on behind damage: there is
-nothing to cut any more, what is kept is synced.
+The recovery point itself does not rise here: recovery reads, it does not sync, and a start after a
+second crash must scan the same data again. The one exception is a log that continues behind damage:
+all bytes before its new segment stay, and are synced.
 """
 
 import itertools
@@ -288,7 +288,7 @@ class _Loader:
         return next_offset
 
     def _begin_without_segments(self) -> int:
-        """A new log, or one whose files are gone: what a clean stop had given out stays taken."""
+        """Begins a new log, or one whose files are lost, above the offsets of a clean stop."""
         start = self._log_start_offset
         if self._is_clean:
             start = max(start, self._recovery_point, *list_snapshots(self._directory))
@@ -334,8 +334,9 @@ class _Loader:
                 active.path, tail.next_offset, self._recovery_point,
             )  # fmt: skip
             if tail.next_offset >= self._log_start_offset:
-                # The last segments are gone if the stop's snapshot bears out its recovery point.
-                # Alone it proves nothing: a crash may bring back what a truncation has removed.
+                # The last segments are lost if the stop's snapshot confirms its recovery point. The
+                # snapshot alone proves nothing: one that a truncation removed may reappear after a
+                # crash.
                 is_end_lost = recorded > 0 and recorded in list_snapshots(self._directory)
                 self._is_clean = False
                 end, is_tail_damaged = self._recover_unsynced()
@@ -449,9 +450,10 @@ class _Loader:
         return result.next_offset, result.is_tail_damaged
 
     def _set_copies_aside(self, segments: list[LogSegment]) -> None:
-        """Takes those of these segments out of the log that hold what another one has, too.
+        """Removes those of these segments from the log that are copies of another one.
 
-        Appended to, such a file would give offsets a second time; cut, it would cost what follows.
+        An append to such a file would assign offsets a second time; a cut would cost all segments
+        behind it.
         """
         for segment in segments:
             original = find_original(segment, self._segments)
@@ -464,13 +466,15 @@ class _Loader:
                 )  # fmt: skip
 
     def _set_segment_aside(self, segment: LogSegment) -> str:
-        """Takes one segment out of the log; returns its new suffix."""
+        """Removes one segment from the log; returns its new suffix."""
         suffix = set_segments_aside(self._disk, self._directory, [segment])
         self._segments.remove(segment)
         self._witnesses.remove(segment.base_offset)
         before = self._segments.floor(segment.base_offset)
         if before is not None:
-            before.damage.forget_from(0)  # It may have been taken for too long.
+            before.damage.forget_from(
+                0
+            )  # Batches above the lower limit may have counted as damage.
         return suffix
 
     def _fields(self, **others: object) -> dict[str, object]:
@@ -479,15 +483,15 @@ class _Loader:
         return {"topic": topic, "partition": partition, **others}
 
     def _reaches_unsynced(self, recovered: RecoveredSegment, following: LogSegment) -> bool:
-        """Whether damage at a segment's end took offsets from below and above the recovery point.
+        """Whether damage at a segment's end covers offsets below and above the recovery point.
 
-        Those below must stay, with the bytes that held them; above it a log has no holes.
+        Those below must stay, with their damaged bytes; above it a log must have no hole.
         """
         point = self._recovery_point
         return recovered.is_tail_damaged and recovered.next_offset < point < following.base_offset
 
     def _has_lost_its_end(self, recovered: RecoveredSegment, following: LogSegment) -> bool:
-        """Whether a crash cut a segment between two batches: it must reach what the roll saw.
+        """Whether a crash cut a segment between two batches, below the end that its roll recorded.
 
         Records below the log start are not needed, and records below the recovery point were
         synced: if those are lost, that is damage, which must not cost the records behind it.
@@ -506,7 +510,7 @@ class _Loader:
             self._disk.fsync_dir(self._directory)
 
     def _settle_log_start(self, next_offset: int) -> int:
-        """The log ends below its start: files were removed by hand, or the start is wrong."""
+        """Handles a log that ends below its start: files were removed, or the start is wrong."""
         if self._is_clean and next_offset == self._recovery_point:
             first = self._segments.first
             assert first is not None
@@ -520,7 +524,7 @@ class _Loader:
         segments = list(self._segments)
         start = self._log_start_offset
         if self._is_clean and self._recovery_point in list_snapshots(self._directory):
-            start = max(start, self._recovery_point)  # What the stop had given out stays taken.
+            start = max(start, self._recovery_point)  # Offsets below it were assigned before.
         suffix = set_segments_aside(self._disk, self._directory, segments)
         logger.error(
             "%s: the log ends at %d, below its start %d: it begins anew at %d, and its %d segments"
@@ -537,21 +541,21 @@ class _Loader:
         return start
 
     def _continue_behind_damage(self, next_offset: int) -> int:
-        """Unreadable bytes that must be kept stand at the end: go on in a new segment."""
+        """Begins a new segment, since unreadable bytes at the end must be kept."""
         active = self._active()
         end = max(next_offset, self._log_start_offset)
         if active.base_offset < self._recovery_point <= active.base_offset + INT32_MAX:
             end = max(end, self._recovery_point)
         if end == active.base_offset:
-            end += 1  # Not one readable batch; its place stays taken.
+            end += 1  # No batch is readable; the base of the segment stays taken.
         logger.error(
             "%s: offsets %d to %d cannot be read; the log goes on at %d",
             self._topic_partition, next_offset, end - 1, end,
         )  # fmt: skip
         active.on_become_inactive()
         if not self._is_clean:
-            # What stays is synced now: otherwise the next start would find the damage across the
-            # recovery point, and would drop what is about to be acknowledged behind it.
+            # The kept bytes are synced now: otherwise the next start would find the damage across
+            # the recovery point, and would drop the records acknowledged behind it.
             for segment in self._segments.from_offset(self._recovery_point):
                 segment.flush()
             self._recovery_point = end

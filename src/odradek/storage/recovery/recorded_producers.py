@@ -40,7 +40,7 @@ class RecordedProducers:
         )
 
     def state_at(self, offset: int, log_start_offset: int) -> ProducerStateManager:
-        """The producers as of the start of a segment: a snapshot, and a replay of what follows."""
+        """The producers as of the start of a segment: a snapshot, and a replay of later batches."""
         state, first = self.new_state(), self._segments.first
         assert first is not None
         now_ms = self._services.clock.now_ms()

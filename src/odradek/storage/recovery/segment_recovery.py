@@ -180,15 +180,15 @@ def recover_segment(
     """Rebuilds all indexes of a segment, and cuts its file where the rules above say so.
 
     Args:
-        segment: What to read.
-        state: Producers up to the segment's base; brought to its end.
-        epochs: Where epochs of the batches go, not durably.
+        segment: The segment to recover.
+        state: Producers up to the segment's base; its batches are applied to it.
+        epochs: Gets the epochs of the batches, not durably.
         cut_from: Offset from which damage ends the segment.
         index_interval_bytes: Distance of index entries.
         recorded: Producers as of an offset within the segment, at most `cut_from`, as a snapshot
-            has them: `state` becomes this there, for it may know batches that are damaged by now.
-        before_cut: Called before the file is cut. What lies behind this segment must be gone,
-            durably, by then: a crash between would leave a hole.
+            has them: `state` becomes this there, because it may contain batches that are damaged.
+        before_cut: Called before the file is cut; it must remove all later segments, durably: a
+            crash between would leave a hole.
 
     Raises:
         SegmentOverflow: An offset does not fit; nothing was cut.
@@ -265,7 +265,7 @@ def _with_proven(
     """The aborted transactions of a segment: those found, and those that its index has proof of.
 
     A marker that is damaged by now is in the index only, and without it records would be shown that
-    were never committed. What lies at or behind `end` is cut.
+    were never committed. Transactions at or behind `end` are cut.
     """
     aborted = {one.last_offset: one for one in segment.transaction_index.proven_entries()}
     aborted.update((one.last_offset, one) for one in found)
