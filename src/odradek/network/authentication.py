@@ -8,7 +8,7 @@ Duties of the connection, in order:
 
 1. It refuses a frame above `max_frame_bytes` before it allocates memory for it.
 2. It gives one frame at a time to `receive` and sends the reply, if there is one.
-3. On a principal it changes its context and goes on with requests.
+3. On a principal it changes its context and continues with requests.
 4. On a failure it sends the reply, stays unread for
    `connection.failed.authentication.delay.ms`, and closes.
 5. It closes if authentication has not ended 30 seconds after the connection was accepted.

@@ -69,9 +69,8 @@ class CloseTime(Enum):
     """When a connection closes for an error."""
 
     NOW = auto()
-    AFTER_FLUSH = (
-        auto()
-    )  # The answers to earlier requests are sent, as far as the socket takes them.
+    # After the answers to earlier requests are sent, as far as the socket takes them.
+    AFTER_FLUSH = auto()
     LATER = auto()  # The same, and then after `UNSUPPORTED_DELAY_MS`.
 
 
@@ -79,7 +78,7 @@ def decide_closing(error: Exception, first_bytes: bytes) -> tuple[CloseTime, Clo
     """Decides when a connection closes for an error, why, and with which detail in the log.
 
     Args:
-        first_bytes: The first two of the frame, if the error is that it is none.
+        first_bytes: The first two received bytes, if they are not the start of a frame.
     """
     match error:
         case FramingError() if first_bytes == _TLS_HELLO:
@@ -102,7 +101,7 @@ def decide_closing(error: Exception, first_bytes: bytes) -> tuple[CloseTime, Clo
 
 
 def has_hung_up(stream: ByteStream) -> bool:
-    """Asks the system whether the peer has closed its side; nothing is received for that."""
+    """Asks the system whether the peer has closed its side, without receiving."""
     return stream.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
 

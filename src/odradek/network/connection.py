@@ -202,7 +202,7 @@ class Connection:
         self._watch.watch_reads(self.on_readable)
 
     def register_client(self, information: ClientInformation) -> None:
-        """Remembers what the peer's ApiVersions request said of its software."""
+        """Keeps the peer's software as named in its ApiVersions request."""
         self._host.count_client(self.context.client_information, information)
         self.context = replace(self.context, client_information=information)
 
@@ -595,4 +595,4 @@ class Connection:
             try:
                 request.on_abandoned()
             except Exception:  # the end of one request must not keep others
-                logger.exception("%s could not be let go", request)
+                logger.exception("The callback for the abandoned request %s failed", request)

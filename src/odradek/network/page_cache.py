@@ -134,7 +134,7 @@ class ReadAhead:
     """The threads that read for connections; each connection waits for one piece at most.
 
     Args:
-        pages: Tells what is in memory, and reads into memory.
+        pages: Tells which bytes are in memory, and reads others into it.
         call_soon_threadsafe: That of the loop.
         threads: Makes the threads.
     """

@@ -206,10 +206,10 @@ def _call(callback: _Callback) -> None:
 
 
 class SocketWatch:
-    """For what one socket is watched, so that the poller is only told of changes.
+    """The events that one socket is watched for; passes only changes to the poller.
 
-    Callbacks are given with each call and not kept here: a socket's owner that kept itself alive
-    through them would wait for the garbage collector.
+    Callbacks are passed with each call and not kept here: they would form a reference cycle with
+    the owner of the socket, which only the garbage collector could free.
     """
 
     __slots__ = ("_fd", "_loop", "has_hang_up", "has_reads", "has_writes")
@@ -222,7 +222,7 @@ class SocketWatch:
         self.has_hang_up = False
 
     def watch_reads(self, callback: _Callback) -> None:
-        """Calls back when bytes have come; a peer that hangs up is seen by reading, then."""
+        """Calls back when bytes have arrived; the hang-up of the peer is then found by reading."""
         if not self.has_reads:
             self.unwatch_hang_up()
             self._loop.add_reader(self._fd, callback)
@@ -234,7 +234,7 @@ class SocketWatch:
             self._loop.remove_reader(self._fd)
 
     def watch_hang_up(self, callback: _Callback) -> None:
-        """Calls back when the peer closes its side, of a socket that is not read from."""
+        """Calls back when the peer closes its side; for a socket that is not read from."""
         if not self.has_hang_up:
             self._loop.add_hang_up(self._fd, callback)
             self.has_hang_up = True

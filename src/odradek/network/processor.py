@@ -55,7 +55,7 @@ class Processor:
 
     Args:
         processor_id: Unique in the broker.
-        name: Kafka's name of the thread it stands for.
+        name: Kafka's name of the corresponding thread.
         request_turn: Asks for `run_turn` in the next turn of the loop.
     """
 
@@ -188,7 +188,7 @@ class Processor:
         self._unflushed.append(connection)
 
     def flush_deferred(self) -> None:
-        """Sends now what was left for the end of the wake-up."""
+        """Sends the answers that were deferred to the end of the wake-up."""
         if self._unflushed:
             self._flush_all()
 

@@ -36,7 +36,7 @@ class SampledRate:
         self._samples: deque[list[float]] = deque()
 
     def record(self, value: float, now_ms: int) -> None:
-        """Adds to the sample of now; a negative value takes back what was recorded."""
+        """Adds to the current sample; a negative value takes back an earlier one."""
         samples = self._samples
         self._drop_old(now_ms)
         if samples and now_ms - samples[-1][0] < self._sample_ms:

@@ -31,8 +31,8 @@ _UNPACK_LENGTH: Final = Struct(">i").unpack_from
 
 # Holds nearly every request but Produce; 2000 connections of it are 32 MB.
 START_BYTES: Final = 16 << 10
-# Received in one call at most while the size of the next frame is unknown: what is read too far has
-# to be moved to the front.
+# Received in one call at most while the size of the next frame is unknown: bytes of a further frame
+# have to be moved to the front.
 _READ_AHEAD_BYTES: Final = 64 << 10
 
 

@@ -95,7 +95,7 @@ class Owner(Protocol):
     def processor_id(self) -> int: ...
 
     def register_client(self, information: ClientInformation) -> None:
-        """Remembers what the peer's ApiVersions request said of its software."""
+        """Keeps the peer's software as named in its ApiVersions request."""
         ...
 
     def throttle(self, throttle_ms: int) -> None:

@@ -3,7 +3,7 @@
 Both offer the same four operations to a connection, none of which ever waits:
 
 =============  =============================================================================
-handshake      go on with it; True when requests may flow
+handshake      continue it; True when requests may flow
 recv_into      bytes into a buffer; 0 at the end, `BlockingIOError` if nothing is there
 flush          out of a `SendQueue`; True when nothing is left, False if the socket is full or
                the queue has something cold

@@ -38,7 +38,7 @@ def encode_request(header: RequestHeader, request: Message) -> bytes:
     """Writes a request.
 
     Raises:
-        ApiError: UNSUPPORTED_VERSION, if the version cannot carry what is set.
+        ApiError: UNSUPPORTED_VERSION, if the version lacks a field that is set.
     """
     return encode_request_header(header) + encode_message(request, header.api_version)
 
@@ -68,7 +68,7 @@ def encode_response(header: RequestHeader, response: Message) -> bytes:
     The answer to an ApiVersions request of an unknown version is written as version 0.
 
     Raises:
-        ApiError: UNSUPPORTED_VERSION, if the version cannot carry what is set.
+        ApiError: UNSUPPORTED_VERSION, if the version lacks a field that is set.
     """
     version = header.api_version
     if header.api_key is ApiKey.API_VERSIONS and version not in type(response).wire_versions:

@@ -22,7 +22,7 @@ __all__ = ["DelayedOperation"]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DelayedOperation(TimerTask):
-    """One parked request. A subclass says when it is done, and what to do then.
+    """One parked request. A subclass defines when it is done, and how it is answered.
 
     Args:
         delay_ms: How long it may wait, usually the client's own timeout.
@@ -46,7 +46,7 @@ class DelayedOperation(TimerTask):
 
     @abstractmethod
     def on_expiration(self) -> None:
-        """Does what a timeout needs beside `on_complete`, such as counting it."""
+        """Handles a timeout, after `on_complete`: counts it, for example."""
 
     @property
     def is_completed(self) -> bool:

@@ -158,7 +158,7 @@ def test_a_parked_request_that_cannot_be_let_go_does_not_keep_others(
 
         assert let_go == [0, 1]
         assert around.processor.connection_count == 0
-        assert caplog.text.count("could not be let go") == 2
+        assert caplog.text.count("callback for the abandoned request") == 2
         for peer in peers:
             peer.settimeout(60)
             assert peer.recv(1) == b""

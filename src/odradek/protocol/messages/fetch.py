@@ -57,7 +57,7 @@ class FetchRequest(Message, versions="0-18", flexible="12+"):
 
     # 0-3: old record formats. Read only to be refused with an error a client understands.
     # 3: a limit for the whole answer; partitions are served in the order listed.
-    # 4: isolation level and v2 batches. 5: a follower tells its log start offset.
+    # 4: isolation level and v2 batches. 5: a follower sends its log start offset.
     # 7: sessions (KIP-227). 9: current leader epoch, for fencing (KIP-320). 10: zstd.
     # 11: rack, to read from a near replica (KIP-392).
     # 12: flexible; last fetched epoch, to find where logs diverge (KIP-595).

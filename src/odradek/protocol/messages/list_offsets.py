@@ -32,7 +32,7 @@ class ListOffsetsRequest(Message, versions="1-11", flexible="6+"):
     # 1: one offset per partition. 2: isolation level. 4: current leader epoch, for fencing.
     # 6: flexible.
     # 7: -3 asks for the largest timestamp (KIP-734). 8: -4, local log start (KIP-405).
-    # 9: -5, end of what is tiered (KIP-1005). 10: a time limit for lookups in tiers (KIP-1075).
+    # 9: -5, end of the tiered part (KIP-1005). 10: a time limit for lookups in tiers (KIP-1075).
     # 11: -6, first offset not uploaded yet (KIP-1023).
 
     # -1 for consumers.

@@ -312,10 +312,10 @@ def close_directory(
 ) -> None:
     """Closes the logs of a directory, writes the clean-stop marker, and unlocks the directory.
 
+    After a failure the rest is closed without a flush and without a marker; the reason is logged.
+
     Args:
         closers: Makes the pool that closes the logs.
-
-    After a failure the rest is closed without a flush and without a marker; the reason is logged.
     """
     try:
         is_closed = directory.is_online and directory.is_loaded and _close_logs(directory, closers)

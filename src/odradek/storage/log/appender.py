@@ -12,10 +12,10 @@ Steps, as in the specification of the log:
 | duplicates, gaps, zombies (`producers/state`)         | yes    |          |
 | write, move the log end, fold producers in, flush     | yes    | yes      |
 
-`append_single` is the fast lane of a leader: a single, plain batch of a client or a coordinator
-passes the same steps in one function; with a producer id, too, if its sequence continues that of
-the producer's last batch. It writes and returns the same as `append_as_leader`, or returns None
-without a change, so that the caller uses `append_as_leader`.
+`append_single` takes a leader through the same steps in one function, for a single, plain batch of
+a client or a coordinator; with a producer id, too, if its sequence continues that of the producer's
+last batch. It writes and returns the same as `append_as_leader`, or returns None without a change,
+so that the caller uses `append_as_leader`.
 """
 
 import logging
