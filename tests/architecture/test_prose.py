@@ -1,4 +1,7 @@
-"""One hand: loggers have one name, docstrings one mood, sections one form, `Raises:` one case."""
+"""One hand: loggers have one name, docstrings one mood, sections one form, `Raises:` one case.
+
+A sentence names its subject: the client, the caller, the peer, the request.
+"""
 
 import ast
 import re
@@ -83,3 +86,17 @@ def test_the_heading_of_a_section_is_words_without_marks() -> None:
     ]
 
     assert marked == [], "write a section's heading as '# Reading'"
+
+
+def test_comments_and_docstrings_name_their_subject() -> None:
+    pronouns = re.compile(
+        r"\b(nobody|somebody|whoever|whomever|everybody|anybody)\b", re.IGNORECASE
+    )
+    without = [
+        (f"{path}:{number}", line.strip())
+        for path, source in SOURCES.items()
+        for number, line in enumerate(source.splitlines(), start=1)
+        if pronouns.search(line) and not line.lstrip().startswith("assert ")
+    ]
+
+    assert without == [], "say which client, caller, peer, request or thread is meant"
