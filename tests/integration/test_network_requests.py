@@ -1,6 +1,7 @@
 """Requests over real sockets: order, pipelining, back-pressure, the ends of connections."""
 
 import asyncio
+import itertools
 import socket
 import struct
 
@@ -19,7 +20,7 @@ from odradek.network import (
     Response,
     SendResponse,
 )
-from odradek.network.connection import MAX_QUEUED_BYTES
+from odradek.network.connection import MAX_QUEUED_BYTES, SLICE_NS
 from odradek.network.processor import remote_host
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.envelope import encode_response, parse_request, parse_response
@@ -68,7 +69,12 @@ def test_pipelined_requests_are_served_in_one_wake_up_and_answered_in_one_write(
     """02:D-9: later frames wait in the buffer, answers leave together, in order."""
 
     async def scenario() -> None:
-        async with serving(echo) as server, await Client.connect(server.port()) as client:
+        # Without time that passes, or a machine that is busy could make two wake-ups of it.
+        clock = ManualClock()
+        async with (
+            serving(echo, clock=clock) as server,
+            await Client.connect(server.port()) as client,
+        ):
             client.send(b"".join(request_frame(i, b"%d" % i) for i in range(50)))
             first = await client.reader.read(1 << 16)
             # 50 answers of 9 or 10 bytes: nothing was left for a second packet.
@@ -81,6 +87,48 @@ def test_pipelined_requests_are_served_in_one_wake_up_and_answered_in_one_write(
                 position += 4 + length
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("size", [0, 4_000])
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_requests_sent_ahead_leave_the_loop_to_others_in_between(hangs_up: bool, size: int) -> None:
+    """02 section 12: a peer with thousands of requests in its buffer keeps no other one waiting."""
+    clock = ManualClock()
+    served: list[int] = []
+    served_before_others: list[int] = []
+    count = 60
+
+    def handler(request: Request) -> Response:
+        served.append(request.header.correlation_id)
+        clock.advance(1)
+        if len(served) % 10 == 1:
+            asyncio.get_running_loop().call_soon(
+                lambda: served_before_others.append(len(served)),
+            )
+        return answer(request)
+
+    async def scenario() -> None:
+        async with (
+            serving(handler, clock=clock) as server,
+            await Client.connect(server.port()) as client,
+        ):
+            client.send(b"".join(request_frame(i, bytes(size)) for i in range(count)))
+            if hangs_up:
+                client.writer.write_eof()
+            for i in range(count):
+                assert (await client.receive())[0] == i
+            if hangs_up:
+                assert await client.reader.read() == b""
+
+    asyncio.run(scenario())
+    assert served == list(range(count))
+    # The next turn of the loop comes after one slice of the turn that asked for it, or within it.
+    slice_count = SLICE_NS // 1_000_000
+    assert served_before_others[0] <= 1 + slice_count
+    assert all(
+        later - earlier <= 10 + slice_count
+        for earlier, later in itertools.pairwise(served_before_others)
+    )
 
 
 def test_the_next_request_is_not_begun_before_the_one_before_is_answered() -> None:

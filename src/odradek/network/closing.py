@@ -27,7 +27,7 @@ __all__ = [
     "CloseTime",
     "decide_closing",
     "has_hung_up",
-    "log_fields",
+    "log_closing",
 ]
 
 # One attempt a second and connection; `max.connections.per.ip` bounds the connections.
@@ -112,7 +112,33 @@ def _tls_reason(error: ssl.SSLError) -> str:
     return error.reason or str(error)
 
 
-def log_fields(
+def log_closing(
+    logger: logging.Logger,
+    context: ConnectionContext,
+    cause: CloseCause,
+    detail: str,
+    error: Exception | None,
+    request: Request | None,
+) -> None:
+    """Writes the line about the end of a connection.
+
+    Args:
+        error: What went wrong, if that is a surprise.
+        request: The one that is to blame, or was under way.
+    """
+    logger.log(
+        cause.level,
+        "Closed connection %s of listener %s: %s%s",
+        context.connection_id,
+        context.listener,
+        cause.words,
+        f": {detail}" if detail else "",
+        exc_info=error,
+        extra=_log_fields(context, cause, request),
+    )
+
+
+def _log_fields(
     context: ConnectionContext, cause: CloseCause, request: Request | None
 ) -> dict[str, object]:
     """The fields of a log line about a closed connection, for programs that read the log."""

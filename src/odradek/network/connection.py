@@ -20,6 +20,9 @@ all answers in one write. Rules:
 7. Small answers leave when every connection of the wake-up has been served. Each of them wakes its
    reader, and a reader that is awake already costs a fraction: one process with fifty connections
    is woken once instead of fifty times.
+8. Requests that were sent ahead are served for `SLICE_NS` in one turn of the loop. The others stay
+   in the buffer and the connection is not read until the next turn, so that a peer that sends
+   thousands of small requests at once keeps no other peer waiting (02 section 12).
 """
 
 import logging
@@ -42,7 +45,7 @@ from odradek.network.closing import (
     CloseTime,
     decide_closing,
     has_hung_up,
-    log_fields,
+    log_closing,
 )
 from odradek.network.connection_host import ConnectionHost
 from odradek.network.mute import WHILE_HANDLING, MuteEvent, MuteState, after, unmute
@@ -63,7 +66,7 @@ from odradek.network.transport import TlsTransport, Transport
 from odradek.protocol.headers import parse_request_header
 from odradek.purgatory.timer import TimerCall
 
-__all__ = ["MAX_QUEUED_BYTES", "MAX_QUEUED_FILES", "Connection"]
+__all__ = ["MAX_QUEUED_BYTES", "MAX_QUEUED_FILES", "SLICE_NS", "Connection"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +78,12 @@ MAX_QUEUED_BYTES: Final = 64 << 10
 MAX_QUEUED_FILES: Final = 16
 # Receives of one wake-up: a large frame needs several, and other connections need their turn.
 _RECEIVES_PER_TURN: Final = 16
-
 # So much waits for the end of the wake-up, see rule 7. More goes out at once: peers can begin to
 # read it while others are served.
 _DEFERRED_BYTES: Final = 16 << 10
-
+# How long requests of one connection keep the loop in one turn, see rule 8. Longer than a handler
+# may take, so that requests which are sent ahead by the dozen still share one write.
+SLICE_NS: Final = 2_000_000
 # A connection that was active a moment ago need not move in the order of use again.
 _TOUCH_AFTER_NS: Final = 20_000_000
 
@@ -94,6 +98,7 @@ class Connection:
         "_busy",
         "_deadline",
         "_host",
+        "_is_behind",
         "_is_draining",
         "_is_eof",
         "_is_handshaking",
@@ -162,6 +167,7 @@ class Connection:
         self._request: Request | None = None  # In process, its answer still to come.
         # Whether the last answer waits, with RESPONSE_SENT, for the send queue to empty.
         self._is_draining = False
+        self._is_behind = False  # Frames in the buffer wait for the loop's next turn.
         self._is_eof = False
         self._throttle: TimerCall | None = None
         self._deadline: TimerCall | None = None  # Until requests may flow.
@@ -235,6 +241,8 @@ class Connection:
 
     def on_readable(self) -> None:
         """The loop's callback."""
+        if self._is_behind:
+            return
         if self._mute_state is not _NOT_MUTED or self._is_eof:
             self._watch.unwatch_reads()
             if self._request is not None:
@@ -270,12 +278,12 @@ class Connection:
                 self._watch.unwatch_reads()
                 break
             self._handle_frames(now_ns)
-            if buffer.is_drained or self._mute_state is not _NOT_MUTED:
+            if buffer.is_drained or self._mute_state is not _NOT_MUTED or self._is_behind:
                 break
         else:
             if self._transport.has_pending:
                 # The kernel does not report bytes that TLS has already read.
-                self._loop.call_soon(self.on_readable_again)
+                self._loop.call_soon(self._go_on)
         queue = self._send_queue
         if (
             self._loop.has_more
@@ -294,13 +302,14 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - the border of a connection
             self._fail(error)
 
-    def on_readable_again(self) -> None:
-        if not self.is_closed:
-            self.on_readable()
-
     def _handle_frames(self, now_ns: int) -> None:
         buffer = self._receive_buffer
+        slice_end_ns = now_ns + SLICE_NS
         while self._mute_state is _NOT_MUTED:
+            if now_ns >= slice_end_ns:
+                self._is_behind = True
+                self._loop.call_soon(self._go_on)
+                return
             payload = buffer.next_frame()
             if payload is None:
                 if self._is_pool_bounded:
@@ -323,6 +332,10 @@ class Connection:
             if not buffer.buffered_bytes and not self._is_pool_bounded:
                 return  # As nearly always: the peer waits for its answer.
 
+    def _go_on(self) -> None:
+        self._is_behind = False
+        self._resume()
+
     def _resume(self) -> None:
         """Continues after an answer, a throttle or a lack of memory."""
         if self.is_closed:
@@ -332,7 +345,7 @@ class Connection:
                 self._receive_buffer.buffered_bytes or self._is_pool_bounded
             ):
                 self._handle_frames(self._now_ns())
-            if self._mute_state is _NOT_MUTED and not self._is_eof:
+            if self._mute_state is _NOT_MUTED and not (self._is_eof or self._is_behind):
                 if not self._watch.has_reads:
                     self._watch.watch_reads(self.on_readable)
                 if not self._is_plain and self._transport.has_pending:
@@ -562,9 +575,7 @@ class Connection:
         self.is_closed = True
         self._mute_state = MuteState.MUTED  # No frame is handed out any more.
         now_ns = self._now_ns()
-        self._watch.unwatch_reads()
-        self._watch.unwatch_hang_up()
-        self._watch.unwatch_writes()
+        self._watch.end()
         self._clear_deadline()
         if self._throttle is not None:
             self._throttle.cancel()
@@ -581,16 +592,7 @@ class Connection:
         request, self._request = self._request, None
         self._host.forget(self)
         if logger.isEnabledFor(cause.level) and self._host.may_log(cause.name, now_ns):
-            logger.log(
-                cause.level,
-                "Closed connection %s of listener %s: %s%s",
-                self.context.connection_id,
-                self.context.listener,
-                cause.words,
-                f": {detail}" if detail else "",
-                exc_info=error,
-                extra=log_fields(self.context, cause, asked or request),
-            )
+            log_closing(logger, self.context, cause, detail, error, asked or request)
         if request is not None and request.on_abandoned is not None:
             try:
                 request.on_abandoned()

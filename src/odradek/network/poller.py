@@ -254,3 +254,9 @@ class SocketWatch:
         if self.has_writes:
             self.has_writes = False
             self._loop.remove_writer(self._fd)
+
+    def end(self) -> None:
+        """Watches nothing any more, before the socket closes."""
+        self.unwatch_reads()
+        self.unwatch_hang_up()
+        self.unwatch_writes()
