@@ -26,6 +26,8 @@ PYTEST := scripts/in-memory $(BIN)/pytest -q --randomly-seed=$(SEED)
 # Without a compiler everything is pure Python, and has been tested as such.
 IS_COMPILABLE = $(if $(filter 1,$(ODRADEK_PURE)),,$(shell command -v cc))
 
+NOT_COMPILED = $(if $(filter 1,$(ODRADEK_PURE)),ODRADEK_PURE=1 asks for pure Python,no compiler here)
+
 # Tests start Python by the hundred: each process would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -62,7 +64,7 @@ test-spark: $(READY) ## the tests of pipelines, on one real Spark; in a process 
 
 test-others: $(READY) ## all tests but those on Spark, then what a compiled build can change once more, compiled
 	@$(PYTEST) -n $(WORKERS) --ignore=tests/spark
-	@$(if $(IS_COMPILABLE),$(MAKE) test-compiled,echo "test: no compiler here, nothing was tested compiled")
+	@$(if $(IS_COMPILABLE),$(MAKE) test-compiled,echo "test: $(NOT_COMPILED), nothing was tested compiled")
 
 test-compiled: $(COMPILED_READY) ## the tests that a compiled build can change, with everything compiled
 	@PYTHONPATH=$(COMPILED) $(PYTEST) -n $(WORKERS) $(TESTED_COMPILED)
