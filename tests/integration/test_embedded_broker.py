@@ -13,7 +13,20 @@ import pytest
 from odradek.aio import Admin
 from odradek.client.admin import CreatedTopic, NewTopic
 from odradek.errors import ConfigError, LogDirLockedError
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.records import build_batch
 from odradek.testing import AsyncEmbeddedBroker, EmbeddedBroker
+from tests.conformance.clients.raw import RawConnection
 from tests.support.commands import Commands
 
 pytestmark = pytest.mark.slow
@@ -57,6 +70,50 @@ def test_settings_count() -> None:
         odradek = Commands(broker.bootstrap_servers)
         assert odradek("produce", "t", stdin=b"x").code == 1
         assert odradek.ok("topics", "create", "t").out == "created t with 3 partitions\n"
+
+
+def test_limits_of_requests_count() -> None:
+    settings = {
+        "num.partitions": "3",
+        "fetch.max.bytes": "1024",
+        "max.request.partition.size.limit": "2",
+        "max.incremental.fetch.session.cache.slots": "0",
+    }
+    with EmbeddedBroker(settings) as broker:
+        odradek = Commands(broker.bootstrap_servers)
+        odradek.ok("topics", "create", "t")
+        with RawConnection(int(broker.bootstrap_servers.rpartition(":")[2])) as client:
+            rows = [
+                PartitionProduceData(
+                    index=index, records=bytes(build_batch([(1, None, bytes(2_000), ())]))
+                )
+                for index in range(3)
+            ]
+            data = [TopicProduceData(name="t", partition_data=rows)]
+            produce = ProduceRequest(acks=-1, timeout_ms=9_000, topic_data=data)
+            client.call(ApiKey.PRODUCE, 7, produce)
+            wanted = [
+                FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+                for index in range(3)
+            ]
+            fetch = FetchRequest(
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=1 << 20,
+                session_epoch=0,
+                topics=[FetchTopic(topic="t", partitions=wanted)],
+            )
+            fetched = client.call(ApiKey.FETCH, 11, fetch)
+            described = client.call(
+                ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, DescribeTopicPartitionsRequest()
+            )
+    assert isinstance(fetched, FetchResponse)
+    [answer] = fetched.responses
+    # One batch is more than the limit, and comes whole, as the first.
+    assert [bool(row.records) for row in answer.partitions] == [True, False, False]
+    assert fetched.session_id == 0
+    assert isinstance(described, DescribeTopicPartitionsResponse)
+    assert [len(topic.partitions) for topic in described.topics] == [2]
 
 
 def test_brokers_do_not_see_each_other() -> None:

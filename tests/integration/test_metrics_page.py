@@ -128,6 +128,14 @@ def test_the_figures_are_those_of_what_was_done(page: str) -> None:
     assert int(asked[1]) >= 1
 
 
+def test_the_loop_tells_how_long_its_turns_are(page: str) -> None:
+    """02 section 12."""
+    assert "# TYPE odradek_loop_turn_seconds histogram\n" in page
+    turns = re.search(r"^odradek_loop_turn_seconds_count (\d+)$", page, re.MULTILINE)
+    assert turns is not None
+    assert int(turns[1]) > 0
+
+
 @pytest.mark.parametrize("name", ["Produce", "Fetch", "DeleteRecords", "ElectLeader", "topic"])
 def test_every_purgatory_has_its_size(page: str, name: str) -> None:
     """04b section 1, 05 section 6: one for each kind of request that waits."""

@@ -172,18 +172,31 @@ def test_what_is_wrong_inside_is_told_after_it_was_expanded() -> None:
     assert not isinstance(refused.value, ExpansionDeferredError)
 
 
-def test_one_batch_is_expanded_at_a_time() -> None:
-    running = threading.Semaphore(1)
+@pytest.mark.parametrize("kinds", ["produced", "searched", "both"])
+def test_one_batch_is_expanded_at_a_time(kinds: str) -> None:
+    """Those that are produced and those that are searched by time have one turn among them all."""
+    meeting = threading.Barrier(2)
+    count = 3
     appended: list[int] = []
+    threads: set[threading.Thread] = set()
 
-    def expand(records: ExpandedRecords) -> None:
-        assert running.acquire(blocking=False), "two at a time"
-        assert threading.current_thread() is not threading.main_thread()
-        running.release()
+    has_met = threading.Event()
+
+    def work() -> None:
+        threads.add(threading.current_thread())
+        try:
+            meeting.wait(0.05)  # Two at a time would meet; one alone waits in vain.
+        except threading.BrokenBarrierError:
+            meeting.reset()
+        else:
+            has_met.set()
+
+    def expand(_records: ExpandedRecords) -> None:
+        work()
 
     async def scenario() -> None:
-        async with waited_for() as expansions:
-            for number in range(20):
+        async with waited_for() as expansions, asyncio.TaskGroup() as searches:
+            for number in range(count):
 
                 def append(
                     expanded: Mapping[TopicPartition, ExpandedRecords], number: int = number
@@ -191,11 +204,16 @@ def test_one_batch_is_expanded_at_a_time() -> None:
                     assert set(expanded) == {TP}
                     appended.append(number)
 
-                records = {TP: (ExpandedRecords(b"x"), expand)}
-                expansions.start(request_of(FakeConnection()), records, append)
+                if kinds != "searched":
+                    records = {TP: (ExpandedRecords(b"x"), expand)}
+                    expansions.start(request_of(FakeConnection()), records, append)
+                if kinds != "produced":
+                    searches.create_task(expansions.run(work))
 
     asyncio.run(scenario())
-    assert sorted(appended) == list(range(20))
+    assert not has_met.is_set()
+    assert sorted(appended) == ([] if kinds == "searched" else list(range(count)))
+    assert threading.main_thread() not in threads
 
 
 def test_batches_of_a_client_that_hung_up_are_not_expanded() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from odradek.cli.logging_setup import JsonFormatter, RateLimit, TextFormatter
+from odradek.cli.logging_setup import JsonFormatter, RateLimit, TextFormatter, set_up_logging
 
 FORGED = (
     "x\n2026-01-01T00:00:00.000Z ERROR   odradek.storage: log directory /data is offline\x1b[2J"
@@ -84,3 +84,22 @@ def test_lines_about_data_are_never_left_out() -> None:
     limit = RateLimit()
     lines = [record_of("cut %d", row, name="odradek.storage.recovery.loader") for row in range(700)]
     assert all(limit.filter(line) for line in lines)
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_lines_of_a_process_are_escaped_and_bounded(
+    format_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        set_up_logging("info", format_)
+        [handler] = root.handlers
+        logging.getLogger("odradek.broker").warning("topic %s", FORGED)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+    [line] = capsys.readouterr().err.splitlines()
+    assert "\x1b" not in line
+    assert any(isinstance(each, RateLimit) for each in handler.filters)

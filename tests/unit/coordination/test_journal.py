@@ -287,6 +287,23 @@ def test_only_the_brokers_own_user_may_read_the_files(tmp_path: Path) -> None:
     assert modes == dict.fromkeys((JOURNAL_NAME, SNAPSHOT_NAME, "coordination.lock"), 0o600)
 
 
+def test_no_file_is_open_to_others_for_a_moment(tmp_path: Path) -> None:
+    """What is restricted after it was made can be opened in between, and read later."""
+    modes: list[int] = []
+
+    class Witness(Disk):
+        def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+            if flags & os.O_CREAT:
+                modes.append(mode)
+            return super().open(path, flags, mode)
+
+    journal, tree = Journal.open(str(tmp_path), Witness())
+    journal.append(list(transactions_of(tree, [[Create("/a", b"xyzzy")]])))
+    journal.compact(tree)
+    journal.close()
+    assert modes == [0o600, 0o600]
+
+
 def test_files_that_others_could_read_are_restricted_when_they_are_opened(tmp_path: Path) -> None:
     journal, tree = Journal.open(str(tmp_path), Disk())
     journal.append(list(transactions_of(tree, [[Create("/a", b"xyzzy")]])))

@@ -1,13 +1,15 @@
 """Loading and unloading the partitions of an internal topic, in the order of their epochs."""
 
 import logging
+import struct
 from collections.abc import Iterable, Iterator
 
 import pytest
+from crc32c import crc32c
 
 from odradek.coordinator.loading import LoadPhase, StateLoader
 from odradek.errors import ErrorCode
-from odradek.records.batch import BatchHeader
+from odradek.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE, BatchHeader
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.records.control import (
@@ -275,6 +277,25 @@ def test_a_batch_with_a_wrong_checksum_is_skipped_and_told_of(
     assert (made.failed_loads, made.skipped) == ([], [(P, 1)])
     assert made.values() == [b"2"]
     assert "the batch at offset 0 cannot be read and is skipped: its checksum" in caplog.text
+
+
+def test_a_batch_whose_records_cannot_be_read_is_skipped_and_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its checksum is right: another program wrote it so."""
+    made = Runtime()
+    made.write(b"1")
+    made.write(b"2")
+    batch = bytearray(made.topic.batches[P][0])
+    batch[HEADER_SIZE] = 0x7F  # The length of the only record, beyond the end of the batch.
+    struct.pack_into(">I", batch, CRC_POSITION, crc32c(batch[ATTRIBUTES_POSITION:]))
+    made.topic.batches[P][0] = bytes(batch)
+    with caplog.at_level(logging.ERROR):
+        made.lead(0)
+        made.tasks.run()
+    assert (made.failed_loads, made.skipped) == ([], [(P, 1)])
+    assert made.values() == [b"2"]
+    assert "the batch at offset 0 cannot be read and is skipped" in caplog.text
 
 
 def test_a_failed_load_ends_with_its_epoch() -> None:

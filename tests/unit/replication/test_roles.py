@@ -407,6 +407,25 @@ def test_a_leader_keeps_what_it_knows_of_followers_over_its_next_epoch(
     assert partition.followers[2].log_end_offset != 4
 
 
+def test_a_role_that_was_overtaken_during_a_step_is_refused(fixture: ReplicaFixture) -> None:
+    """05 section 15 rule 7: epochs are compared again after every step that let others run."""
+    partition = fixture.lead(tp(), leader_epoch=1)
+    slow = Slow(fixture)
+    slow.begin(hosted(state_of(tp(), leader_epoch=4)))
+    partition.leader_epoch = 5
+    assert slow.end() == {tp(): ErrorCode.STALE_CONTROLLER_EPOCH}
+    assert fixture.partition(tp()).leader_epoch == 5
+
+
+def test_a_role_of_a_partition_that_went_during_a_step_is_refused(fixture: ReplicaFixture) -> None:
+    fixture.lead(tp(), leader_epoch=1)
+    slow = Slow(fixture)
+    slow.begin(hosted(state_of(tp(), leader_epoch=4)))
+    fixture.replicas._hosted.remove(tp())
+    assert slow.end() == {tp(): ErrorCode.STALE_CONTROLLER_EPOCH}
+    assert fixture.replicas.partitions() == []
+
+
 def test_the_epoch_is_durable_before_the_role_is_taken(tmp_path: Path) -> None:
     """01 section 8.8: no record of an epoch can be on disk before its entry is."""
     disk = SimDisk(tmp_path)

@@ -6,7 +6,6 @@ from odradek.broker.authorization import is_allowed
 from odradek.broker.context import BrokerContext, reply_throttled
 from odradek.broker.slices import Steps, in_slices, reply_in_slices
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
-from odradek.coordinator.group.records import fits_string
 from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_NODE, Node
 from odradek.network.request import Request
@@ -78,8 +77,6 @@ def _find(request: Request, key_type: int, key: str, context: BrokerContext) -> 
             ErrorCode.INVALID_REQUEST,
             f"expected key type 0 (group) or 1 (transaction), found {key_type}",
         )
-    if not fits_string(key):
-        return _Found(NO_NODE, ErrorCode.INVALID_GROUP_ID, "no group can have so long an id")
     if not is_allowed(context.authorizer, request, Operation.DESCRIBE, ResourceType.GROUP, key):
         return _Found(NO_NODE, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     cache = context.cache

@@ -118,8 +118,11 @@ def test_an_answer_has_so_many_pieces_at_most(broker: BrokerFixture) -> None:
     assert len(pieces(broker)) == MAX_PIECES
 
 
-def test_an_answer_that_can_hold_no_more_pieces_is_not_waited_for(broker: BrokerFixture) -> None:
-    fetch(broker, range(PARTITIONS), max_wait_ms=1_000, min_bytes=(MAX_PIECES + 1) * SIZE)
+@pytest.mark.parametrize("min_bytes", [(MAX_PIECES + 1) * SIZE, 1 << 30])
+def test_an_answer_that_can_hold_no_more_pieces_is_not_waited_for(
+    broker: BrokerFixture, min_bytes: int
+) -> None:
+    fetch(broker, range(PARTITIONS), max_wait_ms=1_000, min_bytes=min_bytes)
     assert len(pieces(broker)) == MAX_PIECES
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from odradek.broker.dispatch import HANDLERS
 from odradek.metadata.cache import MetadataCache, TopicMetadata
+from odradek.metadata.image import ClusterImage
 from odradek.network.request import Request, Response
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.describe_topic_partitions import (
@@ -16,16 +17,31 @@ from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, parsed
 
 
+class CountedNames(list[str]):
+    """Counts the names that are looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.looked_at += 1
+        return super().__getitem__(place)
+
+
 class CountingCache(MetadataCache):
     """Counts the topics that are read; each takes a millisecond."""
 
-    __slots__ = ("broker", "read")
+    __slots__ = ("broker", "names", "read")
 
     def __init__(self, broker: BrokerFixture) -> None:
         super().__init__(0)
         self.broker = broker
         self.read = 0
+        self.names = CountedNames()
         self._image = broker.cache.image
+
+    def get_sorted_topics(self, image: ClusterImage) -> list[str]:
+        self.names = CountedNames(super().get_sorted_topics(image))
+        return self.names
 
     def get_topic_metadata(
         self, topics: Iterable[str], listener: str, **options: Any
@@ -85,3 +101,5 @@ def test_a_page_reads_its_own_topics_only() -> None:
     assert answer.next_cursor is not None
     assert answer.next_cursor.topic_name == "t005"
     assert cache.read == 6  # And the one that the cursor names.
+    # Those, and a few to find where the page begins; not all that come behind it.
+    assert cache.names.looked_at < 20

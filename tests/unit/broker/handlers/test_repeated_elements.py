@@ -81,6 +81,16 @@ CASES = [
         lambda answer: len(answer.topics),
     ),
     Case(
+        ApiKey.METADATA,
+        9,
+        lambda times: metadata.MetadataRequest(
+            topics=[metadata.MetadataRequestTopic(name=name) for name in ("t", "nowhere")] * times,
+            allow_auto_topic_creation=False,
+        ),
+        metadata.MetadataResponse,
+        lambda answer: len(answer.topics),
+    ),
+    Case(
         ApiKey.DESCRIBE_CONFIGS,
         4,
         lambda times: describe_configs.DescribeConfigsRequest(

@@ -239,3 +239,17 @@ def test_internal_topics_are_not_for_clients(
     [answered] = parsed(lanes.broker.sent.pop(), ProduceResponse).responses
     refused = ErrorCode.INVALID_TOPIC_EXCEPTION
     assert [row.error_code for row in answered.partition_responses] == [refused] * len(partitions)
+
+
+@pytest.mark.parametrize("version", [7, 13])
+def test_a_partition_that_comes_twice_is_refused(lanes: Lanes, version: int) -> None:
+    """As Kafka does; the other partitions of the request are written."""
+    rows = [(0, bytes(batch())), (1, bytes(batch())), (0, bytes(batch()))]
+    lanes.send(message_of(version, -1, *rows), version)
+    [topic] = parsed(lanes.broker.sent.pop(), ProduceResponse).responses
+    assert [row.error_code for row in topic.partition_responses] == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert lanes.single(bytes(batch()), version).base_offset == 0
