@@ -68,6 +68,10 @@ class EntityUpdate(NamedTuple):
     entity: str  # Path below /config.
     values: Mapping[str, str | None]
 
+    def __repr__(self) -> str:
+        """Without the values, of which some are passwords."""
+        return f"EntityUpdate of {', '.join(map(repr, self.values))} for {self.entity!r}"
+
 
 class ParsedEntity(NamedTuple):
     """The content of an entity's node, by purpose."""
@@ -77,6 +81,11 @@ class ParsedEntity(NamedTuple):
     quota_entity: QuotaEntity | None = None
     quotas: Mapping[str, float] = {}
     scram: Mapping[ScramKey, ScramCredential] = {}
+
+    def __repr__(self) -> str:
+        """Without the values, of which some are passwords."""
+        keys = [*self.configs, *self.quotas, *self.scram]
+        return f"ParsedEntity of {keys} for {self.resource or self.quota_entity}"
 
 
 def resource_entity(resource: ConfigResource) -> str:

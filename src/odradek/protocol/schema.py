@@ -63,6 +63,8 @@ class Field(NamedTuple):
     declared_default: Any
     # Whether a version without the field may silently drop it.
     ignorable: bool
+    # Whether its value may be a secret, which `repr` does not show.
+    is_secret: bool
 
 
 def array(element: "WireType | type[Message]") -> ArrayOf:
@@ -79,6 +81,7 @@ def wire(
     tag: int | None = None,
     tagged: str | None = None,
     ignorable: bool = False,
+    is_secret: bool = False,
 ) -> Any:
     """Declares a field of a message.
 
@@ -90,6 +93,7 @@ def wire(
         tag: Its number, if it is a tagged field.
         tagged: Versions in which it is tagged; all of `versions` unless given.
         ignorable: Whether a version without it may drop it silently.
+        is_secret: Whether its value may be a password, or would let its reader pose as a user.
     """
     return Field(
         name="",
@@ -100,6 +104,7 @@ def wire(
         tag=tag,
         declared_default=default,
         ignorable=ignorable,
+        is_secret=is_secret,
     )
 
 
@@ -195,7 +200,11 @@ class Message(metaclass=MessageType):
 
     def __repr__(self) -> str:
         values = ((field, getattr(self, field.name)) for field in self.wire_fields)
-        told = (f"{field.name}={value!r}" for field, value in values if value != default_of(field))
+        told = (
+            f"{field.name}={'…' if field.is_secret else repr(value)}"
+            for field, value in values
+            if value != default_of(field)
+        )
         return f"{type(self).__name__}({', '.join(told)})"
 
 

@@ -25,6 +25,7 @@ from odradek.metadata.image import (
 from odradek.metadata.ports import IsrAltered, IsrConflict, IsrOutcomeUnknown, ProducerIds
 from odradek.metadata_store.bootstrap import create_parents
 from odradek.metadata_store.broker_port import StoreControllerPort
+from odradek.metadata_store.config_nodes import entity_update, parse_entity
 from odradek.model import LeaderAndIsr, TopicPartition
 from odradek.protocol.enums import ConfigResourceType
 from odradek.security.acls import AclBinding
@@ -320,7 +321,8 @@ def test_what_cannot_be_stored_shows_no_value(
         [failure] = await port_of(store).alter_configs([edit])
         assert failure is not None
         assert failure.code is ErrorCode.UNKNOWN_SERVER_ERROR
-        assert "xyzzy" not in f"{edit} {ConfigSet(resource, secrets)} {failure}"
+        change = ConfigSet(resource, secrets)
+        assert "xyzzy" not in f"{edit} {edit!r} {change} {change!r} {failure} {failure!r}"
 
     with caplog.at_level(logging.DEBUG):
         run(tmp_path, scenario)
@@ -336,3 +338,7 @@ def test_values_that_may_be_secret_are_in_no_repr() -> None:
     assert image.configs
     assert image.scram
     assert "xyzzy" not in f"{delta} {image} {ScramSet(key, credential)} {credential}"
+    update = entity_update(ConfigSet(broker, {"ssl.key.password": "xyzzy"}))
+    parsed = parse_entity("brokers/1", {"ssl.key.password": "xyzzy"})
+    assert update.values == parsed.configs
+    assert "xyzzy" not in f"{update} {parsed}"

@@ -476,6 +476,21 @@ def test_bad_configuration_nodes(entity: str, config: dict[str, str]) -> None:
         parse_entity(entity, config)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"SCRAM-SHA-256": "salt=xyzzy"},
+        {"SCRAM-SHA-256": "salt=AA==,stored_key=xyzzy!,server_key=AA==,iterations=1"},
+        {"SCRAM-SHA-1024": "stored_key=xyzzy"},  # Of a mechanism that is not known here.
+    ],
+)
+def test_credentials_that_cannot_be_read_are_not_shown(config: dict[str, str]) -> None:
+    with pytest.raises(BadNodeData) as caught:
+        parse_entity("users/u", config)
+    assert "xyzzy" not in f"{caught.value} {caught.value!r}"
+    assert caught.value.__cause__ is None
+
+
 def test_what_has_no_node_is_refused(tmp_path: Path) -> None:
     refused: list[ConfigSet | QuotaSet] = [
         ConfigSet(ConfigResource(ConfigResourceType.BROKER_LOGGER, "0"), {"a": "INFO"}),

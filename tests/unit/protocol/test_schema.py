@@ -4,8 +4,24 @@ from collections.abc import Sequence
 
 import pytest
 
+from odradek.protocol.api_keys import API_SUPPORT
+from odradek.protocol.messages import alter_configs, incremental_alter_configs
+from odradek.protocol.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+from odradek.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from odradek.protocol.primitives import INT32, STRING, UUID
-from odradek.protocol.schema import Message, array, default_of, replace, wire
+from odradek.protocol.registry import request_type, response_type
+from odradek.protocol.schema import (
+    ArrayOf,
+    Message,
+    MessageType,
+    array,
+    default_of,
+    replace,
+    wire,
+)
 
 
 class Inner(Message):
@@ -77,3 +93,38 @@ def test_the_default_struct_is_one_object() -> None:
     field = Outer.wire_fields[3]
     assert default_of(field) is default_of(field)
     assert Outer().inner is default_of(field)
+
+
+def test_repr_shows_no_secret() -> None:
+    messages: list[Message] = [
+        alter_configs.AlterableConfig(name="ssl.key.password", value="xyzzy"),
+        incremental_alter_configs.AlterableConfig(name="ssl.key.password", value="xyzzy"),
+        ScramCredentialUpsertion(name="u", salt=b"xyzzy", salted_password=b"xyzzy"),
+        SaslAuthenticateRequest(auth_bytes=b"\0u\0xyzzy"),
+        SaslAuthenticateResponse(auth_bytes=b"xyzzy"),
+    ]
+    assert "xyzzy" not in f"{messages}"
+    assert repr(messages[0]) == "AlterableConfig(name='ssl.key.password', value=…)"
+
+
+def test_what_sounds_like_a_secret_is_marked_as_one() -> None:
+    """In the messages of every API."""
+    secrets: set[str] = set()
+    seen: set[MessageType] = set()
+
+    def visit(kind: object) -> None:
+        if isinstance(kind, ArrayOf):
+            visit(kind.element)
+        if not isinstance(kind, MessageType) or kind in seen:
+            return
+        seen.add(kind)
+        for field in kind.wire_fields:
+            if any(word in field.name for word in ("password", "salt", "auth_bytes", "hmac")):
+                assert field.is_secret, f"{kind.__name__}.{field.name}"
+                secrets.add(field.name)
+            visit(field.type)
+
+    for api_key in API_SUPPORT:
+        visit(request_type(api_key))
+        visit(response_type(api_key))
+    assert secrets >= {"salted_password", "salt", "auth_bytes"}

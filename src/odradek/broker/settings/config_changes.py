@@ -50,6 +50,10 @@ class KeyChange(NamedTuple):
     operation: int
     value: str | None
 
+    def __repr__(self) -> str:
+        """Without the value, which may be a password."""
+        return f"KeyChange(name={self.name!r}, operation={self.operation})"
+
 
 class Plan(NamedTuple):
     """The planned change of a resource."""

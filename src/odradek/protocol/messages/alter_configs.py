@@ -16,7 +16,7 @@ __all__ = [
 
 class AlterableConfig(Message):
     name: str = wire(STRING)
-    value: str | None = wire(STRING, nullable="0+")
+    value: str | None = wire(STRING, nullable="0+", is_secret=True)
 
 
 class AlterConfigsResource(Message):

@@ -23,8 +23,8 @@ class ScramCredentialUpsertion(Message):
     name: str = wire(STRING)
     mechanism: int = wire(INT8)
     iterations: int = wire(INT32)
-    salt: bytes = wire(BYTES)
-    salted_password: bytes = wire(BYTES)
+    salt: bytes = wire(BYTES, is_secret=True)
+    salted_password: bytes = wire(BYTES, is_secret=True)
 
 
 class AlterUserScramCredentialsRequest(Message, versions="0", flexible="0+"):

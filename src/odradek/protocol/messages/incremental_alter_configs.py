@@ -17,7 +17,7 @@ __all__ = [
 class AlterableConfig(Message):
     name: str = wire(STRING)
     config_operation: int = wire(INT8)
-    value: str | None = wire(STRING, nullable="0+")
+    value: str | None = wire(STRING, nullable="0+", is_secret=True)
 
 
 class AlterConfigsResource(Message):

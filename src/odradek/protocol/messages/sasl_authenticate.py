@@ -11,7 +11,7 @@ class SaslAuthenticateRequest(Message, versions="0-2", flexible="2+"):
 
     # 2: flexible.
 
-    auth_bytes: bytes = wire(BYTES)
+    auth_bytes: bytes = wire(BYTES, is_secret=True)
 
 
 class SaslAuthenticateResponse(Message, versions="0-2", flexible="2+"):
@@ -22,5 +22,5 @@ class SaslAuthenticateResponse(Message, versions="0-2", flexible="2+"):
 
     error_code: int = wire(INT16)
     error_message: str | None = wire(STRING, nullable="0+")
-    auth_bytes: bytes = wire(BYTES)
+    auth_bytes: bytes = wire(BYTES, is_secret=True)
     session_lifetime_ms: int = wire(INT64, "1+", ignorable=True)

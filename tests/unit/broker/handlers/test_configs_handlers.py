@@ -8,6 +8,7 @@ import pytest
 from odradek.broker.handlers.alter_configs import handle_alter_configs
 from odradek.broker.handlers.describe_configs import handle_describe_configs
 from odradek.broker.handlers.incremental_alter_configs import handle_incremental_alter_configs
+from odradek.broker.settings.config_changes import KeyChange
 from odradek.config import SettingSource
 from odradek.errors import ErrorCode
 from odradek.metadata.changes import ConfigSet
@@ -446,3 +447,7 @@ def test_many_resources_are_few_writes_and_too_many_are_refused() -> None:
     assert broker.port.writes == [20] * 3
     assert set(alter(broker, *resources)) == {ErrorCode.POLICY_VIOLATION}
     assert broker.port.writes == [20] * 3
+
+
+def test_a_change_does_not_show_its_value() -> None:
+    assert "xyzzy" not in repr(KeyChange("ssl.key.password", SET, "xyzzy"))
