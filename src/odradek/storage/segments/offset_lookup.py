@@ -42,8 +42,9 @@ def find_batch(segment: "LogSegment", offset: int, start_position: int = 0) -> B
         position = start_position
         chunk = segment.read_at(position, _STEP_BYTES) if position < segment.size else b""
     floor = position
+    lowest = 0 if floor else segment.base_offset
     while chunk:
-        place = _step(chunk, position, offset)
+        place = _step(chunk, position, offset, lowest)
         if isinstance(place, BatchPlace):
             doubtful = place.position
             if place.header.base_offset <= offset and not segment.damage:
@@ -56,7 +57,7 @@ def find_batch(segment: "LogSegment", offset: int, start_position: int = 0) -> B
             doubtful = place.last_batch  # Its length exceeds the file.
         else:
             doubtful = -1
-            position = place.position
+            position, lowest = place.position, place.next_offset
         if doubtful >= 0:
             extent = _damage_at(segment, floor, doubtful)
             if extent is None:
@@ -65,6 +66,7 @@ def find_batch(segment: "LogSegment", offset: int, start_position: int = 0) -> B
             if extent is None or extent.end <= floor:
                 return place if isinstance(place, BatchPlace) else None
             position = floor = extent.end
+            lowest = extent.next_offset
         chunk = segment.read_at(position, _STEP_BYTES) if position < segment.size else b""
     return None
 
@@ -73,26 +75,34 @@ class _Stop(NamedTuple):
     """Where a step through a chunk ended without an answer."""
 
     position: int
-    is_broken: bool  # Whether no batch header is there; otherwise the chunk ends.
+    is_broken: bool  # Whether no batch that belongs there is there; otherwise the chunk ends.
     last_batch: int  # Position of the batch whose length leads there.
+    next_offset: int  # Behind that batch.
 
 
-def _step(chunk: bytes, chunk_start: int, offset: int) -> BatchPlace | _Stop:
-    """The batch within the chunk, or where to continue reading."""
+def _step(chunk: bytes, chunk_start: int, offset: int, lowest: int) -> BatchPlace | _Stop:
+    """The batch within the chunk, or where to continue reading; all begin at `lowest` or above.
+
+    A batch that begins below the end of the one before it is damaged: taken for one that is too
+    early, it would be missed without a log line.
+    """
     position = last = 0
     while True:
         try:
             header = peek_header(chunk, position)
         except CorruptRecordError:
-            return _Stop(chunk_start + position, True, chunk_start + last)
+            return _Stop(chunk_start + position, True, chunk_start + last, lowest)
         if header is None:  # Unless at the start of the chunk, the next chunk has all of it.
-            return _Stop(chunk_start + position, position == 0, chunk_start + last)
+            return _Stop(chunk_start + position, position == 0, chunk_start + last, lowest)
+        if header.base_offset < lowest and header.magic == CURRENT_MAGIC:
+            return _Stop(chunk_start + position, True, chunk_start + last, lowest)
         if header.last_offset >= offset:
             return BatchPlace(chunk_start + position, header)
         last = position
+        lowest = header.next_offset
         position += header.size
         if position >= len(chunk):
-            return _Stop(chunk_start + position, False, chunk_start + last)
+            return _Stop(chunk_start + position, False, chunk_start + last, lowest)
 
 
 def _is_doubtful(segment: "LogSegment", place: BatchPlace) -> bool:

@@ -245,3 +245,30 @@ def test_a_length_that_leads_out_of_the_file_costs_its_own_batch_only(
     for offset in (number + 1, 7, number + 2):
         found = log.read(offset, 1, FetchIsolation.LOG_END).read()
         assert [header.base_offset for _, header in iter_headers(found)] == [offset]
+
+
+@pytest.mark.parametrize("number", [0, 1, 7, 30])
+def test_a_batch_that_lies_about_a_lower_offset_is_told_of(
+    number: int, fixture: LogFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A look-up that takes it for a batch in front of what it looks for would miss it silently."""
+    log = fixture.open()
+    for _ in range(64):
+        log.append_as_leader(batch(size=SIZE), leader_epoch=0)
+    log.roll()
+    log.truncate_fully_and_start_at(100)
+    for _ in range(40):
+        log.append_as_leader(batch(size=SIZE), leader_epoch=0)
+    log.roll()
+    recovery_point = fixture.close()
+    path = fixture.path(f"{100:020d}.log")
+    with path.open("r+b") as file:
+        file.seek(number * SIZE)
+        file.write((90).to_bytes(8, "big"))
+    log = fixture.open(clean=True, recovery_point=recovery_point)
+    found = []
+    for offset in range(100, 140):
+        data = log.read(offset, 1, FetchIsolation.LOG_END).read()
+        found += [h.base_offset for _, h in iter_headers(data) if h.base_offset == offset]
+    assert found == [offset for offset in range(100, 140) if offset != 100 + number]
+    assert any(str(path) in r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
