@@ -7,17 +7,23 @@ Where an expectation is weaker than "everything", and why:
   repeated log files on, may be missing or be served under the offset that it names. With a log file
   of another partition nothing is known but that no bytes of its own get lost.
 - After an unclean stop a copy of an empty log file under a higher name may move the log end up to
-  it: a follower whose leader's offsets jump leaves the same files.
+  it, and so may a damaged offset of the last batch, within its segment's reach: a follower whose
+  leader's offsets jump leaves the same files. It is told of. Where a log file of another partition
+  ends is not known, either.
 - Without its first segment a log begins later. It has no hole, so the rest stays.
-- Where a file is gone or ends between two batches, only a `.rolled` file tells. It is removed once
-  its records are synced, and what was synced stays, with all that follows.
-- Such a file also looks like one that was compacted: nothing has to tell of it.
+- A clean stop writes down what it leaves (`closed-logs`, named by the marker). Where both are whole
+  the checkpoints may be wrong, everything that is missing is told of, and the end is certain. After
+  an unclean stop, or where one of the two is hit:
+  - Where a file is gone or ends between two batches, only a `.rolled` file tells. It is removed
+    once its records are synced, and what was synced stays, with all that follows. Such a file also
+    looks like one that was compacted: nothing has to tell of it.
+  - With a log file goes its transaction index, which told of records in the segments before it.
+  - Nothing is left to tell of a `.txnindex` that is hit together with its proof.
 - Bytes that were inserted between two batches are damage, too: they end what was not synced.
 - A recovery point that cannot be read is 0, and damage anywhere ends what is then not synced.
 - Five batches of a producer need `.recent`; where that is hit, the newest one must be recognised.
   Where a snapshot is hit, what no log file holds any more is unknown.
-- Nor is there anything left to tell of a `.txnindex` that is hit together with its proof, or of an
-  exchanged snapshot whose `.recent` is hit.
+- Nor is there anything left to tell of an exchanged snapshot whose `.recent` is hit.
 - A `.swap` that is not what it says may take the place of segments, whose bytes stay.
 """
 
@@ -35,6 +41,7 @@ LOG_START_FILE: Final = "log-start-offset-checkpoint"
 CHECKED_FROM: Final = 21  # Of a batch's bytes: what its checksum covers.
 _RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 _MARKER_FILE: Final = ".kafka_cleanshutdown"
+_CLOSED_LOGS_FILE: Final = "closed-logs"
 _CACHED: Final = 5  # Batches of a producer that are remembered.
 
 
@@ -44,6 +51,7 @@ class Expected:
     Attributes:
         truth: What was true before the damage.
         is_clean: Whether the damaged directory still says that it was stopped in order.
+        is_told: Whether it also says what the stop left; checkpoints do not matter then.
         is_hit: Whether a log file of this partition was hit, or one has appeared.
         is_foreign: Whether batches of another partition are among them.
         is_displaced: Whether a `.swap` has appeared that is not what it says.
@@ -58,8 +66,9 @@ class Expected:
         folder = f"{partition}/"
         self._paths = {p for p in damage.paths if p.startswith(folder)}
         self.is_clean = history.is_clean and _MARKER_FILE in damage.files
-        self.is_point_hit = _RECOVERY_POINT_FILE in damage.paths
-        self.is_start_hit = LOG_START_FILE in damage.paths
+        self.is_told = self.is_clean and not damage.paths & {_MARKER_FILE, _CLOSED_LOGS_FILE}
+        self.is_point_hit = _RECOVERY_POINT_FILE in damage.paths and not self.is_told
+        self.is_start_hit = LOG_START_FILE in damage.paths and not self.is_told
         self._hit_logs = {p for p in self._paths if p.endswith(".log")}
         self.is_hit = bool(self._hit_logs)
         self.log_hits = [h for h in damage.hits if self._hit_logs.intersection(h.paths)]
@@ -193,14 +202,16 @@ class Expected:
     def is_noticeable(self) -> bool:
         """Whether there is anything that tells of what is missing."""
         # A file that ends between two batches, or is gone, looks like one that was compacted.
-        return not any(self._leaves_whole_batches(hit) for hit in self.log_hits)
+        return self.is_told or not any(self._leaves_whole_batches(hit) for hit in self.log_hits)
 
     # Offsets
 
     def lowest_end(self) -> int:
         """The log must not end below: offsets would be given out twice."""
         is_point_known = not self.is_point_hit
-        if self.is_hit or self.is_displaced:
+        if self.is_told:
+            pass
+        elif self.is_hit or self.is_displaced:
             # The snapshot bears the recovery point out: neither alone proves where a log ended.
             is_point_known = is_point_known and not self.has_hit(".snapshot", ".recent")
         elif not self.has_hit(".snapshot", ".recent"):
@@ -214,12 +225,12 @@ class Expected:
         highest = end
         for hit in self.log_hits:
             bases = [_base_of(p) for p in hit.paths if p in self._hit_logs]
-            if hit.kind == "swap" and hit.others:
+            if (hit.kind == "swap" and hit.others) or self.is_foreign:
                 highest = max(highest, end + 1)  # Not one batch can be read; its place stays taken.
             if self.is_foreign or hit.kind == "duplicate":
                 if not self.is_clean:
                     highest = max([highest, *bases])
-                if self.is_foreign:
+                if self.is_foreign and not self.is_told:
                     return 1 << 63
         if self.is_disguised and not (self.is_clean and not self.is_point_hit):
             highest = max(highest, max(map(_base_of, self.truth.batches), default=0) + (1 << 31))
@@ -285,22 +296,17 @@ class Expected:
 
     @property
     def is_state_forged(self) -> bool:
-        """Whether nothing tells that snapshots or indexes are gone, or belong elsewhere."""
-        if self.has_hit(".txnindex") and self.has_hit(".txnproof"):
-            return True
-        files = [p for p in self._damage.files if p.startswith(f"{self.partition}/")]
-        if not any(p.endswith((".snapshot", ".recent")) for p in files):
-            return self._has_lost_snapshots(files)
+        """Whether nothing tells that a snapshot belongs elsewhere."""
         return self.has_hit(".recent") and any(
             any(p.endswith(".snapshot") and p in self._paths for p in hit.paths)
             and (hit.others or hit.is_lie)
             for hit in self._damage.hits
         )
 
-    def _has_lost_snapshots(self, files: list[str]) -> bool:
-        """Whether none is left: a directory that is older than they are looks the same."""
-        before = [p for p in self._history.files if p.startswith(f"{self.partition}/")]
-        return self.is_clean and any(p.endswith(".snapshot") for p in set(before) - set(files))
+    @property
+    def is_index_forged(self) -> bool:
+        """Whether nothing tells that a transaction index is gone, or belongs elsewhere."""
+        return not self.is_told and self.has_hit(".txnindex") and self.has_hit(".txnproof")
 
     def _has_others(self) -> bool:
         return any(hit.others or hit.kind == "swap" for hit in self.log_hits)
@@ -330,11 +336,13 @@ class Expected:
         """Whether no record of an aborted transaction may be shown."""
         if self.is_foreign or self.is_displaced or self.is_disguised or self._has_others():
             return False
-        if self.is_state_forged:
+        if self.is_state_forged or self.is_index_forged:
             return False
-        if any(hit.kind == "delete" for hit in self.log_hits):
+        if not self.is_told and any(hit.kind == "delete" for hit in self.log_hits):
             return False  # With a log file goes its transaction index.
-        return not (self.is_hit and self.has_hit(".txnindex", ".txnproof", ".snapshot", ".recent"))
+        if not self.is_told and self.is_hit and self.has_hit(".txnproof"):
+            return False
+        return not (self.is_hit and self.has_hit(".txnindex", ".snapshot", ".recent"))
 
 
 def _is_served(sent: tuple[bytes, int], served: dict[int, bytes]) -> bool:

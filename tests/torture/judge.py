@@ -138,7 +138,7 @@ class _Judge:
             self._check_nothing_unlinked(running.path)
             return
         self._check_recovery_point(log)
-        self._check_end(log)
+        self._check_end(log, messages)
         if self.faults:
             return
         self._check_served(running, log, messages)
@@ -149,7 +149,8 @@ class _Judge:
         is_as_before = not (
             self.expected.is_hit or self.expected.is_displaced or self.expected.is_start_hit
         )
-        if is_as_before and not self.expected.is_state_forged:
+        is_forged = self.expected.is_state_forged or self.expected.is_index_forged
+        if is_as_before and not is_forged:
             self._check_unchanged(log)
         self._check_times(log, is_as_before)
         self._check_retries(log)
@@ -181,7 +182,7 @@ class _Judge:
                 3, f"recovery point {log.recovery_point}, it was {self.truth.recovery_point}"
             )
 
-    def _check_end(self, log: Log) -> None:
+    def _check_end(self, log: Log, messages: _Messages) -> None:
         end, was = log.log_end_offset, self.truth.log_end
         if not self.is_second_life:
             self.first_end = end
@@ -193,6 +194,8 @@ class _Judge:
             self.fault(4, f"log end {end} after a clean stop at {was}: offsets are given twice")
         if end > self.expected.highest_end():
             self.fault(4, f"log end {end}, it was {was}")
+        if end > was and not self.expected.is_foreign and not messages.tell_of(self.partition):
+            self.fault(7, f"not a word about a log end of {end}, it was {was}")
         if not self.expected.is_hit and not self.expected.is_displaced and end != was:
             self.fault(5, f"log end {end}, it was {was}")
 
@@ -267,12 +270,13 @@ class _Judge:
     def _check_told(self, running: Running, messages: _Messages, silent: list[int]) -> None:
         if self.expected.is_noticeable() and not messages.tell_of(self.partition):
             self.fault(7, f"not a word about {silent[:8]}")
+        counted = ("flip", "zero", "cut", "delete") if self.expected.is_told else ("flip", "zero")
         is_stepped_over = (
             self.expected.is_clean
             and not self.expected.is_disguised
             and not self.expected.is_displaced
-            and any(hit.kind in ("flip", "zero") for hit in self.expected.log_hits)
-            and all(hit.kind in ("flip", "zero") for hit in self.expected.log_hits)
+            and bool(self.expected.log_hits)
+            and all(hit.kind in counted for hit in self.expected.log_hits)
         )
         if is_stepped_over and not running.damaged_places:
             self.fault(7, f"{silent[:8]} are missing, and nothing was counted")

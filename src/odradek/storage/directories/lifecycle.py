@@ -266,6 +266,7 @@ def _load(
         recovery_point=checkpoints.recovery_points.get(topic_partition, 0) if is_live else 0,
         log_start_offset=checkpoints.log_starts.get(topic_partition, 0) if is_live else 0,
         had_clean_shutdown=directory.had_clean_shutdown,
+        closed=directory.closed_logs.get(topic_partition) if is_live else None,
     )
     progress.add_one()
     return log

@@ -6,6 +6,7 @@
 | `.kafka_cleanshutdown`             | present: every log was closed in order                   |
 | `recovery-point-offset-checkpoint` | first offset of each log that is not known to be on disk |
 | `log-start-offset-checkpoint`      | first visible offset, where above the first segment      |
+| `closed-logs`                      | each log as a clean stop left it (`closed_logs`)         |
 
 Failure is final: the first I/O error takes the directory offline, and from that moment no append
 to any of its logs succeeds. Nothing is retried, because a failed sync may have dropped the pages
@@ -22,9 +23,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.errors import CorruptCheckpointError, LogDirLockedError, StorageError
-from odradek.files import Disk, write_atomically
+from odradek.files import Disk, read_whole, write_atomically
 from odradek.model import TopicPartition
 from odradek.storage.directories.checkpoints import OffsetCheckpointFile
+from odradek.storage.directories.closed_logs import (
+    CLOSED_LOGS_FILE,
+    ClosedLog,
+    checksum_of_closed_logs,
+    describe_closed_logs,
+    encode_closed_logs,
+    parse_closed_logs,
+)
 from odradek.storage.log.services import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -38,6 +47,8 @@ LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
+
+_CLOSED_LOGS_FIELD = "closedLogs"  # Of the marker; Kafka's has none.
 
 # A record lock does not exclude a second owner in the same process, and closing any descriptor of
 # the file drops it: so the directories that this process has locked are listed here.
@@ -61,6 +72,8 @@ class LogDirectory:
         self.logs: dict[str, Log] = {}
         # Whether the last process stopped cleanly; read once, before the first log is opened.
         self.had_clean_shutdown = False
+        # The logs as it left them, if it recorded that; read likewise.
+        self.closed_logs: dict[TopicPartition, ClosedLog] = {}
         # Whether `logs` has every partition found here. Before that neither checkpoints nor the
         # marker may be written: they are about all partitions.
         self.is_loaded = False
@@ -119,13 +132,41 @@ class LogDirectory:
         path = self._file(CLEAN_SHUTDOWN_FILE)
         self.had_clean_shutdown = os.path.exists(path)
         if self.had_clean_shutdown:
+            self.closed_logs = self._read_closed_logs(read_whole(self.disk, path))
             self.disk.unlink(path)
             self.disk.fsync_dir(self.path)
 
     def write_clean_shutdown_marker(self, broker_epoch: int = -1) -> None:
-        """Writes the marker: every log here was closed cleanly."""
-        content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        """Writes the marker: every log here was closed cleanly; and the record that it names."""
+        fields: dict[str, object] = {"version": 0, "brokerEpoch": broker_epoch}
+        if live := self.live_logs():
+            closed = encode_closed_logs(describe_closed_logs(live, self.log_starts()))
+            write_atomically(self.disk, self._file(CLOSED_LOGS_FILE), closed)
+            fields[_CLOSED_LOGS_FIELD] = checksum_of_closed_logs(closed)
+        content = json.dumps(fields, separators=(",", ":"))
         write_atomically(self.disk, self._file(CLEAN_SHUTDOWN_FILE), content.encode())
+
+    def _read_closed_logs(self, marker: bytes) -> dict[TopicPartition, ClosedLog]:
+        """The record of the stop that left a marker; empty if there is none."""
+        try:
+            fields = json.loads(marker)
+            checksum = fields.get(_CLOSED_LOGS_FIELD) if isinstance(fields, dict) else None
+        except ValueError:  # Older releases of Kafka leave it empty.
+            checksum = None
+        path = self._file(CLOSED_LOGS_FILE)
+        if checksum is None:
+            return {}
+        try:
+            data = read_whole(self.disk, path)
+            if checksum_of_closed_logs(data) == checksum:
+                return parse_closed_logs(data, path)
+            problem = f"{path}: expected the checksum {checksum}, as the marker says"
+        except FileNotFoundError:
+            problem = f"{path} is missing"
+        except CorruptCheckpointError as error:
+            problem = str(error)
+        logger.warning("%s; losses since the last stop may stay unreported", problem)
+        return {}
 
     def close(self) -> None:
         """Closes all files without a flush and releases the lock, for the next owner."""

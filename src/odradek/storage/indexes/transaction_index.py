@@ -67,7 +67,7 @@ def encode_aborted_transaction(transaction: AbortedTransaction) -> bytes:
 class TransactionIndex:
     """The `.txnindex` file, which need not exist."""
 
-    __slots__ = ("_disk", "_entries", "_lock", "_name_unsynced", "base_offset", "path")
+    __slots__ = ("_disk", "_entries", "_lock", "_name_unsynced", "base_offset", "path", "sealed")
 
     def __init__(self, path: str, base_offset: int, *, disk: Disk) -> None:
         self.path = path
@@ -76,6 +76,8 @@ class TransactionIndex:
         self._lock = threading.RLock()
         self._entries: list[AbortedTransaction] | None = None  # None until read.
         self._name_unsynced = False  # The file is ours and its directory was not synced since.
+        # Length and CRC-32C of the file when it was last sealed; (-1, 0): not known.
+        self.sealed = (-1, 0)
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Adds an entry, creating the file with the first one.
@@ -191,10 +193,11 @@ class TransactionIndex:
         with self._lock:
             try:
                 entries = self._loaded()
+                self.sealed = self._length_and_crc(entries)
             except CorruptIndexError:
                 entries = []
-            data = b"".join(map(encode_aborted_transaction, entries))
-            proof = _PROOF.pack(len(data), crc32c(data))
+                self.sealed = (-1, 0)
+            proof = _PROOF.pack(*self.sealed)
             if not entries:
                 self._delete_proof()
             elif self._read(self.proof_path) != proof:
@@ -205,6 +208,27 @@ class TransactionIndex:
                     self._disk.close(fd)
                 if written != len(proof):
                     raise OSError(errno.ENOSPC, "short write", self.proof_path)
+
+    @staticmethod
+    def _length_and_crc(entries: Sequence[AbortedTransaction]) -> tuple[int, int]:
+        data = b"".join(map(encode_aborted_transaction, entries))
+        return len(data), crc32c(data)
+
+    def holds(self, length: int, crc: int) -> bool:
+        """Whether the file has this length and CRC-32C; one that is missing has 0 bytes."""
+        try:
+            return self._length_and_crc(self._loaded()) == (length, crc)
+        except CorruptIndexError:
+            return False
+
+    def distrust(self) -> None:
+        """Takes the proof away from a file that is known to be wrong.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        with self._lock:
+            self._delete_proof()
 
     @property
     def proof_path(self) -> str:

@@ -2,16 +2,19 @@
 
 No checksum covers the base offset of a batch, and no batch follows the last one of a log that would
 contradict it: with one flipped bit a log that ended at 5 ends at 2^61 + 5, and assigns offsets from
-there. A clean stop has left two witnesses, the recovery point and a snapshot.
+there. A clean stop has left two witnesses, the recovery point and a snapshot. If its record of the
+closed logs is there (`closed_logs`), the end is certain.
 
-| found                                                      | wrong, and the repair               |
-|------------------------------------------------------------|-------------------------------------|
-| a snapshot at the end as it is found                       | the recovery point: the end counts  |
-| batches lead over the recovery point without a gap         | likewise                            |
-| a batch that jumps over the recovery point; without the    | its base offset, for which only one |
-| jump it would end exactly there, and no batch is behind it | value is possible: it is repaired   |
-| any other batch that jumps over it                         | its offset, which is unknown: it    |
-|                                                            | is set aside with all behind it     |
+| found                                                     | wrong, and the repair                |
+|-----------------------------------------------------------|--------------------------------------|
+| a snapshot at the end as it is found                      | the recovery point: the end counts   |
+| batches lead over the recovery point without a gap        | likewise; if the end is certain, the |
+|                                                           | batches belong to another log, and   |
+|                                                           | are set aside from there on          |
+| a batch that jumps over the recovery point; without the   | its base offset, for which only one  |
+| jump it would end exactly there, and no batch is after it | value is possible: it is repaired    |
+| any other batch that jumps over it                        | its offset, which is unknown: it     |
+|                                                           | is set aside with all behind it      |
 """
 
 import logging
@@ -31,7 +34,9 @@ logger = logging.getLogger(__name__)
 _OFFSET = Struct(">q")
 
 
-def settle_excess(segment: LogSegment, directory: str, disk: Disk, recorded: int) -> int:
+def settle_excess(
+    segment: LogSegment, directory: str, disk: Disk, recorded: int, *, is_certain: bool = False
+) -> int:
     """Repairs the last segment of a log by the table above; returns where it ends.
 
     Args:
@@ -39,6 +44,7 @@ def settle_excess(segment: LogSegment, directory: str, disk: Disk, recorded: int
         directory: The partition directory.
         disk: Where the files live.
         recorded: The log end that a clean stop left.
+        is_certain: Whether that has a checksum.
 
     Raises:
         OSError: The disk refused.
@@ -46,7 +52,8 @@ def settle_excess(segment: LogSegment, directory: str, disk: Disk, recorded: int
     next_offset = segment.base_offset
     liar: ScannedBatch | None = None
     for batch in segment.walk():
-        if batch.header.base_offset > next_offset and batch.header.next_offset > recorded:
+        is_gap = batch.header.base_offset > next_offset
+        if batch.header.next_offset > recorded and (is_gap or is_certain):
             liar = batch
             break
         next_offset = batch.header.next_offset

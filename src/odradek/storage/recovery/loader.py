@@ -28,17 +28,19 @@ from odradek.errors import CorruptCheckpointError
 from odradek.model import TopicPartition
 from odradek.records.batch import CURRENT_MAGIC
 from odradek.storage import paths
+from odradek.storage.directories.closed_logs import ClosedLog
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.storage.log.config import INT32_MAX, LogConfig
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.log import Log
 from odradek.storage.log.roll_witnesses import RollWitnesses
 from odradek.storage.log.services import LogServices
-from odradek.storage.producers.recent_batches import list_recent
 from odradek.storage.producers.snapshot import list_snapshots
 from odradek.storage.producers.state import ProducerStateManager
 from odradek.storage.recovery.excess_tail import settle_excess
+from odradek.storage.recovery.foreign_segments import ForeignSegments
 from odradek.storage.recovery.interrupted_swaps import InterruptedSwaps
+from odradek.storage.recovery.losses import report_losses, warn_of_jump
 from odradek.storage.recovery.recorded_producers import RecordedProducers
 from odradek.storage.recovery.segment_files import SegmentFiles
 from odradek.storage.recovery.segment_recovery import (
@@ -47,7 +49,7 @@ from odradek.storage.recovery.segment_recovery import (
     SegmentOverflow,
     recover_segment,
 )
-from odradek.storage.recovery.set_aside import find_original, set_segments_aside
+from odradek.storage.recovery.set_aside import set_segments_aside
 from odradek.storage.segments.segment import LogSegment
 from odradek.storage.segments.segments import LogSegments
 
@@ -68,6 +70,7 @@ def load_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     had_clean_shutdown: bool = False,
+    closed: ClosedLog | None = None,
 ) -> Log:
     """Opens, and where needed creates or recovers, the log in `directory`.
 
@@ -80,13 +83,14 @@ def load_log(
         recovery_point: First offset not known to be on disk, from the checkpoint.
         log_start_offset: First visible offset, from the checkpoint.
         had_clean_shutdown: Whether the last process closed this log in order.
+        closed: The log as that process left it, if recorded; used instead of the checkpoints.
 
     Raises:
         OSError: The disk refused.
     """
     loader = _Loader(
         directory, topic_partition, config, services, recovery_point, log_start_offset,
-        had_clean_shutdown,
+        had_clean_shutdown, closed if had_clean_shutdown else None,
     )  # fmt: skip
     return loader.load(log_directory)
 
@@ -103,6 +107,7 @@ class _Loader:
         recovery_point: int,
         log_start_offset: int,
         had_clean_shutdown: bool,
+        closed: ClosedLog | None,
     ) -> None:
         self._directory = directory
         self._topic_partition = topic_partition
@@ -112,18 +117,26 @@ class _Loader:
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
         self._is_clean = had_clean_shutdown
+        # The log as a clean stop left it; None if that is not recorded.
+        self._closed = closed
+        segments = () if closed is None else closed.segments
+        self._closed_segments = {segment.base_offset: segment for segment in segments}
         self._files = SegmentFiles(directory, config=config, services=services)
         self._segments = LogSegments(services.on_damage)
         self._epochs = LeaderEpochCache(
             os.path.join(directory, paths.LEADER_EPOCH_CHECKPOINT), disk=services.disk
         )
         self._witnesses = RollWitnesses(directory, disk=services.disk)
+        self._foreign = ForeignSegments(
+            topic_partition,
+            directory,
+            disk=services.disk,
+            segments=self._segments,
+            witnesses=self._witnesses,
+        )
         self._producers = RecordedProducers(
             topic_partition, directory, services=services, segments=self._segments
         )
-        # Whether there was a snapshot before anything was changed here; the file beside one that
-        # is lost tells of it, too.
-        self._had_snapshots = False
         # The producers as recovery has found them, up to the log end.
         self._recovered_state: ProducerStateManager | None = None
         # As a snapshot has them, of an offset that recovery did not reach.
@@ -148,7 +161,7 @@ class _Loader:
         return log
 
     def _open(self, log_directory: LogDirectory) -> Log:
-        self._had_snapshots = bool(list_snapshots(self._directory) or list_recent(self._directory))
+        self._compare_with_stop()
         epochs_lost = not self._load_epochs()
         next_offset = self._load_segments()
         if epochs_lost:
@@ -177,6 +190,36 @@ class _Loader:
         )
         self._load_producer_state(log)
         return log
+
+    # The last stop
+
+    def _compare_with_stop(self) -> None:
+        """Uses the record of a clean stop, and reports losses since then."""
+        closed = self._closed
+        if closed is None:
+            return
+        for name, found, right in (
+            ("recovery point", self._recovery_point, closed.log_end_offset),
+            ("log start", self._log_start_offset, closed.log_start_offset),
+        ):
+            if found != right:
+                logger.warning(
+                    "%s: the checkpointed %s is %d, although a clean stop left it at %d: the latter"
+                    " counts",
+                    self._topic_partition, name, found, right,
+                )  # fmt: skip
+        self._recovery_point = closed.log_end_offset
+        self._log_start_offset = closed.log_start_offset
+        report_losses(
+            self._directory, self._topic_partition, closed,
+            files=self._files, services=self._services,
+        )  # fmt: skip
+
+    def _is_end_recorded(self, offset: int) -> bool:
+        """Whether a clean stop left the log end there, by its record or its snapshot."""
+        if self._closed is not None:
+            return offset == self._closed.log_end_offset
+        return offset in list_snapshots(self._directory)
 
     # Leader epochs
 
@@ -211,10 +254,6 @@ class _Loader:
             return
         bases = [segment.base_offset for segment in log.segments]
         state.remove_stray_snapshots(bases, self._recovery_point)
-        if self._is_clean and not self._had_snapshots:
-            # Written before producer state existed, or by no producer: nothing to read it from.
-            state.truncate_fully_and_start_at(log.log_end_offset)
-            return
         log.rebuild_producer_state()
 
     # Segments
@@ -249,7 +288,9 @@ class _Loader:
             segment = self._files.open(base)
             self._segments.add(segment)
             if self._is_clean or following <= self._recovery_point:
-                problem = self._files.problem_of_indexes(segment, present)
+                problem = self._files.problem_of_indexes(
+                    segment, present, self._closed_segments.get(base)
+                )
                 if problem is not None:
                     logger.warning("rebuilding the indexes of %s: %s", segment.path, problem)
                     self._rebuild_indexes(segment)
@@ -276,6 +317,8 @@ class _Loader:
 
     def _recover_log(self) -> int:
         """Pass 3; returns the log end offset."""
+        if self._closed is not None:
+            self._foreign.set_all_above_aside(self._closed.log_end_offset)
         if self._segments.active is None:
             return self._begin_without_segments()
         next_offset, is_tail_damaged = (
@@ -291,7 +334,8 @@ class _Loader:
         """Begins a new log, or one whose files are lost, above the offsets of a clean stop."""
         start = self._log_start_offset
         if self._is_clean:
-            start = max(start, self._recovery_point, *list_snapshots(self._directory))
+            snapshots = list_snapshots(self._directory) if self._closed is None else []
+            start = max(start, self._recovery_point, *snapshots)
         if start > self._log_start_offset:
             logger.error(
                 "%s: not one segment is left in %s, although offsets %d to %d were written: the log"
@@ -306,11 +350,12 @@ class _Loader:
     def _check_tail(self) -> tuple[int, bool]:
         """After a clean stop: where the log ends, by its last index interval."""
         if self._active().is_misnamed():
-            self._set_copies_aside([self._active()])
-        self._set_foreign_end_aside()
+            self._foreign.set_copies_aside([self._active()])
+        if not self._is_end_recorded(self._active().base_offset):
+            self._foreign.set_empty_end_aside(self._recovery_point)
         active = self._active()
         recorded = self._recovery_point
-        if recorded == 0:  # Lost. The stop has also left a snapshot at the end.
+        if recorded == 0 and self._closed is None:  # Lost. The stop left a snapshot at the end.
             snapshots = list_snapshots(self._directory)
             self._recovery_point = max((s for s in snapshots if s >= active.base_offset), default=0)
         tail = active.read_next_offset()
@@ -320,8 +365,13 @@ class _Loader:
                 active.path, tail.damage.reason, tail.damage.position,
             )  # fmt: skip
             result = self._rebuild_indexes(active)
-            end, snapshots = self._recovery_point, list_snapshots(self._directory)
-            if active.base_offset < end < result.next_offset and end in snapshots:
+            end = self._recovery_point
+            is_certain = self._closed is not None
+            if (
+                active.base_offset < end + is_certain
+                and end < result.next_offset
+                and self._is_end_recorded(end)
+            ):
                 # A batch that claims to lie above the recorded end is damage, too, and stays so if
                 # the next segment begins there.
                 active.offset_limit = end
@@ -334,44 +384,27 @@ class _Loader:
                 active.path, tail.next_offset, self._recovery_point,
             )  # fmt: skip
             if tail.next_offset >= self._log_start_offset:
-                # The last segments are lost if the stop's snapshot confirms its recovery point. The
-                # snapshot alone proves nothing: one that a truncation removed may reappear after a
-                # crash.
-                is_end_lost = recorded > 0 and recorded in list_snapshots(self._directory)
+                # The last segments are lost if the stop's record, or its snapshot, confirms its
+                # recovery point. The recovery point alone proves nothing: it may belong to records
+                # that a truncation removed.
+                is_end_lost = recorded > 0 and self._is_end_recorded(recorded)
                 self._is_clean = False
                 end, is_tail_damaged = self._recover_unsynced()
                 return end, is_tail_damaged or (is_end_lost and end < self._recovery_point)
         return self._settle_excess(tail.next_offset)
 
-    def _set_foreign_end_aside(self) -> None:
-        """Takes an empty last segment out of a log that was closed in order below its base."""
-        active, recorded = self._active(), self._recovery_point
-        before = self._segments.floor(active.base_offset - 1)
-        if (
-            active.size
-            or before is None
-            or not 0 < recorded < active.base_offset
-            or active.base_offset in list_snapshots(self._directory)
-            or before.read_next_offset().next_offset == active.base_offset
-        ):
-            return
-        suffix = self._set_segment_aside(active)
-        logger.error(
-            "%s: the empty segment %020d in %s lies above %d, where a clean stop left the log end:"
-            " it is none of this log, and is set aside with the suffix %s",
-            self._topic_partition, active.base_offset, self._directory, recorded, suffix,
-        )  # fmt: skip
-
     def _settle_excess(self, end: int) -> tuple[int, bool]:
         """Handles a log that ends above what its clean stop recorded; returns end and damage."""
         active, recorded = self._active(), self._recovery_point
         if (
-            recorded == 0
+            (recorded == 0 and self._closed is None)
             or not active.base_offset <= recorded < end
-            or end in list_snapshots(self._directory)
+            or self._is_end_recorded(end)
         ):
             return end, False
-        settled = settle_excess(active, self._directory, self._disk, recorded)
+        settled = settle_excess(
+            active, self._directory, self._disk, recorded, is_certain=self._closed is not None
+        )
         is_tail_damaged = False
         if settled != end:
             active.damage.forget_from(0)
@@ -382,7 +415,7 @@ class _Loader:
     def _recover_unsynced(self) -> tuple[int, bool]:
         """After an unclean stop: scans from the recovery point on and cuts the torn tail."""
         result: RecoveredSegment | None = None
-        self._set_copies_aside(self._segments.from_offset(self._recovery_point))
+        self._foreign.set_copies_aside(self._segments.from_offset(self._recovery_point))
         segments = self._segments.from_offset(self._recovery_point)
         state = self._recovered_state = self._producers.state_at(
             segments[0].base_offset, self._log_start_offset
@@ -444,38 +477,17 @@ class _Loader:
                 self._drop(later)
                 break
         assert result is not None
+        self._warn_of_jump(result)
         if recorded is not None and recorded.map_end_offset > result.next_offset:
             self._unreached_state = recorded
         state.take_snapshot()
         return result.next_offset, result.is_tail_damaged
 
-    def _set_copies_aside(self, segments: list[LogSegment]) -> None:
-        """Removes those of these segments from the log that are copies of another one.
-
-        An append to such a file would assign offsets a second time; a cut would cost all segments
-        behind it.
-        """
-        for segment in segments:
-            original = find_original(segment, self._segments)
-            if original is not None:
-                suffix = self._set_segment_aside(segment)
-                logger.error(
-                    "%s: its first batch stands in %s, too, where it belongs: it is a copy, and is"
-                    " set aside with the suffix %s",
-                    segment.path.removesuffix(suffix), original.path, suffix,
-                )  # fmt: skip
-
-    def _set_segment_aside(self, segment: LogSegment) -> str:
-        """Removes one segment from the log; returns its new suffix."""
-        suffix = set_segments_aside(self._disk, self._directory, [segment])
-        self._segments.remove(segment)
-        self._witnesses.remove(segment.base_offset)
-        before = self._segments.floor(segment.base_offset)
-        if before is not None:
-            before.damage.forget_from(
-                0
-            )  # Batches above the lower limit may have counted as damage.
-        return suffix
+    def _warn_of_jump(self, result: RecoveredSegment) -> None:
+        if result.next_offset > self._recovery_point:
+            # A compacted log has gaps.
+            missing_from = None if self._config.cleanup_compact else result.missing_from
+            warn_of_jump(self._topic_partition, self._segments, missing_from)
 
     def _fields(self, **others: object) -> dict[str, object]:
         """The fields of a log line, for programs that read the log."""
@@ -523,7 +535,7 @@ class _Loader:
             return next_offset
         segments = list(self._segments)
         start = self._log_start_offset
-        if self._is_clean and self._recovery_point in list_snapshots(self._directory):
+        if self._is_clean and self._is_end_recorded(self._recovery_point):
             start = max(start, self._recovery_point)  # Offsets below it were assigned before.
         suffix = set_segments_aside(self._disk, self._directory, segments)
         logger.error(

@@ -4,12 +4,15 @@ An index without its log is removed. Of each segment the indexes must be there, 
 index must prove itself, or they are made again from the batches.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Sequence
 
 from odradek.errors import CorruptIndexError
 from odradek.storage import paths
+from odradek.storage.directories.closed_logs import ClosedSegment
+from odradek.storage.indexes.transaction_index import TransactionIndex
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.roll_witnesses import RollWitnesses
 from odradek.storage.log.services import LogServices
@@ -95,23 +98,50 @@ class SegmentFiles:
 
     # Indexes
 
-    def problem_of_indexes(self, segment: LogSegment, present: frozenset[str]) -> str | None:
+    def problem_of_indexes(
+        self, segment: LogSegment, present: frozenset[str], closed: ClosedSegment | None = None
+    ) -> str | None:
         """Why the indexes of a segment have to be rebuilt; None if they are usable.
 
         No index is mapped, for there may be thousands.
 
         Args:
+            segment: Whose indexes they are.
             present: The files of the directory.
+            closed: The segment as the last stop left it; None if that is not known.
         """
-        if os.path.basename(segment.offset_index.path) not in present:
-            return "the offset index is missing"
-        if os.path.basename(segment.time_index.path) not in present:
-            self._disk.close(self._disk.open(segment.time_index.path, os.O_WRONLY | os.O_CREAT))
+        is_known = closed is not None and closed.transaction_bytes >= 0
         try:
-            _check_transaction_index(segment)
+            if closed is not None and is_known:
+                _compare_transaction_index(segment, closed)
+            if os.path.basename(segment.offset_index.path) not in present:
+                return "the offset index is missing"
+            if os.path.basename(segment.time_index.path) not in present:
+                self._disk.close(self._disk.open(segment.time_index.path, os.O_WRONLY | os.O_CREAT))
+            if not is_known:
+                _check_transaction_index(segment)
         except CorruptIndexError as error:
             return str(error)
         return None
+
+    def stand_in(self, closed: ClosedSegment) -> bool:
+        """Creates an empty segment in place of one whose log file is gone; false if not needed.
+
+        Its transaction index names aborted records of the segments before it, so it is needed, if
+        it is as the last stop left it.
+        """
+        path = paths.segment_path(
+            self._directory, closed.base_offset, paths.TRANSACTION_INDEX_SUFFIX
+        )
+        index = TransactionIndex(path, closed.base_offset, disk=self._disk)
+        if closed.transaction_bytes <= 0 or not index.holds(*closed[2:]):
+            return False
+        for suffix in (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX):
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.unlink(paths.segment_path(self._directory, closed.base_offset, suffix))
+        self.create(closed.base_offset).close_handles()
+        self._disk.fsync_dir(self._directory)
+        return True
 
     # Overflow
 
@@ -133,6 +163,19 @@ class SegmentFiles:
             directory=self._directory,
         ):
             replaced.delete_if_exists()
+
+
+def _compare_transaction_index(segment: LogSegment, closed: ClosedSegment) -> None:
+    """Compares the file with the record of the last stop, which has a checksum of its own."""
+    index = segment.transaction_index
+    if not index.holds(closed.transaction_bytes, closed.transaction_crc):
+        index.distrust()
+        raise CorruptIndexError(
+            f"transaction index {index.path}: it is not that of {closed.transaction_bytes} bytes,"
+            f" CRC {closed.transaction_crc:08x}, which the last stop left"
+        )
+    if closed.transaction_bytes:
+        index.seal()
 
 
 def _check_transaction_index(segment: LogSegment) -> None:

@@ -55,6 +55,7 @@ class RecoveredSegment(NamedTuple):
     truncated_bytes: int
     damage: Damage | None  # Why the file was cut.
     is_tail_damaged: bool  # Bytes that are kept, but cannot be read, stand at the end.
+    missing_from: int | None  # The first offset that is missing in front of the last batch.
 
 
 class _Progress:
@@ -247,7 +248,10 @@ def recover_segment(
         _with_proven(segment, aborted, walk.next_offset if is_cut else NEVER_CUT)
     )
     state.update_map_end_offset(walk.next_offset)
-    return RecoveredSegment(walk.next_offset, truncated, damage, is_tail_damaged)
+    missing_from = None
+    if walk.jump is not None and walk.jump[1] == walk.good_end:
+        missing_from = walk.jump[0]
+    return RecoveredSegment(walk.next_offset, truncated, damage, is_tail_damaged, missing_from)
 
 
 def _cut(segment: LogSegment, position: int, before_cut: Callable[[], None] | None) -> int:

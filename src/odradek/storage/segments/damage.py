@@ -83,6 +83,8 @@ class BatchWalk:
         next_offset: The offset after the last sound batch.
         good_end: The position after it.
         is_resumed: Whether the current batch follows damage.
+        jump: The last batch before which offsets are missing: the first of these, and the position
+            after the batch.
         cut: Where `cut_from` ended the walk.
         tail: Damage that stays, at the end of the file.
     """
@@ -103,6 +105,7 @@ class BatchWalk:
         "cut",
         "good_end",
         "is_resumed",
+        "jump",
         "next_offset",
         "tail",
     )
@@ -137,6 +140,7 @@ class BatchWalk:
         self.next_offset = next_offset
         self.good_end = start
         self.is_resumed = False
+        self.jump: tuple[int, int] | None = None
         self.cut: Cut | None = None
         self.tail: Extent | None = None
 
@@ -273,6 +277,7 @@ class BatchWalk:
                 f"the batch starts at offset {header.base_offset}, out of the segment's reach, and"
                 " none behind it bears that out"
             )
+        self.jump = next_offset, position + header.size
         return None
 
     def _resume_behind(self, batch: ScannedBatch) -> int | None:

@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import json
 import logging
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 from odradek.errors import ApiError, ConfigError, LogDirLockedError, StorageError
 from odradek.model import TopicPartition
 from odradek.storage.directories import log_manager
+from odradek.storage.directories.closed_logs import CLOSED_LOGS_FILE
 from odradek.storage.directories.log_directory import (
     CLEAN_SHUTDOWN_FILE,
     LOG_START_FILE,
@@ -150,7 +152,9 @@ def test_a_clean_stop_and_start_keeps_everything_and_scans_nothing(broker: Broke
     found(manager.get_log(T0)).maybe_increment_log_start_offset(2)
     manager.shutdown(broker_epoch=14)
     directory = broker.paths[0]
-    assert (directory / CLEAN_SHUTDOWN_FILE).read_text() == '{"version":0,"brokerEpoch":14}'
+    marker = json.loads((directory / CLEAN_SHUTDOWN_FILE).read_text())
+    assert marker.pop("closedLogs") in (directory / CLOSED_LOGS_FILE).read_text()
+    assert marker == {"version": 0, "brokerEpoch": 14}
     assert (directory / RECOVERY_POINT_FILE).read_text() == "0\n2\nt 0 5\nt 1 3\n"
     assert (directory / LOG_START_FILE).read_text() == "0\n1\nt 0 2\n"
 
@@ -506,8 +510,9 @@ def test_a_log_that_was_cut_at_start_is_recovered_from_there_after_the_next_cras
     broker.stop()
     path = broker.paths[0] / "t-0" / f"{0:020d}.log"
     os.truncate(path, path.stat().st_size // 2)
-    # It would bear out the recorded end, and the log would go on there (01:LOAD-18).
+    # They would bear out the recorded end, and the log would go on there (01:LOAD-18).
     (path.parent / f"{10:020d}.snapshot").unlink()
+    (broker.paths[0] / CLOSED_LOGS_FILE).unlink()
     broker.disk.settle()
     log = found(broker.start().get_log(T0))
     assert log.log_end_offset == 5

@@ -318,3 +318,23 @@ def test_a_replay_takes_sound_batches_only_and_goes_on_behind_damage(tmp_path: P
         path.write_bytes(data)
         log = fixture.open(recovery_point=recovery_point)
         assert last_batches(log) == {7: known[7], 8: known[8][:2]}
+
+
+def test_producers_are_found_in_the_batches_when_all_snapshots_are_lost(tmp_path: Path) -> None:
+    """After a clean stop, too: no snapshot does not mean that there was no producer."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        produce(log, 3)
+        log.roll()
+        produce(log, 6)
+        append_leader(log, transactional(0))
+        known = {7: last_batches(log)[7]}
+        end = log.log_end_offset
+        recovery_point = fixture.close()
+        for name in fixture.names():
+            if name.endswith((".snapshot", ".recent")):
+                fixture.path(name).unlink()
+        log = fixture.open(clean=True, recovery_point=recovery_point)
+        log.update_high_watermark(end)
+        assert_duplicates(log, known)
+        assert log.last_stable_offset == end - 1

@@ -112,6 +112,52 @@ def test_a_last_batch_out_of_reach_does_not_move_the_end_of_an_unclean_stop(
         assert log.log_end_offset == (6 if flushed else 5)
 
 
+@pytest.mark.parametrize("bit", [33, 40, 60])
+def test_a_last_batch_that_jumps_within_reach_is_told_of_after_an_unclean_stop(
+    bit: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be right: a follower of a leader with gaps has the same files."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        fixture.open()
+        fixture.append(5)
+        recovery_point = fixture.abandon()
+        flip_bit(fixture.path(FIRST), 4 * SIZE * 8 + bit)
+        log = fixture.open(recovery_point=recovery_point)
+        assert offsets(read_all(log)) == [0, 1, 2, 3, log.log_end_offset - 1]
+        (line,) = (r.getMessage() for r in caplog.records if "missing before" in r.getMessage())
+        assert line.startswith(f"{fixture.path(FIRST)}: offsets from 4 on")
+
+
+def test_an_empty_last_segment_that_nothing_leads_to_is_told_of_after_an_unclean_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be right: a follower whose leader's offsets jump leaves the same files."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        fixture.append(5)
+        log.roll()
+        recovery_point = fixture.abandon()
+        path = fixture.path(f"{9:020d}.log")
+        path.touch()
+        log = fixture.open(recovery_point=recovery_point)
+        assert log.log_end_offset == 9
+        lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert any(line.startswith(f"{path}: it is empty") for line in lines)
+
+
+def test_a_jump_in_front_of_other_batches_is_no_news(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        log = fixture.open()
+        fixture.append(2)
+        log.append_as_follower(batch(base_offset=10, leader_epoch=0))
+        fixture.append(2)
+        log = fixture.reopen(clean=False)
+        assert offsets(read_all(log)) == [0, 1, 10, 11, 12]
+        assert not any("missing before" in r.getMessage() for r in caplog.records)
+
+
 def test_a_rebuild_of_indexes_does_not_split_off_a_last_batch_out_of_reach(tmp_path: Path) -> None:
     """Two damages: the index asks for a scan, and the scan meets the offset."""
     with LogFixture(tmp_path, config=CONFIG) as fixture:

@@ -92,7 +92,7 @@ def test_recovery_finds_the_entries_that_appending_made(
 ) -> None:
     """01:SEG-8, 01:SEG-12"""
     segment = prepare(batches(12, size))
-    assert recover(segment) == (12, 0, None, False)
+    assert recover(segment) == (12, 0, None, False, None)
     assert entries(segment) == expected
     times = [(T0 + offset, offset) for offset, _ in expected]
     if times[-1] != (T0 + 11, 11):
@@ -116,7 +116,7 @@ def test_junk_behind_the_last_batch_is_cut(prepare: Prepare) -> None:
 
 def test_an_empty_segment_has_nothing_to_recover(prepare: Prepare) -> None:
     segment = prepare(b"", 50)
-    assert recover(segment) == (50, 0, None, False)
+    assert recover(segment) == (50, 0, None, False, None)
     assert segment.max_timestamp == -1
 
 
@@ -203,7 +203,7 @@ def test_a_lost_chain_is_found_again(
 def test_a_damaged_last_batch_below_the_recovery_point_is_a_damaged_tail(prepare: Prepare) -> None:
     segment = prepare(batches(12))
     flip_bit(segment.path, 11_500 * 8)
-    assert recover(segment, cut_from=12) == (11, 0, None, True)
+    assert recover(segment, cut_from=12) == (11, 0, None, True, None)
 
 
 def test_zeros_that_were_preallocated_are_cut(prepare: Prepare) -> None:
