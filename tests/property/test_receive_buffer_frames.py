@@ -54,4 +54,5 @@ def test_same_frames_as_the_frame_reader(
         if trim_every and turn % trim_every == 0:
             buffer.trim()
         assert pool.used_bytes >= buffer.capacity_bytes - START_BYTES
+        assert bool(buffer.end) == bool(buffer.buffered_bytes)
     assert reader.buffered_bytes == buffer.buffered_bytes

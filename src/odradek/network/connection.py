@@ -123,6 +123,7 @@ class Connection:
         "context",
         "is_closed",
         "last_active_ns",
+        "processor_id",
     )
 
     def __init__(
@@ -137,6 +138,7 @@ class Connection:
         self._socket = sock
         # The host, and what every request uses of it.
         self._host = host
+        self.processor_id = host.id
         self.channel = host.channel
         self._metrics = host.channel.metrics
         self._loop = host.loop
@@ -173,10 +175,6 @@ class Connection:
         self._deadline: TimerCall | None = None  # Until requests may flow.
         self.is_closed = False
         self.last_active_ns = host.now_ns()
-
-    @property
-    def processor_id(self) -> int:
-        return self._host.id
 
     @property
     def is_muted(self) -> bool:
@@ -222,8 +220,16 @@ class Connection:
         self._request = None
         try:
             self._answer(response)
+            if (
+                self._mute_state is _NOT_MUTED
+                and self._watch.has_reads
+                and self._is_plain
+                and not (self._receive_buffer.end or self._is_pool_bounded)
+            ):
+                self.flush()  # As nearly always: nothing waits behind it, and all is watched.
+                return
         except Exception as error:  # noqa: BLE001 - the border of a connection
-            self._fail(error)
+            self.fail(error)
         self._resume()
 
     def throttle(self, throttle_ms: int) -> None:
@@ -251,7 +257,7 @@ class Connection:
         try:
             self._read()
         except Exception as error:  # noqa: BLE001 - the border of a connection
-            self._fail(error)
+            self.fail(error)
 
     def _read(self) -> None:
         host = self._host
@@ -285,22 +291,13 @@ class Connection:
                 # The kernel does not report bytes that TLS has already read.
                 self._loop.call_soon(self._go_on)
         queue = self._send_queue
-        if (
-            self._loop.has_more
-            and 0 < queue.enqueued_bytes - queue.sent_bytes <= _DEFERRED_BYTES
-            and not self._is_eof
-        ):
+        unsent_bytes = queue.enqueued_bytes - queue.sent_bytes
+        if self._loop.has_more and 0 < unsent_bytes <= _DEFERRED_BYTES and not self._is_eof:
             host.flush_later(self)
-        else:
-            self._flush()
+        elif unsent_bytes or self._request is None or not self._is_plain:
+            self.flush()
+        # Else the request was parked, and nothing is to be sent or closed.
         self._busy.count += self._now_ns() - handlers.count - started_ns
-
-    def flush(self) -> None:
-        """Sends the answers that were deferred to the end of the wake-up."""
-        try:
-            self._flush()
-        except Exception as error:  # noqa: BLE001 - the border of a connection
-            self._fail(error)
 
     def _handle_frames(self, now_ns: int) -> None:
         buffer = self._receive_buffer
@@ -329,7 +326,7 @@ class Connection:
                 return
             now_ns = request.response_complete_ns
             self._answer(response)
-            if not buffer.buffered_bytes and not self._is_pool_bounded:
+            if not buffer.end and not self._is_pool_bounded:
                 return  # As nearly always: the peer waits for its answer.
 
     def _go_on(self) -> None:
@@ -351,12 +348,12 @@ class Connection:
                 if not self._is_plain and self._transport.has_pending:
                     self._read()
                     return
-            self._flush()
+            self.flush()
             if self._request is not None and not self._watch.has_reads:
                 # The peer may have hung up while an earlier request waited: epoll reports it again.
                 self._watch.watch_hang_up(self._on_hang_up)
         except Exception as error:  # noqa: BLE001 - the border of a connection
-            self._fail(error)
+            self.fail(error)
 
     # Answering
 
@@ -373,12 +370,12 @@ class Connection:
                 or queue.file_count > MAX_QUEUED_FILES
             ):
                 self._is_draining = True
-                self._flush()
+                self.flush()
                 return
         else:
             self._metrics.request_done(response.request, self._now_ns())
             if isinstance(response, CloseConnectionResponse):
-                self._flush()
+                self.flush()
                 self.close(CloseCause.REQUEST, response.reason, asked=response.request)
                 return
         if self._mute_state is WHILE_HANDLING:  # As nearly always.
@@ -414,14 +411,17 @@ class Connection:
             if self._is_handshaking:
                 self._read()
                 return
-            self._flush()
+            self.flush()
         except Exception as error:  # noqa: BLE001 - the border of a connection
-            self._fail(error)
+            self.fail(error)
         if was_draining and not self._is_draining:
             self._resume()
 
-    def _flush(self) -> None:
-        """Sends as much as the socket takes; closes after the last answer if the peer hung up."""
+    def flush(self) -> None:
+        """Sends as much as the socket takes; closes after the last answer if the peer hung up.
+
+        An error is raised: its caller, the border of the connection, passes it to `fail`.
+        """
         if self.is_closed or self._reading is not None:
             return
         queue = self._send_queue
@@ -499,7 +499,7 @@ class Connection:
             queue.append_frame(step.reply)
         if step.failure is not None:
             self._mute_state = MuteState.MUTED
-            self._flush()
+            self.flush()
             self._set_deadline(self._host.failed_authentication_delay_ms, step.failure)
         elif step.principal is not None:
             self.context = replace(self.context, principal=step.principal)
@@ -510,7 +510,7 @@ class Connection:
             # As after an answer (rule 3): a peer that does not read gets no frame served.
             self._mute_state = WHILE_HANDLING
             self._is_draining = True
-            self._flush()
+            self.flush()
 
     def _set_deadline(self, delay_ms: int, reason: str) -> None:
         self._clear_deadline()
@@ -525,7 +525,7 @@ class Connection:
 
     # Ending
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Closes because of an error: at once, after a flush, or after a delay."""
         is_framing = isinstance(error, FramingError)
         first_bytes = self._receive_buffer.first_bytes(2) if is_framing else b""

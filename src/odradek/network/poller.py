@@ -58,11 +58,11 @@ class Poller:
         "_at_end",
         "_epoll",
         "_hang_ups",
-        "_left",
         "_loop",
         "_new_epoll",
         "_readers",
         "_writers",
+        "has_more",
         "is_running",
     )
 
@@ -74,13 +74,10 @@ class Poller:
         self._writers: dict[int, _Callback] = {}
         self._hang_ups: dict[int, _Callback] = {}
         self._at_end: list[_Callback] = []
-        self._left = 0  # Sockets that still get their turn in this wake-up.
+        # Whether further sockets get their turn before this wake-up ends. Written out, since every
+        # request asks.
+        self.has_more = False
         self.is_running = False  # In a wake-up, before its end.
-
-    @property
-    def has_more(self) -> bool:
-        """Whether further sockets get their turn before this wake-up ends."""
-        return self._left > 0
 
     def at_end(self, callback: _Callback) -> None:
         """Calls back once when every socket had its turn; only while `is_running`."""
@@ -169,11 +166,14 @@ class Poller:
             return
         events = poll.poll(0, MAX_EVENTS)
         readers, writers = self._readers, self._writers
-        self._left = len(events)
+        left = len(events)
+        self.has_more = left > 1
         self.is_running = True
         try:
             for fd, mask in events:
-                self._left -= 1
+                left -= 1
+                if not left:
+                    self.has_more = False
                 # An error or the end of the stream wakes reader and writer. A socket that was
                 # removed meanwhile is in no table.
                 if mask != EPOLLOUT and (reader := readers.get(fd)) is not None:
@@ -187,7 +187,7 @@ class Poller:
                     if mask & _HUNG_UP and (callback := self._hang_ups.get(fd)) is not None:
                         _call(callback)
         finally:  # Also on SystemExit or KeyboardInterrupt: `at_end` has promised its callbacks.
-            self._left = 0
+            self.has_more = False
             self._run_end()
             self.is_running = False
             self._run_end()  # From here on callers of `at_end` use the loop's next turn.

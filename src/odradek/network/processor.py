@@ -198,9 +198,15 @@ class Processor:
         for connection in unflushed:
             try:
                 connection.flush()
-            except Exception:  # the border between connections
-                logger.exception("Connection %s failed", connection.context.connection_id)
+            except Exception as error:  # noqa: BLE001 - the border between connections
+                self._fail(connection, error)
         self.busy.count += self.now_ns() - started_ns
+
+    def _fail(self, connection: Connection, error: Exception) -> None:
+        try:
+            connection.fail(error)
+        except Exception:  # the border between connections
+            logger.exception("Connection %s failed", connection.context.connection_id)
 
     def forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)

@@ -52,12 +52,12 @@ class ReceiveBuffer:
     __slots__ = (
         "_buffer",
         "_charged_bytes",
-        "_end",
         "_frame_bytes",
         "_pool",
         "_position",
         "_trusted_bytes",
         "_view",
+        "end",
         "is_drained",
         "max_frame_bytes",
     )
@@ -68,9 +68,10 @@ class ReceiveBuffer:
         self._pool = pool
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
-        # The bytes not handed out are [_position, _end). Invariant: 0 <= _position <= _end.
+        # The bytes not handed out are [_position, end). Invariant: 0 <= _position < end, or both
+        # are 0: `end` alone tells whether any are left.
         self._position = 0
-        self._end = 0
+        self.end = 0
         # Size with its prefix of the unfinished frame at _position; 0 until its prefix is there.
         self._frame_bytes = 0
         self._charged_bytes = 0  # Taken from the pool.
@@ -84,7 +85,7 @@ class ReceiveBuffer:
     @property
     def buffered_bytes(self) -> int:
         """Bytes received and not handed out."""
-        return self._end - self._position
+        return self.end - self._position
 
     @property
     def has_borrowed(self) -> bool:
@@ -93,7 +94,7 @@ class ReceiveBuffer:
 
     def first_bytes(self, count: int) -> bytes:
         """The first bytes not handed out, to recognize another protocol."""
-        return bytes(self._view[self._position : min(self._end, self._position + count)])
+        return bytes(self._view[self._position : min(self.end, self._position + count)])
 
     def receive(self, recv_into: Callable[[memoryview], int]) -> int:
         """Receives once; returns how many bytes came, 0 at the end of the stream.
@@ -104,25 +105,25 @@ class ReceiveBuffer:
             OutOfMemoryError: A large frame has to wait for the pool.
             OSError: As `recv_into`; `BlockingIOError` if there was nothing.
         """
-        if not self._end and START_BYTES <= len(self._buffer) <= _READ_AHEAD_BYTES:
+        if not self.end and START_BYTES <= len(self._buffer) <= _READ_AHEAD_BYTES:
             # As nearly always: all frames were handed out, and the next one is small.
             count = recv_into(self._view)
-            self._end = count
+            self.end = count
             self.is_drained = count < len(self._buffer)
             return count
         if self._position:
             self._move_to_front()
         frame_bytes = self._frame_bytes
-        if self._end == len(self._buffer) or len(self._buffer) < START_BYTES:
+        if self.end == len(self._buffer) or len(self._buffer) < START_BYTES:
             self._grow(frame_bytes)
-        end = self._end
+        end = self.end
         if frame_bytes > START_BYTES:
             limit = min(frame_bytes, len(self._buffer))
         else:
             limit = min(len(self._buffer), max(end + 1, _READ_AHEAD_BYTES))
         assert limit > end, "all frames must be handed out before more is received"
         count = recv_into(self._view[end:limit])
-        self._end = end + count
+        self.end = end + count
         self.is_drained = count < limit - end
         return count
 
@@ -133,7 +134,7 @@ class ReceiveBuffer:
             FramingError: The stream is no sequence of frames.
         """
         position = self._position
-        available = self._end - position
+        available = self.end - position
         if available < 4:
             self._frame_bytes = 0
             return None
@@ -145,8 +146,8 @@ class ReceiveBuffer:
             return None
         self._frame_bytes = 0
         end = position + 4 + length
-        if end == self._end:  # The last: the next one begins at the front.
-            self._position = self._end = 0
+        if end == self.end:  # The last: the next one begins at the front.
+            self._position = self.end = 0
         else:
             self._position = end
         return self._view[position + 4 : end]
@@ -156,27 +157,27 @@ class ReceiveBuffer:
 
         A view of an earlier frame keeps that memory alive, uncounted.
         """
-        self._replace(bytearray(self._view[self._position : self._end]))
+        self._replace(bytearray(self._view[self._position : self.end]))
         self._position = 0
-        self._end = len(self._buffer)
-        self._charge_at_most(max(0, self._end - START_BYTES))
+        self.end = len(self._buffer)
+        self._charge_at_most(max(0, self.end - START_BYTES))
 
     def close(self) -> None:
         """Releases all memory."""
         self._replace(bytearray())
-        self._position = self._end = 0
+        self._position = self.end = 0
         self._charge_at_most(0)
 
     def _move_to_front(self) -> None:
-        rest = self._end - self._position
+        rest = self.end - self._position
         if rest:
-            self._view[:rest] = self._view[self._position : self._end]
+            self._view[:rest] = self._view[self._position : self.end]
         self._position = 0
-        self._end = rest
+        self.end = rest
 
     def _grow(self, frame_bytes: int) -> None:
         """Makes room for more, as rule 2 of the module allows."""
-        size = max(START_BYTES, min(frame_bytes, max(2 * self._end, self._trusted_bytes)))
+        size = max(START_BYTES, min(frame_bytes, max(2 * self.end, self._trusted_bytes)))
         if size <= len(self._buffer):
             return
         charge = size - START_BYTES - self._charged_bytes
@@ -185,7 +186,7 @@ class ReceiveBuffer:
                 raise OutOfMemoryError
             self._charged_bytes += charge
         grown = bytearray(size)
-        grown[: self._end] = self._view[: self._end]
+        grown[: self.end] = self._view[: self.end]
         self._replace(grown)
 
     def _replace(self, buffer: bytearray) -> None:

@@ -164,7 +164,7 @@ class _ApiMetrics:
         """Counts requests that were parked once."""
         parked, self.parked = self.parked, []
         local, remote, queued, sending, size = zip(*parked, strict=True)
-        parts = [_in_ms(local), _in_ms(remote), _in_ms(queued), _in_ms(sending)]
+        parts = (_in_ms(local), _in_ms(remote), _in_ms(queued), _in_ms(sending))
         nothing = [0.0] * len(parked)
         queue_time, local_time, remote_time, throttle, response_queue, response_send, total = (
             self._times
@@ -175,7 +175,7 @@ class _ApiMetrics:
             (local_time, remote_time, response_queue, response_send), parts, strict=True
         ):
             histogram.update_all(values)
-        total.update_all([sum(times) for times in zip(*parts, strict=True)])
+        total.update_all([a + b + c + d for a, b, c, d in zip(*parts, strict=True)])
         self._request_bytes.update_all(size)
         self._had_no_conversions(len(size))
 
