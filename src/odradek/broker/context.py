@@ -22,7 +22,7 @@ from odradek.protocol.headers import encode_response_header
 from odradek.protocol.schema import Message, replace
 from odradek.replication import ReplicaManager
 from odradek.replication.fetch_session import FetchSessionCache
-from odradek.security.authorizer import AllowEverything, Authorizer
+from odradek.security.authorizer import ALLOW_EVERYTHING, Authorizer
 
 __all__ = [
     "BrokerContext",
@@ -122,7 +122,7 @@ class BrokerContext:
     # Checks produced batches that are too large, expanded, for the loop; None: they are refused.
     expansions: Expansions | None = None
     log_levels: LogLevels = field(default_factory=LogLevels)
-    authorizer: Authorizer = field(default_factory=AllowEverything)
+    authorizer: Authorizer = ALLOW_EVERYTHING
     # delete.topic.enable
     delete_topics_enabled: bool = True
     # fetch.max.bytes: records in one answer, whatever its request's limit.

@@ -4,6 +4,7 @@ from odradek.broker.context import BrokerContext, request_throttle_ms
 from odradek.errors import ErrorCode
 from odradek.network.request import Request, Response, SendResponse
 from odradek.protocol.hot.heartbeat import encode_heartbeat_answer, parse_heartbeat_request
+from odradek.security.authorizer import ALLOW_EVERYTHING
 from odradek.security.operations import Operation, ResourceType
 
 __all__ = ["handle_heartbeat"]
@@ -19,8 +20,9 @@ def handle_heartbeat(request: Request, context: BrokerContext) -> Response:
     group_id, generation_id, member_id, instance_id = parse_heartbeat_request(
         request.payload, request.body_offset, version
     )
+    authorizer = context.authorizer
     sender = request.context
-    if context.authorizer.is_allowed(
+    if authorizer is ALLOW_EVERYTHING or authorizer.is_allowed(
         sender.principal, sender.client_address, _READ, _GROUP, group_id
     ):
         error = context.groups.heartbeat(group_id, generation_id, member_id, instance_id)
