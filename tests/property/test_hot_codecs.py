@@ -27,6 +27,7 @@ from odradek.protocol.hot.metadata import (
 from odradek.protocol.hot.offset_commit import (
     OffsetCommitView,
     encode_offset_commit_response,
+    encode_one_commit_answer,
     parse_offset_commit_request,
 )
 from odradek.protocol.hot.produce import (
@@ -540,6 +541,26 @@ def test_offset_commit_response(version: int) -> None:
         assert written == encode_message(message, version)
 
     writes_the_same()
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@EXAMPLES
+@given(
+    name=st.text("abü", max_size=60) | st.sampled_from(["t" * 126, "t" * 127, "ü" * 64, "t" * 249]),
+    numbers=st.tuples(*[st.integers(0, 2**31 - 1)] * 3),
+    error_code=st.integers(-1, 120),
+)
+def test_offset_commit_response_about_one_partition(
+    version: int, name: str, numbers: tuple[int, int, int], error_code: int
+) -> None:
+    correlation_id, throttle_ms, partition = numbers
+    expected = encode_response_header(
+        ApiKey.OFFSET_COMMIT, version, correlation_id
+    ) + encode_offset_commit_response(
+        version, [(name, [(partition, error_code)])], throttle_time_ms=throttle_ms
+    )
+    written = encode_one_commit_answer(correlation_id, throttle_ms, name, partition, error_code)
+    assert written == expected
 
 
 @pytest.mark.parametrize("version", versions_of(heartbeat.HeartbeatResponse))

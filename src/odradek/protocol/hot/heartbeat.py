@@ -12,7 +12,7 @@ __all__ = [
     "parse_heartbeat_request",
 ]
 
-_INT32: Final = Struct(">i")
+_UNPACK_INT32: Final = Struct(">i").unpack_from
 # Responses with their headers: correlation id, and tags from version 4 on.
 _ANSWER_ERROR: Final = Struct(">ih").pack
 _ANSWER_THROTTLE_ERROR: Final = Struct(">iih").pack
@@ -32,19 +32,22 @@ def parse_heartbeat_request(view: memoryview, position: int, version: int) -> He
     if version >= 4:
         # Short strings, no instance id and no tags, as nearly always. Lengths below 128 are one
         # byte each: the length of a compact string is one less.
-        data = view[position:].tobytes()
-        size = data[0] if data else 0
-        if size and len(data) > size + 4:
-            member_at = size + 4
-            member_size = data[member_at]
-            end = member_at + member_size
-            if (size | member_size) < 0x80 and member_size and data[end:] == b"\0\0":
-                try:
-                    generation_id = int.from_bytes(data[size:member_at], "big", signed=True)
-                    member_id = data[member_at + 1 : end].decode()
-                    return data[1:size].decode(), generation_id, member_id, None
-                except UnicodeDecodeError:
-                    pass  # Refused below.
+        data = bytes(view)
+        try:
+            group_end = position + data[position]
+            member_at = group_end + 4
+            end = member_at + data[member_at]
+            if (
+                end + 2 == len(data)
+                and not (data[end] or data[end + 1])
+                and position < group_end < position + 0x80
+                and member_at < end < member_at + 0x80
+            ):
+                (generation_id,) = _UNPACK_INT32(data, group_end)
+                group_id = data[position + 1 : group_end].decode()
+                return group_id, generation_id, data[member_at + 1 : end].decode(), None
+        except (IndexError, UnicodeDecodeError):
+            pass  # Refused below.
     return _parse_any(view, position, version)
 
 
@@ -52,7 +55,7 @@ def parse_heartbeat_request(view: memoryview, position: int, version: int) -> He
 def _parse_any(view: memoryview, position: int, version: int) -> HeartbeatView:
     read = parse_string if version < 4 else parse_compact_string
     group_id, position = read(view, position, "group_id")
-    (generation_id,) = _INT32.unpack_from(view, position)
+    (generation_id,) = _UNPACK_INT32(view, position)
     member_id, position = read(view, position + 4, "member_id")
     group_instance_id = None
     if version >= 3:

@@ -26,12 +26,14 @@ __all__ = [
 ]
 
 _INT32: Final = Struct(">i")
+_UNPACK_INT32: Final = _INT32.unpack_from
 _INT64: Final = Struct(">q")
 _PARTITION: Final = Struct(">iq").unpack_from
 _PARTITION_EPOCH: Final = Struct(">iqi").unpack_from
 # Of an answer about one partition, with its header: the bytes before the topic's name, and after
-# it.
-_ONE_HEAD: Final = Struct(">ixiB").pack
+# it. The head of a short name holds its length.
+_ONE_HEAD: Final = Struct(">ixiBB").pack
+_ONE_LONG_HEAD: Final = Struct(">ixiB").pack
 _ONE_TAIL: Final = Struct(">Bihxxx").pack
 _RESULT: Final = Struct(">ih").pack
 _RESULT_TAGS: Final = Struct(">ihx").pack
@@ -136,7 +138,7 @@ def _parse_usual(view: memoryview, position: int) -> OffsetCommitView | None:
     data = view[position:].tobytes()
     try:
         size = data[0]
-        (generation_id,) = _INT32.unpack_from(data, size)
+        (generation_id,) = _UNPACK_INT32(data, size)
         member_at = size + 4
         member_size = data[member_at]
         at = member_at + member_size
@@ -156,6 +158,7 @@ def _parse_usual(view: memoryview, position: int) -> OffsetCommitView | None:
             or not (size and member_size and name_size)
             or topic_count != 2
             or partition_count != 2
+            or at + 3 != len(data)
             or data[at:] != b"\0\0\0"
         ):
             return None
@@ -210,11 +213,13 @@ def encode_one_commit_answer(
     correlation_id: int, throttle_time_ms: int, name: str, partition: int, error_code: int
 ) -> bytes:
     """Writes header and body of an OffsetCommit response 8 or 9 about one partition."""
-    return (
-        _ONE_HEAD(correlation_id, throttle_time_ms, 2)
-        + encode_compact_string(name)
-        + _ONE_TAIL(2, partition, error_code)
-    )
+    data = name.encode()
+    size = len(data) + 1
+    if size < 0x80:  # A length of one byte, as nearly always.
+        head = _ONE_HEAD(correlation_id, throttle_time_ms, 2, size) + data
+    else:
+        head = _ONE_LONG_HEAD(correlation_id, throttle_time_ms, 2) + encode_compact_string(name)
+    return head + _ONE_TAIL(2, partition, error_code)
 
 
 def _encode_by_id(
