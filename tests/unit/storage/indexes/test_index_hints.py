@@ -110,6 +110,42 @@ def test_no_record_goes_before_its_time_for_a_damaged_time_index(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("position", [COUNT * SIZE, 1 << 30, -1])
+def test_an_entry_that_leads_out_of_the_file_hides_nothing(
+    position: int, fixture: LogFixture
+) -> None:
+    write(fixture)
+    path = fixture.path(INDEX)
+    data = bytearray(path.read_bytes())
+    entries = len(data) // 8
+    assert entries > 3
+    for slot in (1, entries - 1):
+        struct.pack_into(">i", data, slot * 8 + 4, position)
+    path.write_bytes(data)
+    log = fixture.open(clean=True, recovery_point=COUNT)
+    for offset in reversed(range(COUNT)):
+        found = log.read(offset, 1, FetchIsolation.LOG_END).read()
+        assert [header.base_offset for _, header in iter_headers(found)] == [offset]
+
+
+def test_no_segment_outlives_its_time_for_a_damaged_time_index(fixture: LogFixture) -> None:
+    """One high bit of the last entry, and the segment would look a thousand years younger."""
+    write(fixture)
+    path = fixture.path(TIME_INDEX)
+    data = bytearray(path.read_bytes())
+    timestamp, offset = struct.unpack_from(">qi", data, len(data) - 12)
+    assert timestamp == T0 + 10 * (COUNT - 1)
+    struct.pack_into(">qi", data, len(data) - 12, timestamp + 1000 * 8760 * HOUR_MS, offset)
+    path.write_bytes(data)
+    fixture.clock.advance(25 * HOUR_MS)
+    config = LogConfig(index_interval_bytes=800, retention_ms=24 * HOUR_MS)
+    log = fixture.open(clean=True, recovery_point=COUNT, config=config)
+    log.update_high_watermark(COUNT)
+    assert log.segments.first is not None
+    assert log.segments.first.largest_timestamp_ms() == timestamp
+    assert delete_old_segments(log) == 1
+
+
 def test_aborted_transactions_are_listed_whatever_the_offset_index_says(
     fixture: LogFixture,
 ) -> None:

@@ -207,3 +207,38 @@ def test_a_log_that_ends_below_its_start_begins_behind_what_was_given_out(tmp_pa
         log = fixture.open(clean=True, recovery_point=recovery_point, log_start_offset=4)
         assert log.log_end_offset == 9
         assert f"{FIRST}.aside" in fixture.names()
+
+
+def test_damage_before_an_offset_that_is_set_aside_is_not_appended_to(tmp_path: Path) -> None:
+    """Else the next recovery would end the log at the damage, and drop what was acknowledged."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        fixture.open()
+        fixture.append(5)
+        recovery_point = fixture.close()
+        whole = fixture.path(FIRST).read_bytes()
+        fixture.path(FIRST).write_bytes(
+            whole + bytes(50) + batch(base_offset=1_000, leader_epoch=0)
+        )
+        fixture.path(f"{0:020d}.index").unlink()  # The new one has an entry behind the damage.
+        log = fixture.open(clean=True, recovery_point=recovery_point)
+        assert log.log_end_offset == 5
+        fixture.append()
+        log = fixture.reopen(clean=False)
+        assert offsets(read_all(log)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_batch_above_the_recorded_end_is_damage_where_there_is_other_damage(
+    tmp_path: Path,
+) -> None:
+    """The tail of a clean log holds a bad checksum, and behind it a batch with a high offset."""
+    with LogFixture(tmp_path, config=CONFIG) as fixture:
+        fixture.open()
+        fixture.append(6)
+        recovery_point = fixture.close()
+        flip_bit(fixture.path(FIRST), 4 * SIZE * 8 + 500)
+        rebase(fixture.path(FIRST), 5, 1_000)
+        log = fixture.open(clean=True, recovery_point=recovery_point)
+        assert log.log_end_offset == 6
+        assert 1_000 not in offsets(read_all(log))
+        fixture.append()
+        assert offsets(read_all(log))[-1] == 6

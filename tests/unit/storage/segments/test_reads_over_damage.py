@@ -272,3 +272,37 @@ def test_a_batch_that_lies_about_a_lower_offset_is_told_of(
         found += [h.base_offset for _, h in iter_headers(data) if h.base_offset == offset]
     assert found == [offset for offset in range(100, 140) if offset != 100 + number]
     assert any(str(path) in r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
+
+
+@pytest.mark.parametrize("change", [70, -40])
+def test_a_length_that_leads_into_another_batch_costs_its_own_batch_only(
+    change: int, fixture: LogFixture
+) -> None:
+    """Headers lead into the middle of a sound batch, and the damage lies in front of that."""
+    write(fixture, 12)
+    path = fixture.path(LOG)
+    data = bytearray(path.read_bytes())
+    place = slice(3 * SIZE + 8, 3 * SIZE + 12)
+    data[place] = (int.from_bytes(data[place], "big") + change).to_bytes(4, "big")
+    path.write_bytes(data)
+    log = fixture.open(clean=True, recovery_point=12)
+    for offset in (5, 11, 4, 2, 6):
+        found = log.read(offset, 1, FetchIsolation.LOG_END).read()
+        assert [header.base_offset for _, header in iter_headers(found)] == [offset]
+
+
+def test_a_look_up_does_not_find_a_batch_that_claims_offsets_of_the_next_segment(
+    tmp_path: Path,
+) -> None:
+    with LogFixture(tmp_path) as fixture:
+        log = fixture.open()
+        for n in range(8):
+            if n == 5:
+                log.roll()
+            log.append_as_leader(batch(size=SIZE), leader_epoch=0)
+        fixture.close()
+        flip_bit(fixture.path(LOG), (4 * SIZE + 6) * 8)
+        first = fixture.open(clean=True, recovery_point=8).segments.first
+        assert first is not None
+        assert first.translate_offset(3) is not None
+        assert first.translate_offset(4) is None
