@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from odradek.errors import CorruptRecordError
-from odradek.files import Disk
+from odradek.files import OPEN_MODE, Disk
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, is_crc_valid, iter_headers, parse_header
 from odradek.records.builder import build_batch
@@ -34,6 +34,7 @@ __all__ = [
     "T0",
     "LogFixture",
     "UnsyncedDisk",
+    "WatchfulDisk",
     "batch",
     "file_names",
     "flip_bit",
@@ -64,6 +65,20 @@ class UnsyncedDisk(Disk):
     def flush_map(self, mapping: mmap.mmap, path: str) -> None:
         """Leaves it to the kernel; a closed mapping is an error all the same."""
         len(mapping)
+
+
+class WatchfulDisk(UnsyncedDisk):
+    """Notes the files that are opened for reading, or would be if they were there."""
+
+    __slots__ = ("read",)
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def open(self, path: str, flags: int, mode: int = OPEN_MODE) -> int:
+        if not flags & (os.O_WRONLY | os.O_RDWR):
+            self.read.append(os.path.basename(path))
+        return super().open(path, flags, mode)
 
 
 def make_services(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.files import Disk
 from odradek.records.batch import DELETE_HORIZON_MASK
 from odradek.records.compression import Codec
 from odradek.storage.cleaning.checkpoint import CLEANER_OFFSET_FILE
@@ -27,7 +28,15 @@ from tests.support.log_scenarios import (
     transactional,
     visible,
 )
-from tests.support.logs import T0, batch, flip_bit, headers, read_all, rename_directory
+from tests.support.logs import (
+    T0,
+    WatchfulDisk,
+    batch,
+    flip_bit,
+    headers,
+    read_all,
+    rename_directory,
+)
 
 
 def checkpoint(fixture: CleaningFixture) -> str:
@@ -525,7 +534,7 @@ def test_compact_and_delete_work_on_the_same_log(tmp_path: Path) -> None:
 # What happens meanwhile
 
 
-def deferred(path: Path, disk: SimDisk | None = None) -> tuple[CleaningFixture, DeferredTasks]:
+def deferred(path: Path, disk: Disk | None = None) -> tuple[CleaningFixture, DeferredTasks]:
     """Two dirty segments, and a pass of which nothing has been done yet."""
     fixture = CleaningFixture(path, disk=disk)
     tasks = DeferredTasks(fixture.clock)
@@ -605,6 +614,21 @@ def test_a_segment_that_goes_before_the_pass_opens_it_cancels_the_pass(
         tasks.run()
         fixture.clean()
         assert [offset for offset, _, _ in fixture.records()] == [2, 3, 4]
+
+
+def test_a_removal_ends_the_pass_before_it_opens_another_file(tmp_path: Path) -> None:
+    disk = WatchfulDisk()
+    fixture, tasks = deferred(tmp_path, disk)
+    with fixture:
+        work, done = tasks.submitted.pop(0)
+        fixture.opened.maybe_increment_log_start_offset(2)
+        assert delete_old_segments(fixture.opened) == 1
+        disk.read.clear()
+        work()
+        assert not [name for name in disk.read if name.endswith(".log")]
+        done(None)
+        tasks.run()
+        assert fixture.cleaner.is_idle
 
 
 def test_a_pass_goes_on_when_a_segment_goes_that_it_has_cleaned(tmp_path: Path) -> None:

@@ -3,20 +3,18 @@
 10 §8.4. A producer repeats up to five batches whose answers were lost; none may be written again.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from odradek.files import OPEN_MODE
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.log import Log
 from odradek.storage.log.retention import delete_old_segments
 from odradek.testing import SimDisk
 from tests.support.cleaning import CleaningFixture
 from tests.support.log_scenarios import abort, append_leader, transactional
-from tests.support.logs import LogFixture, UnsyncedDisk, batch, flip_bit
+from tests.support.logs import LogFixture, WatchfulDisk, batch, flip_bit
 
 CONFIG = LogConfig(index_interval_bytes=100, segment_index_bytes=4_800)
 
@@ -340,20 +338,6 @@ def test_producers_are_found_in_the_batches_when_all_snapshots_are_lost(tmp_path
         log.update_high_watermark(end)
         assert_duplicates(log, known)
         assert log.last_stable_offset == end - 1
-
-
-class WatchfulDisk(UnsyncedDisk):
-    """Notes the files that are opened for reading."""
-
-    __slots__ = ("read",)
-
-    def __init__(self) -> None:
-        self.read: list[str] = []
-
-    def open(self, path: str, flags: int, mode: int = OPEN_MODE) -> int:
-        if not flags & (os.O_WRONLY | os.O_RDWR):
-            self.read.append(os.path.basename(path))
-        return super().open(path, flags, mode)
 
 
 def test_recovery_hands_its_producers_to_the_log(tmp_path: Path) -> None:
