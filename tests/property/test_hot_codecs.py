@@ -31,6 +31,7 @@ from odradek.protocol.hot.offset_commit import (
     parse_offset_commit_request,
 )
 from odradek.protocol.hot.produce import (
+    MAX_ROWS,
     PartitionProduceResult,
     ProduceView,
     encode_produce_response,
@@ -237,6 +238,29 @@ def test_compact_strings_above_32767_bytes_are_refused(message: Message, version
         parse(memoryview(encoded), 0, version)
     with pytest.raises(DecodeError, match="a string of 32768 bytes"):
         parse_message(type(message), encoded, version)
+
+
+@pytest.mark.parametrize("version", [2, 7, 9, 13])
+@pytest.mark.parametrize("topic_count", [1, MAX_ROWS // 2, MAX_ROWS])
+def test_a_produce_has_so_many_topics_and_partitions_at_most(
+    topic_count: int, version: int
+) -> None:
+    """02 section 12: each keeps the loop, even without records."""
+    partition = produce.PartitionProduceData(index=0, records=None)
+    topics = [produce.TopicProduceData(name="" if version >= 13 else "t")] * (topic_count - 1)
+    for row_count, is_read in ((MAX_ROWS, True), (MAX_ROWS + 1, False)):
+        last = replace(
+            produce.TopicProduceData(name="" if version >= 13 else "t"),
+            partition_data=[partition] * (row_count - topic_count),
+        )
+        request = produce.ProduceRequest(acks=1, timeout_ms=1, topic_data=[*topics, last])
+        encoded = memoryview(encode_message(request, version))
+        if is_read:
+            view = parse_produce_request(encoded, 0, version)
+            assert len(view.topics) + sum(len(rows) for _, rows in view.topics) == MAX_ROWS
+        else:
+            with pytest.raises(DecodeError, match="more elements"):
+                parse_produce_request(encoded, 0, version)
 
 
 def lone_request(data: st.DataObject, version: int) -> produce.ProduceRequest:

@@ -10,6 +10,7 @@ they are parked, without a slot, one per connection at most, and submitted again
 """
 
 import logging
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -64,7 +65,14 @@ from odradek.errors import ApiError, DecodeError, ErrorCode
 from odradek.network.request import CloseConnectionResponse, Request, Response
 from odradek.protocol.api_keys import ApiKey
 
-__all__ = ["HANDLERS", "ApiHandler", "HandlerResult", "StartGate", "dispatch"]
+__all__ = [
+    "HANDLERS",
+    "MAX_REQUEST_BYTES",
+    "ApiHandler",
+    "HandlerResult",
+    "StartGate",
+    "dispatch",
+]
 
 logger = logging.getLogger(__name__)
 _TRACE: Final = 5  # Below DEBUG: one line per request.
@@ -122,6 +130,17 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = {
     ApiKey.API_VERSIONS: api_versions_handler([*_TABLE, ApiKey.API_VERSIONS]),
 }
 
+# The longest request of an API, in bytes. To parse and answer the elements of a longer one would
+# keep the loop for many seconds: `socket.request.max.bytes` allows 100 MB. Members of a group send
+# the data of their assignor. A Produce is bounded by its partitions (`protocol.hot.produce`).
+MAX_REQUEST_BYTES: Final = 1 << 20
+_MAX_MEMBER_BYTES: Final = 8 << 20
+_LONGER: Final = {
+    ApiKey.PRODUCE: sys.maxsize,
+    ApiKey.JOIN_GROUP: _MAX_MEMBER_BYTES,
+    ApiKey.SYNC_GROUP: _MAX_MEMBER_BYTES,
+}
+
 # The APIs that are answered without metadata.
 _SERVED_AT_ONCE: Final = frozenset({ApiKey.API_VERSIONS})
 
@@ -166,6 +185,9 @@ def dispatch(
             return None
         if logger.isEnabledFor(_TRACE):
             logger.log(_TRACE, "Handling %s of %s", request, request.context.principal)
+        size = len(request.payload)
+        if size > MAX_REQUEST_BYTES and size > (most := _LONGER.get(key, MAX_REQUEST_BYTES)):
+            raise DecodeError(f"a {key.name} of {size} bytes, expected {most} at most")
         handler = handlers.get(key)
         if handler is None:
             return CloseConnectionResponse(request, f"{request}: not served by this broker")

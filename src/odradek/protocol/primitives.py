@@ -48,6 +48,7 @@ __all__ = [
     "WireType",
     "encode_uvarint",
     "fail_count",
+    "fail_excess",
     "fail_length",
     "fail_null",
     "fail_string",
@@ -187,6 +188,11 @@ def fail_count(label: str, count: int, position: int, end: int) -> NoReturn:
         f"{label}: {count} elements at byte {position} cannot fit in the "
         f"{max(end - position, 0)} bytes left"
     )
+
+
+def fail_excess(label: str, most: int) -> NoReturn:
+    """Refuses a request with more elements than the loop has time for."""
+    raise DecodeError(f"{label}: more elements than the {most} that a request may have")
 
 
 def fail_null(label: str, position: int) -> NoReturn:

@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
-from odradek.broker.dispatch import HANDLERS, StartGate, dispatch
+from odradek.broker.dispatch import HANDLERS, MAX_REQUEST_BYTES, StartGate, dispatch
+from odradek.errors import DecodeError
 from odradek.metrics import MetricRegistry
 from odradek.network.loop_turns import LoopTurns
-from odradek.network.request import CloseConnectionResponse, Request, Response
+from odradek.network.request import CloseConnectionResponse, NoOpResponse, Request, Response
 from odradek.network.request_channel import RequestChannel
 from odradek.protocol.api_keys import API_SUPPORT, ApiKey
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -27,6 +28,8 @@ from odradek.protocol.versions import VersionRange
 from odradek.purgatory import ManualTimer
 from tests.support.kept_tasks import KeptTasks
 from tests.unit.broker.handlers.handler_fakes import BrokerFixture, FakeConnection, parsed, run
+
+CARRY_BYTES = {ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
 
 
 class Processor:
@@ -111,6 +114,38 @@ def test_a_request_nobody_serves_ends_its_connection(key: ApiKey) -> None:
     response = served.channel.submit(request)
     assert isinstance(response, CloseConnectionResponse)
     assert key.name in response.reason
+
+
+@pytest.mark.parametrize("key", HANDLERS, ids=lambda key: key.name)
+def test_a_request_that_is_too_long_is_not_read(key: ApiKey) -> None:
+    """02 section 12: its elements would keep the loop for many seconds."""
+    broker = BrokerFixture()
+    gate = StartGate()
+    gate.open()
+    handle = dispatch(broker.context, gate, {key: lambda request, _: NoOpResponse(request)})
+    request = broker.request(key, request_type(key)(), API_SUPPORT[key].advertised.last)
+    request.payload = memoryview(bytes(MAX_REQUEST_BYTES))
+    assert isinstance(handle(request), NoOpResponse)
+    request.payload = memoryview(bytes(MAX_REQUEST_BYTES + 1))
+    if key in CARRY_BYTES:
+        assert isinstance(handle(request), NoOpResponse)
+    else:
+        with pytest.raises(DecodeError, match=f"{key.name} of {MAX_REQUEST_BYTES + 1} bytes"):
+            handle(request)
+
+
+@pytest.mark.parametrize("key", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP], ids=lambda key: key.name)
+def test_members_of_groups_have_a_limit_of_their_own(key: ApiKey) -> None:
+    broker = BrokerFixture()
+    gate = StartGate()
+    gate.open()
+    handle = dispatch(broker.context, gate, {key: lambda request, _: NoOpResponse(request)})
+    request = broker.request(key, request_type(key)(), API_SUPPORT[key].advertised.last)
+    request.payload = memoryview(bytes(8 << 20))
+    assert isinstance(handle(request), NoOpResponse)
+    request.payload = memoryview(bytes((8 << 20) + 1))
+    with pytest.raises(DecodeError, match=key.name):
+        handle(request)
 
 
 def test_before_the_first_metadata_requests_are_kept_without_a_slot() -> None:

@@ -30,6 +30,7 @@ from odradek.protocol.messages import produce as messages
 from odradek.protocol.primitives import (
     encode_uvarint,
     fail_count,
+    fail_excess,
     fail_length,
     fail_null,
     parse_uvarint_tail,
@@ -37,6 +38,7 @@ from odradek.protocol.primitives import (
 )
 
 __all__ = [
+    "MAX_ROWS",
     "PartitionProduceResult",
     "ProduceView",
     "encode_produce_response",
@@ -50,6 +52,10 @@ _ACKS_TIMEOUT_COUNT: Final = Struct(">hii").unpack_from
 _TXN_ACKS_TIMEOUT_COUNT: Final = Struct(">hhii").unpack_from
 _INDEX_SIZE: Final = Struct(">ii").unpack_from
 _INDEX_SIZE_BYTE: Final = Struct(">iB").unpack_from
+
+# Topics and partitions of one request. Each takes twenty microseconds of the loop, records or not;
+# the megabyte that producers send by default holds fewer batches.
+MAX_ROWS: Final = 1 << 14
 
 PartitionRecords = tuple[int, memoryview | None]
 
@@ -93,6 +99,7 @@ def _parse_topics(
     view: memoryview, position: int, count: int
 ) -> list[tuple[str | bytes, list[PartitionRecords]]]:
     end = len(view)
+    room = MAX_ROWS - count
     topics: list[tuple[str | bytes, list[PartitionRecords]]] = []
     for _ in range(count):
         (length,) = _INT16(view, position)
@@ -105,6 +112,9 @@ def _parse_topics(
         position = name_end + 4
         if not 0 <= partition_count * 8 <= end - position:
             fail_count("partition_data", partition_count, position, end)
+        room -= partition_count
+        if room < 0:
+            fail_excess("topic_data", MAX_ROWS)
         partitions: list[PartitionRecords] = []
         for _ in range(partition_count):
             index, size_bytes = _INDEX_SIZE(view, position)
@@ -133,6 +143,7 @@ def _parse_flexible(view: memoryview, position: int, *, by_id: bool) -> ProduceV
     count, position = parse_compact_count(view, position + 6, "topic_data", 3)
     if count < 0:
         fail_null("topic_data", position)
+    room = MAX_ROWS - count
     topics: list[tuple[str | bytes, list[PartitionRecords]]] = []
     for _ in range(count):
         topic: str | bytes | None
@@ -143,18 +154,21 @@ def _parse_flexible(view: memoryview, position: int, *, by_id: bool) -> ProduceV
             topic, position = parse_compact_string(view, position, "name")
             if topic is None:
                 fail_null("name", position)
-        partitions, position = _parse_flexible_partitions(view, position)
+        partitions, position = _parse_flexible_partitions(view, position, room)
+        room -= len(partitions)
         topics.append((topic, partitions))
     pass_tags(view, position)
     return ProduceView(transactional_id, acks, timeout_ms, topics)
 
 
 def _parse_flexible_partitions(
-    view: memoryview, position: int
+    view: memoryview, position: int, room: int
 ) -> tuple[list[PartitionRecords], int]:
     count, position = parse_compact_count(view, position, "partition_data", 6)
     if count < 0:
         fail_null("partition_data", position)
+    if count > room:
+        fail_excess("topic_data", MAX_ROWS)
     partitions: list[PartitionRecords] = []
     for _ in range(count):
         index, size_bytes = _INDEX_SIZE_BYTE(view, position)
