@@ -15,7 +15,13 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.errors import CorruptIndexError, CorruptRecordError
-from odradek.records.batch import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, peek_header
+from odradek.records.batch import (
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    BatchHeader,
+    is_crc_valid,
+    peek_header,
+)
 from odradek.storage.segments.damage import Extent
 
 if TYPE_CHECKING:
@@ -204,6 +210,8 @@ def _read_entry(segment: "LogSegment", indexed_offset: int, position: int, size:
                 problem = f"the batch there starts at {header.base_offset}, below the base"
             elif position + header.size > segment.size:
                 problem = f"the batch there says {header.size} bytes, out of the file"
+            elif header.magic != CURRENT_MAGIC and not _is_sound(segment, position, header):
+                problem = "the batch there is of an old format, and not sound"
             elif header.last_offset > indexed_offset:
                 problem = f"the batch there ends at {header.last_offset}"
     if problem is not None:
@@ -211,3 +219,8 @@ def _read_entry(segment: "LogSegment", indexed_offset: int, position: int, size:
             f"index entry {indexed_offset} -> {position} of {segment.path}: {problem}"
         )
     return chunk
+
+
+def _is_sound(segment: "LogSegment", position: int, header: BatchHeader) -> bool:
+    """Whether a batch matches its checksum; other bytes pass for a header of an old format."""
+    return is_crc_valid(segment.read_at(position, header.size), 0, header.size)

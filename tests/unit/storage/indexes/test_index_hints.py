@@ -128,6 +128,26 @@ def test_an_entry_that_leads_out_of_the_file_hides_nothing(
         assert [header.base_offset for _, header in iter_headers(found)] == [offset]
 
 
+def test_an_entry_that_leads_into_a_batch_hides_nothing(fixture: LogFixture) -> None:
+    """From byte 19 on, half of all batches can be read as a header of an old format."""
+    write(fixture)
+    log_data = fixture.path(LOG).read_bytes()
+    number = next(n for n in range(20, COUNT) if log_data[n * SIZE + 19] >= 0x80)
+    path = fixture.path(INDEX)
+    data = bytearray(path.read_bytes())
+    slot = next(
+        n for n in range(len(data) // 8) if struct.unpack_from(">i", data, n * 8)[0] >= number - 4
+    )
+    struct.pack_into(">ii", data, slot * 8, number - 1, number * SIZE + 19)
+    path.write_bytes(data[: (slot + 1) * 8])
+    log = fixture.open(clean=True, recovery_point=COUNT)
+    assert log.segments.first is not None
+    for offset in reversed(range(COUNT)):
+        found = log.read(offset, 1, FetchIsolation.LOG_END).read()
+        assert [header.base_offset for _, header in iter_headers(found)] == [offset]
+    assert not log.segments.first.damage
+
+
 def test_no_segment_outlives_its_time_for_a_damaged_time_index(fixture: LogFixture) -> None:
     """One high bit of the last entry, and the segment would look a thousand years younger."""
     write(fixture)
