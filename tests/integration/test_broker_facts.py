@@ -90,6 +90,13 @@ def test_metrics_can_be_watched(broker: OdradekBroker, odradek: Commands) -> Non
     assert {one["name"] for one in documents} == {name}
 
 
+def test_turns_of_the_loop_are_measured(broker: OdradekBroker) -> None:
+    """02 section 12."""
+    counted = run_command("metrics", metrics_address(broker), "odradek_loop_turn_seconds_count")
+    [row] = counted.rows
+    assert int(row[2]) > 0
+
+
 def test_metrics_of_nobody_and_of_no_such_name(broker: OdradekBroker) -> None:
     """08:F-8: usage without arguments; an error says what to do."""
     usage = run_command("metrics")
