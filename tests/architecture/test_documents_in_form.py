@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("Added", "Changed", "Fixed", "Performance")
 _NAMELESS = re.compile(r"\b(?:any|every|no|some)body\b|\bwhoever\b", re.IGNORECASE)
 
-# Left out: specifications, and pages that are generated from the sources.
+# Left out: the specifications.
 DOCUMENTS = sorted(
     path
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
