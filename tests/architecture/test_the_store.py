@@ -47,3 +47,16 @@ def test_nothing_else_imports_the_store() -> None:
         if importer not in store
     }
     assert {f"odradek.{name.split('.')[1]}" for name in importers} == USERS
+
+
+def test_a_broker_names_its_engine_in_one_place() -> None:
+    """14:15.1: all other parts of a broker have the ports, which any engine implements."""
+    graph = grimp.build_graph("odradek", cache_dir=None)
+    engine = {"odradek.metadata_store", *graph.find_descendants("odradek.metadata_store")}
+    importers = {
+        importer
+        for module in engine
+        for importer in graph.find_modules_that_directly_import(module)
+        if importer not in engine
+    }
+    assert importers == {"odradek.broker.surroundings"}

@@ -48,6 +48,7 @@ from odradek.protocol.messages.produce import (
     TopicProduceData,
 )
 from odradek.protocol.schema import Message
+from tests.support.broker_stores import store_of
 from tests.support.held_disk import HeldDisk
 from tests.support.logs import batch
 from tests.support.network import Client, eventually, request_frame
@@ -220,7 +221,7 @@ def test_no_record_of_a_topic_is_in_the_one_made_anew(tmp_path: Path) -> None:
             assert (await produce(client, bytes(batch(3)))).error_code == 0
             state = partition_state_path(T0)
             gone = [state, state.rpartition("/")[0], f"{topic_path('t')}/partitions"]
-            await broker._port._store.multi(
+            await store_of(broker).multi(
                 [
                     *(Delete(path, ANY_VERSION) for path in (*gone, topic_path("t"))),
                     Create(topic_path("t"), b'{"version":2,"partitions":{"0":[0]}}'),
@@ -264,7 +265,7 @@ def test_an_id_that_was_lost_in_the_store_costs_no_record(tmp_path: Path) -> Non
             assert (await produce(client, bytes(batch(3)))).error_code == 0
             log = tmp_path / "t-0"
             inode, metadata = log.stat().st_ino, (log / "partition.metadata").read_text()
-            store = broker._port._store
+            store = store_of(broker)
             before, _ = await store.get(topic_path("t"))
             nameless = b'{"version":1,"partitions":{"0":[0]}}'
             await store.set(topic_path("t"), nameless, ANY_VERSION)
@@ -287,7 +288,7 @@ def test_the_broker_follows_what_others_write_into_the_store(tmp_path: Path) -> 
     async def scenario() -> None:
         broker = make_broker(tmp_path)
         async with running(broker) as client:
-            store = broker._port._store
+            store = store_of(broker)
             await store.create(topic_path("t"), b'{"version":2,"partitions":{"0":[0]}}')
             await eventually(lambda: broker._state.cache.contains(T0), "the topic's metadata")
             assert (await produce(client, bytes(batch(3)))).base_offset == 0

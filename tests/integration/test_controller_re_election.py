@@ -18,6 +18,7 @@ from odradek.metadata.admin_requests import NewTopic
 from odradek.metadata.delta import ClusterDelta, ImageDelta
 from odradek.metadata.image import PartitionState
 from odradek.model import LeaderAndIsr, TopicPartition
+from tests.support.broker_stores import store_of
 from tests.support.commands import Outcome, run_command
 from tests.support.network import eventually
 
@@ -59,7 +60,7 @@ def test_a_partition_without_leader_has_one_again(tmp_path: Path) -> None:
             await create_topic(broker)
             # The store and this broker's metadata lost the leader; the controller does not know.
             lost = LeaderAndIsr(leader=-1, leader_epoch=4, isr=(0,))
-            await broker._port._store.set(
+            await store_of(broker).set(
                 partition_state_path(T0), PartitionStateNode(lost, 1).encode(), ANY_VERSION
             )
             state = PartitionState(
@@ -75,7 +76,7 @@ def test_a_partition_without_leader_has_one_again(tmp_path: Path) -> None:
             assert outcome == (0, "controller elected: broker 0, epoch 2 (before: 1)\n", "")
             assert broker._controller.is_active
             await eventually(lambda: shown_leader(broker) == 0, "the leader in the metadata")
-            data, found = await broker._port._store.get(partition_state_path(T0))
+            data, found = await store_of(broker).get(partition_state_path(T0))
             assert PartitionStateNode.parse(data, found.version).leader_and_isr.leader == 0
         finally:
             await broker.stop()

@@ -17,8 +17,8 @@ from odradek.clock import Clock, PreciseClock, SystemClock
 from odradek.files import Disk
 from odradek.lazy_dataclass import dataclass
 from odradek.metadata.image import ClusterImage
-from odradek.metadata_store.broker_port import ControlledShutdownCall
-from odradek.metadata_store.engine import StoreEngine, open_embedded
+from odradek.metadata.ports import ControlledShutdownCall, MetadataEngine
+from odradek.metadata_store.engine import open_embedded
 from odradek.network.page_cache import PageCache
 from odradek.network.sockets import SYSTEM_STREAMS, ByteStreams
 from odradek.tasks import Sleep, Threads
@@ -40,7 +40,7 @@ class OpenStore(Protocol):
         new_cluster_id: Callable[[], str],
         controlled_shutdown: ControlledShutdownCall,
         image: Callable[[], ClusterImage],
-    ) -> AbstractAsyncContextManager[StoreEngine]: ...
+    ) -> AbstractAsyncContextManager[MetadataEngine]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,21 @@ Port                   Used by                 Direction
 =====================  ======================  ==================================================
 
 These ports are the only interface of the engines. `odradek.metadata_store` implements all three
-over a coordination store, and nothing above the ports sees that store. `ControllerApi` beside them
-is the controller as handlers of administrators' requests see it, over any engine.
+over a coordination store, and nothing above the ports sees that store. A broker opens one engine
+and holds its ports as a `MetadataEngine`. `ControllerApi` beside them is the controller as handlers
+of administrators' requests see it, over any engine.
 """
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, NewType, Protocol, TypeAlias
@@ -31,6 +40,7 @@ from odradek.metadata.admin_requests import (
     TopicResult,
 )
 from odradek.metadata.changes import AclAdded, AclRemoved, Change, ConfigEdit, QuotaSet
+from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.delta import ImageDelta
 from odradek.metadata.image import LiveBroker
 from odradek.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
@@ -41,6 +51,7 @@ __all__ = [
     "CommitOutcome",
     "Committed",
     "Conflict",
+    "ControlledShutdownCall",
     "ControllerApi",
     "ControllerPort",
     "ControllerState",
@@ -54,6 +65,7 @@ __all__ = [
     "IsrOutcomeUnknown",
     "LeadershipLost",
     "LeadershipWon",
+    "MetadataEngine",
     "MetadataFeed",
     "MetadataPersistence",
     "PartitionRecord",
@@ -319,6 +331,45 @@ class ControllerPort(Protocol):
 
     async def alter_acls(self, changes: Sequence[AclAdded | AclRemoved]) -> list[ErrorCode]:
         """Writes access rules; one result per change."""
+        ...
+
+
+# The engine
+
+# Asks the active controller to move leadership away: broker id, broker epoch.
+ControlledShutdownCall: TypeAlias = Callable[[int, int], Awaitable[frozenset[TopicPartition]]]
+
+
+class MetadataEngine(Protocol):
+    """The engine that one broker has opened: its ports, and the cluster that they lead to."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+        ...
+
+    @property
+    def persistence(self) -> MetadataPersistence:
+        """The port of the controller."""
+        ...
+
+    @property
+    def feed(self) -> MetadataFeed:
+        """The port of the publisher."""
+        ...
+
+    @property
+    def port(self) -> ControllerPort:
+        """The port of the broker itself."""
+        ...
+
+    async def handle(self, request: ControlRequest) -> ControlResponse:
+        """Serves a request of the controller to this broker: it becomes an item of the feed.
+
+        Raises:
+            OdradekError: The request could not be served now: send it again.
+            asyncio.CancelledError: The broker stops.
+        """
         ...
 
 

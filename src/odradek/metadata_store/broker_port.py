@@ -6,7 +6,7 @@ makes them, active controller or not.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from odradek.clock import Clock
 from odradek.coordination.nodes import (
@@ -39,6 +39,7 @@ from odradek.metadata.changes import AclAdded, AclRemoved, ConfigEdit, QuotaSet
 from odradek.metadata.image import LiveBroker
 from odradek.metadata.ports import (
     AlterIsrOutcome,
+    ControlledShutdownCall,
     IsrAltered,
     IsrConflict,
     IsrOutcomeUnknown,
@@ -63,8 +64,6 @@ _LAST_PRODUCER_ID = (1 << 63) - 1
 # that long.
 REGISTRATION_TIMEOUT_S = 19.0
 MAX_ATTEMPTS = 100  # Of a compare-and-set that other brokers win: more than there are brokers.
-
-ControlledShutdownCall = Callable[[int, int], Awaitable[frozenset[TopicPartition]]]
 
 
 class StoreControllerPort:

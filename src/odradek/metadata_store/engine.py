@@ -8,9 +8,11 @@ from typing import NamedTuple
 from odradek.clock import Clock
 from odradek.coordination.embedded import EmbeddedEngine
 from odradek.files import Disk
+from odradek.metadata.control_requests import ControlRequest, ControlResponse
 from odradek.metadata.image import ClusterImage
+from odradek.metadata.ports import ControlledShutdownCall
 from odradek.metadata_store.bootstrap import claim_cluster_id, create_parents
-from odradek.metadata_store.broker_port import ControlledShutdownCall, StoreControllerPort
+from odradek.metadata_store.broker_port import StoreControllerPort
 from odradek.metadata_store.feed import StoreFeed
 from odradek.metadata_store.persistence import StorePersistence
 
@@ -18,12 +20,21 @@ __all__ = ["StoreEngine", "open_embedded"]
 
 
 class StoreEngine(NamedTuple):
-    """The parts of a store engine that a broker uses."""
+    """`MetadataEngine` over a coordination store."""
 
     cluster_id: str
     persistence: StorePersistence
     feed: StoreFeed
     port: StoreControllerPort
+
+    async def handle(self, request: ControlRequest) -> ControlResponse:
+        """Serves a request of the controller to this broker: it becomes an item of the feed.
+
+        Raises:
+            StoreError: The configs of a topic could not be read: send the request again.
+            asyncio.CancelledError: The broker stops.
+        """
+        return await self.feed.handle(request)
 
 
 @asynccontextmanager

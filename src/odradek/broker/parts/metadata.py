@@ -11,9 +11,7 @@ from odradek.broker.publisher import Publisher
 from odradek.controller import Controller, ControllerConfig, LocalChannel
 from odradek.files import make_directories
 from odradek.metadata.image import ClusterImage
-from odradek.metadata.ports import MetadataFeed
-from odradek.metadata_store.broker_port import ControlledShutdownCall
-from odradek.metadata_store.engine import StoreEngine
+from odradek.metadata.ports import ControlledShutdownCall, MetadataEngine, MetadataFeed
 from odradek.model import uuid_text
 from odradek.tasks import Tasks
 
@@ -27,7 +25,7 @@ async def open_metadata(
     *,
     controlled_shutdown: ControlledShutdownCall,
     image: Callable[[], ClusterImage],
-) -> AsyncIterator[StoreEngine]:
+) -> AsyncIterator[MetadataEngine]:
     """Opens the engine in the first data directory; it is closed on exit.
 
     Args:
@@ -62,7 +60,7 @@ async def follow_metadata(feed: MetadataFeed, publisher: Publisher, tasks: Tasks
     await publisher.has_settings.wait()
 
 
-def build_controller(base: Base, engine: StoreEngine, state: State) -> Controller:
+def build_controller(base: Base, engine: MetadataEngine, state: State) -> Controller:
     """Builds the controller of this broker, a candidate in elections once it is started."""
     settings, around = base.settings, base.around
     topic_configs = state.storage.topic_configs
@@ -75,7 +73,7 @@ def build_controller(base: Base, engine: StoreEngine, state: State) -> Controlle
     return Controller(
         settings.node.id,
         engine.persistence,
-        lambda _broker, _endpoint: LocalChannel(engine.feed.handle),
+        lambda _broker, _endpoint: LocalChannel(engine.handle),
         clock=around.clock,
         metrics=base.metrics,
         random=around.random,

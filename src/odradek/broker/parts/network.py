@@ -23,7 +23,7 @@ from odradek.broker.topic_creation import AutoTopicCreator
 from odradek.controller import Controller
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
 from odradek.metadata.image import LiveBroker
-from odradek.metadata_store.engine import StoreEngine
+from odradek.metadata.ports import MetadataEngine
 from odradek.model import Endpoint
 from odradek.network.poller import Poller
 from odradek.network.socket_server import SocketServer
@@ -38,7 +38,7 @@ _STOP_GRACE_MS: Final = 5_000  # For answers that are under way when the broker 
 
 
 def build_context(
-    base: Base, engine: StoreEngine, state: State, controller: Controller, tasks: Tasks
+    base: Base, engine: MetadataEngine, state: State, controller: Controller, tasks: Tasks
 ) -> BrokerContext:
     """Builds the context of the handlers from the parts of a broker."""
     settings, around = base.settings, base.around

@@ -11,7 +11,7 @@ from odradek.broker.parts.storage import Storage
 from odradek.coordinator.group.coordinator import OFFSETS_TOPIC
 from odradek.lazy_dataclass import dataclass
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata_store.broker_port import StoreControllerPort
+from odradek.metadata.ports import ControllerPort
 from odradek.purgatory import DelayedOperationPurgatory, SystemTimer
 from odradek.replication import (
     Purgatories,
@@ -95,7 +95,7 @@ def build_replication(base: Base, storage: Storage, cache: MetadataCache) -> Ite
 
 
 def build_isr_updates(
-    base: Base, replicas: ReplicaManager, port: StoreControllerPort, tasks: Tasks
+    base: Base, replicas: ReplicaManager, port: ControllerPort, tasks: Tasks
 ) -> IsrUpdates:
     """Builds the part that carries out the partitions' ISR changes."""
     return IsrUpdates(

@@ -16,7 +16,7 @@ from odradek.coordinator.group.coordinator import GroupCoordinator
 from odradek.errors import StorageError
 from odradek.lazy_dataclass import dataclass
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata_store.broker_port import StoreControllerPort
+from odradek.metadata.ports import ControllerPort
 from odradek.storage.directories.log_directory import LogDirectory
 from odradek.tasks import Tasks
 
@@ -46,7 +46,7 @@ class State:
 def build_state(
     base: Base,
     executor: Executor,
-    port: StoreControllerPort,
+    port: ControllerPort,
     tasks: Tasks,
     wake_ups: WakeUps,
     on_all_directories_failed: Callable[[], None],
