@@ -1,16 +1,19 @@
 """Concurrent work: tasks that have an owner, and threads for work that blocks.
 
 Components use `Tasks` and `Threads` instead of those of the standard library. So the owner ends the
-tasks that its components started, and a simulation runs them in virtual time without threads.
+tasks that its components started, and a simulation runs them in virtual time without threads. A
+component that owns its tasks itself, and cannot use an `asyncio.TaskGroup`, has a `TaskSet`.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
-__all__ = ["OwnedTasks", "Sleep", "Tasks", "Threads"]
+__all__ = ["OwnedTasks", "Sleep", "TaskSet", "Tasks", "Threads"]
+
+_T = TypeVar("_T")
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -74,3 +77,37 @@ class OwnedTasks:
 
     async def sleep(self, delay_s: float, /) -> None:
         await self._sleep(delay_s)
+
+
+class TaskSet:
+    """The tasks of one component, which cancels those that still run when it stops.
+
+    It is for components that are started, used and stopped by different tasks, as those of a client
+    are, and for asynchronous generators: an `asyncio.TaskGroup` must be left by the task that
+    entered it, and when one of its tasks fails it cancels that one. The result or the failure of a
+    task here belongs to the caller of `start`.
+    """
+
+    __slots__ = ("_running",)
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, _T], /) -> asyncio.Task[_T]:
+        """Runs a coroutine as a task on the running loop."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def wait(self, timeout_s: float) -> None:
+        """Waits until all tasks have ended, or the time is over."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_s)
+
+    async def stop(self) -> None:
+        """Cancels the tasks that still run, and waits for their end."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

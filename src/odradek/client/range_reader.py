@@ -47,6 +47,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from odradek.protocol.versions import VersionRange
 from odradek.records.batch import parse_header
+from odradek.tasks import TaskSet
 
 __all__ = ["ANY_ID", "FetchedBatches", "read_range", "topic_id_text"]
 
@@ -112,7 +113,8 @@ async def read_range(
         return
     leader = _Leader(client, config, tp, max_bytes, topic_id)
     deadline = client.deadline(timeout_ms)
-    pending = leader.ask(offset, deadline)
+    tasks = TaskSet()
+    pending = tasks.start(leader.ask(offset, deadline))
     pauses_ms = client.pauses_ms()
     empty_count = 0
     try:
@@ -135,15 +137,15 @@ async def read_range(
             if is_sought:
                 await leader.check_place(offset, deadline)
             if not is_done:
-                pending = leader.ask(offset, deadline, is_sought=is_sought)
+                pending = tasks.start(leader.ask(offset, deadline, is_sought=is_sought))
             if len(fetched.records):
                 yield fetched
                 deadline = client.deadline(timeout_ms)
             if is_done:
                 return
     finally:
-        pending.cancel()
-        await asyncio.gather(pending, return_exceptions=True)
+        await tasks.stop()
+        await asyncio.gather(pending, return_exceptions=True)  # If it has failed before.
 
 
 async def _wait_on(
@@ -189,21 +191,19 @@ class _Leader:
         self._topic_id = topic_id
         self._other_count = 0
 
-    def ask(
+    async def ask(
         self, offset: int, deadline: Deadline, *, is_sought: bool = False
-    ) -> "asyncio.Task[PartitionData]":
-        """Sends the request.
+    ) -> PartitionData:
+        """Sends the request; returns the answer.
 
         Args:
             is_sought: Whether to take any number of bytes.
         """
         max_bytes = _MAX_FETCH_BYTES if is_sought else self._max_bytes
-        return asyncio.get_running_loop().create_task(
-            self._client.retry(
-                f"fetch of {self._tp}",
-                lambda: self._ask_once(offset, deadline, max_bytes),
-                deadline,
-            )
+        return await self._client.retry(
+            f"fetch of {self._tp}",
+            lambda: self._ask_once(offset, deadline, max_bytes),
+            deadline,
         )
 
     async def check_place(self, offset: int, deadline: Deadline) -> None:

@@ -27,6 +27,7 @@ from odradek.client.errors import CallTimeoutError
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
 from odradek.model import TopicPartition
+from odradek.tasks import TaskSet
 
 __all__ = ["CommitListener", "Committer", "Invoke"]
 
@@ -78,7 +79,7 @@ class Committer:
         self._queue = CommitQueue()
         # Held while a commit is sent.
         self._turn = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._fenced: FencedInstanceIdError | None = None
 
     @property
@@ -97,9 +98,7 @@ class Committer:
         """
         pending = self._queue.add(offsets, callback)
         identity = self._try_identify()
-        task = asyncio.get_running_loop().create_task(self._commit_in_turn(pending, identity))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._commit_in_turn(pending, identity))
 
     async def commit(
         self, offsets: Offsets, deadline: Deadline, *, runs_callbacks: bool = True
@@ -151,11 +150,8 @@ class Committer:
 
     async def finish(self, deadline: Deadline) -> None:
         """Waits for commits under way, cancels those that are late, runs the callbacks."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=deadline.left_ms() / 1000)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.wait(deadline.left_ms() / 1000)
+        await self._tasks.stop()
         await self.run_callbacks()
 
     def _try_identify(self) -> MemberIdentity | ApiError:

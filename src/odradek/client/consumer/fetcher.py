@@ -46,6 +46,7 @@ from odradek.protocol.envelope import parse_response
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from odradek.protocol.versions import VersionRange
 from odradek.records.codec import ConsumerRecord
+from odradek.tasks import TaskSet
 
 __all__ = ["Fetcher"]
 
@@ -101,7 +102,7 @@ class Fetcher:
         # The answer that is being taken. It has left the buffer: its partition is fetched again.
         self._current: FetchedData | None = None
         self._failures: deque[Exception] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -173,9 +174,7 @@ class Fetcher:
         if connection is not None:
             self._send(link, connection, offsets, can_wait=can_wait)
             return
-        task = asyncio.get_running_loop().create_task(self._connect(link, list(offsets)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._connect(link, list(offsets)))
 
     async def _connect(self, link: _Link, partitions: list[TopicPartition]) -> None:
         try:
@@ -510,9 +509,7 @@ class Fetcher:
         self._is_closed = True
         if self._retry is not None:
             self._retry.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
         for link in self._links.values():
             self._end_session(link)
         self._buffer.clear()

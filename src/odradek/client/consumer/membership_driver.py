@@ -47,6 +47,7 @@ from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, DecodeError, ErrorCode
 from odradek.model import TopicPartition
+from odradek.tasks import TaskSet
 
 __all__ = ["MembershipDriver"]
 
@@ -106,6 +107,7 @@ class MembershipDriver:
         # The last assignment and its generation: the sticky strategies build on them.
         self._remembered: tuple[TopicPartition, ...] = ()
         self._remembered_generation = -1
+        self._tasks = TaskSet()
         self._join: asyncio.Task[_Joined | None] | None = None
         # An assignment that the application has not taken over yet.
         self._joined: _Joined | None = None
@@ -192,7 +194,7 @@ class MembershipDriver:
                 membership.phase = Phase.JOINING
             # The join is a sign of life, and a heartbeat would wait behind it.
             self._stop_heartbeats()
-            self._join = asyncio.get_running_loop().create_task(self._join_group())
+            self._join = self._tasks.start(self._join_group())
             self._join.add_done_callback(self._on_join_done)
 
     def _on_join_done(self, join: "asyncio.Task[_Joined | None]") -> None:
@@ -246,7 +248,7 @@ class MembershipDriver:
         if self._commit is None:
             # It goes on after the poll that began it has returned.
             limit = self._client.deadline(self._config.max_poll_interval_ms)
-            self._commit = asyncio.get_running_loop().create_task(self._commit_all(limit))
+            self._commit = self._tasks.start(self._commit_all(limit))
             self._commit.add_done_callback(lambda _done: self._on_change())
         commit = self._commit
         await asyncio.wait((commit,), timeout=deadline.left_ms() / 1000)
@@ -398,7 +400,7 @@ class MembershipDriver:
 
     def _start_heartbeats(self) -> None:
         self._stop_heartbeats()
-        self._heartbeats = asyncio.get_running_loop().create_task(self._keep_sending_heartbeats())
+        self._heartbeats = self._tasks.start(self._keep_sending_heartbeats())
 
     def _stop_heartbeats(self) -> None:
         if self._heartbeats is not None:
@@ -474,7 +476,7 @@ class MembershipDriver:
         if identity.instance_id is None:
             # Not in this task, which ends when the application polls again.
             deadline = self._client.deadline(self._client.options.request_timeout_ms)
-            self._leave_request = asyncio.get_running_loop().create_task(
+            self._leave_request = self._tasks.start(
                 self._requests.leave(identity.member_id, "no poll in time", deadline)
             )
 
@@ -539,9 +541,8 @@ class MembershipDriver:
         is_joining = self.is_joining
         self._join = self._heartbeats = self._commit = self._leave_request = None
         self._joined = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)  # Those that have failed before.
         if is_joining:
             # The coordinator answers in order: a leave would wait behind the join.
             self._coordinator.drop_connection()

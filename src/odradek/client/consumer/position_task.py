@@ -20,6 +20,7 @@ from odradek.client.consumer.positions import PositionFinder
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.retry import Deadline
 from odradek.errors import ApiError, ErrorCode
+from odradek.tasks import TaskSet
 
 __all__ = ["PositionTask"]
 
@@ -60,17 +61,15 @@ class PositionTask:
         self._metadata_at_ms = 0
         # Failures for the application; of the last round only, since each round finds them anew.
         self._failures: deque[Exception] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
 
     def start(self) -> None:
         """Begins, on the running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._tasks.start(self._run())
 
     async def stop(self) -> None:
         """Ends the task."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.stop()
 
     def request(self) -> None:
         """Begins a round as soon as possible."""

@@ -49,7 +49,7 @@ class Identity:
         client: Client,
         timeout_ms: int,
         *,
-        start: Callable[[Coroutine[Any, Any, None]], None],
+        start: Callable[[Coroutine[Any, Any, None]], object],
         on_answer: Callable[[], None],
         on_refusal: Callable[[OdradekError], None],
     ) -> None:

@@ -11,10 +11,10 @@ and epoch of the numbers, `answers` the outcome of a batch that was sent.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from odradek.client.client import Client
 from odradek.client.cluster import NO_TOPIC_ID
@@ -44,6 +44,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.versions import VersionRange
 from odradek.records.compression import Codec
+from odradek.tasks import TaskSet
 
 __all__ = ["Sender"]
 
@@ -80,7 +81,7 @@ class Sender:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._in_flight: dict[int, int] = {}  # Requests, by broker.
         self._connecting: set[int] = set()
         # By broker, in the loop's time: the end of the pause that it asked for.
@@ -89,7 +90,7 @@ class Sender:
         self._identity = Identity(
             client,
             options.delivery_timeout_ms,
-            start=self._start,
+            start=self._tasks.start,
             on_answer=self.look_soon,
             on_refusal=self.fail_all,
         )
@@ -99,7 +100,7 @@ class Sender:
             accumulator,
             self._availability,
             lock=owner.lock,
-            start=self._start,
+            start=self._tasks.start,
             look_soon=self.look_soon,
             on_numbers_lost=self._identity.raise_epoch,
         )
@@ -436,15 +437,10 @@ class Sender:
 
     # Tasks
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _connect(self, leader: int) -> None:
         if leader not in self._connecting:
             self._connecting.add(leader)
-            self._start(self._open_connection(leader))
+            self._tasks.start(self._open_connection(leader))
 
     async def _open_connection(self, leader: int) -> None:
         deadline = self._client.deadline(self._options.request_timeout_ms)
@@ -525,11 +521,7 @@ class Sender:
             self._timer.cancel()
             self._timer = None
         self._accumulator.is_woken = True  # There is no further look.
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.stop()
 
     @property
     def in_flight_count(self) -> int:

@@ -49,7 +49,7 @@ class KnownTopics:
         availability: Availability,
         *,
         lock: threading.Lock,
-        start: Callable[[Coroutine[Any, Any, None]], None],
+        start: Callable[[Coroutine[Any, Any, None]], object],
         look_soon: Callable[[], None],
         on_numbers_lost: Callable[[], None],
     ) -> None:
