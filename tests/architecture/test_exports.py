@@ -12,6 +12,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 CORE_REQUIREMENTS = {"odradek", "crc32c", "cramjam"}
+# Fronts for the programs of users, tests and benchmarks.
+FRONTS_FOR_OTHERS = {
+    "odradek",
+    "odradek.coordination",
+    "odradek.network",
+    "odradek.spark",
+    "odradek.spark.progress",
+    "odradek.testing",
+}
 
 
 def module_name(path: Path) -> str:
@@ -75,6 +84,21 @@ def test_a_package_only_re_exports(path: Path) -> None:
             case _:
                 pytest.fail(f"{path}:{statement.lineno}: logic in a package's __init__")
     assert not body or "__all__" in assigned
+
+
+def test_a_front_has_users() -> None:
+    """A name that a package exports to no module has two homes, and its import costs time."""
+    fronts = {module_name(path) for path in PACKAGES if "__all__" in path.read_text()}
+    imported = {
+        node.module
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        and node.module is not None
+        and not f"{module_name(path)}.".startswith(f"{node.module}.")
+    }
+
+    assert fronts - imported == FRONTS_FOR_OTHERS
 
 
 @pytest.mark.parametrize("name", MODULES)

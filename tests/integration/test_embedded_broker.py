@@ -24,7 +24,7 @@ from odradek.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from odradek.records import build_batch
+from odradek.records.builder import build_batch
 from odradek.testing import AsyncEmbeddedBroker, EmbeddedBroker
 from tests.conformance.clients.raw import RawConnection
 from tests.support.commands import Commands

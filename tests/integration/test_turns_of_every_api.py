@@ -49,7 +49,8 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.registry import request_type
 from odradek.protocol.schema import Message, replace
-from odradek.records import Codec, build_batch
+from odradek.records.builder import build_batch
+from odradek.records.compression import Codec
 from odradek.storage.segments.timestamp_search import MAX_TIMESTAMP
 from odradek.testing.broker import AsyncEmbeddedBroker
 from tests.conformance.clients.raw import RawConnection

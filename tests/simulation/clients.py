@@ -16,7 +16,7 @@ from odradek.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from odradek.records import iter_headers
+from odradek.records.batch import iter_headers
 from tests.simulation.history import History, Violation
 from tests.simulation.machine import Machine
 

@@ -16,7 +16,8 @@ from odradek.errors import CorruptRecordError
 from odradek.metadata_store.engine import open_embedded
 from odradek.model import TopicPartition
 from odradek.network.page_cache import PageCache
-from odradek.records import iter_headers, read_records
+from odradek.records.batch import iter_headers
+from odradek.records.record import read_records
 from odradek.replication.partition import Partition
 from odradek.storage.directories import log_directory
 from odradek.testing.disk import SimDisk

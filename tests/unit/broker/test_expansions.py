@@ -15,8 +15,9 @@ from odradek.model import AppendOrigin, TopicPartition
 from odradek.network.request import Request
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.headers import RequestHeader
-from odradek.records import Codec, build_batch, parse_header
-from odradek.records.batch import CODEC_MASK
+from odradek.records.batch import CODEC_MASK, parse_header
+from odradek.records.builder import build_batch
+from odradek.records.compression import Codec
 from odradek.storage.log.config import LogConfig
 from odradek.storage.log.expansion import (
     INLINE_EXPANSION_BYTES,
